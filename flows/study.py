@@ -47,7 +47,7 @@ from tasks.tokenise import tokenise
 
 STAGES = {
     tokenise: ("tokenise",),
-    average: ("average", "given", "mean_qk", "outputs", "relative"),
+    average: ("average", "given", "outputs", "relative"),
     rank: ("rank", "frozen_probe", "scores"),
     probe: ("baseline", "probe", "answers", "own"),
     aggregate: ("aggregate",),

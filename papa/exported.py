@@ -24,7 +24,7 @@ from transformers.utils import cached_file
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
-from papa.library.ablating import Heads, heads_by_layer, substitute_for
+from papa.library.ablating import Heads, checked_heads, substitute_for
 from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
 
@@ -290,15 +290,15 @@ def export(
     if not isinstance(substitute, ConstantMatrices):
         raise SpecError("the constants are no matrices: give them as papa.average does")
     layers, count, slots, _ = substitute.matrices.shape
-    by_layer = heads_by_layer(heads, [count] * layers)
-    if not by_layer:
+    chosen = checked_heads(heads, [count] * layers)
+    if not chosen:
         raise SpecError("no head is to be constant: give one or more")
     tokens, tokenizer = special_tokens_of(tokenizer), copy.deepcopy(tokenizer)
     if pairs is None:
         pairs = len(getattr(constants, "special", None) or ()) > 2
     config = ConstantHeadsConfig(
         base=base,
-        heads=[by_layer.get(layer, []) for layer in range(layers)],
+        heads=[[head for own, head in chosen if own == layer] for layer in range(layers)],
         slots=slots,
         separators=tokens.between if pairs else 0,
         first=family.padding(model.config) + 1 if family.padding else 0 if head else None,

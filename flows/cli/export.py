@@ -129,7 +129,7 @@ def _within(line: DataFrame, max_drop: float) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    from papa.spec.study import OF_DECODERS, OUTPUTS, REUSED
+    from papa.spec.study import OF_DECODERS, OUTPUTS
 
     kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
     if heads == ():
@@ -138,7 +138,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
-    elif kind.is_trained or kind.kind in (*OUTPUTS, REUSED, *OF_DECODERS):
+    elif kind.is_trained or kind.kind in (*OUTPUTS, *OF_DECODERS):
         fault = f"'{cell.constants}' are not constant matrices that all seeds share"
     if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")

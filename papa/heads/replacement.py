@@ -13,7 +13,7 @@ from torch import Tensor
 from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
-from papa.heads.substitutes import Mixed, Substitute, by_layer, rules_of
+from papa.heads.substitutes import Mixed, Substitute, rules_of
 from papa.models.encoder import Encoder
 from papa.spec.orders import Head
 
@@ -41,7 +41,7 @@ def replaced(
         check_fits(substitute, encoder)
     if isinstance(substitute, ConstantMatrices):
         substitute = replace(substitute, entries=counts)
-    rules = rules_of(substitute.to(encoder.device), by_layer(heads), encoder.layers)
+    rules = rules_of(substitute.to(encoder.device), heads)
     with encoder.ruled(rules):
         yield counts
 

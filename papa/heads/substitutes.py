@@ -6,9 +6,9 @@ that needs text is made by ``substitute`` of an observer, which ``see``s every l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, ClassVar, TypeVar
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, replace
+from typing import ClassVar, TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -186,32 +186,6 @@ class Mixed(Substitute):
 
 
 @dataclass(frozen=True)
-class Reused(Substitute):
-    """A of the same head of the layer before, or what that one reuses itself (after Reuse
-    Transformer, Bhojanapalli et al., 2021). Heads of the first layer keep their own.
-
-    Not constant; ``before`` is what each head mixes by, which every layer's rule writes for the
-    next.
-    """
-
-    before: dict[int, LayerAttention] = field(default_factory=dict)
-
-    mixes: ClassVar[bool] = True
-
-    def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        if not self.before:
-            raise SpecError("reused heads put out no constant to mix with: take another substitute")
-        for head in heads:
-            if self.before[head].key.shape[-2] != attention.key.shape[-2]:
-                raise DataError(
-                    "a layer's cache holds other tokens than that of the layer before, whose "
-                    "attention its heads reuse: call the model with use_cache=False"
-                )
-        own = ((self.before[head], chosen(attention.value, (head,)), (head,)) for head in heads)
-        return torch.cat([at_least_single(by.times(value, at)) for by, value, at in own], dim=1)
-
-
-@dataclass(frozen=True)
 class Replacing(Rule):
     """The rule of one layer some of whose heads put out a substitute."""
 
@@ -225,16 +199,11 @@ class Replacing(Rule):
         return one.substitute.mixes if isinstance(one, Mixed) else one.mixes
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
-        if isinstance(self.substitute, Reused):
-            return frozenset(self.heads)
         if self.substitute.reads_attention:
             return outer.difference(self.heads)
         return outer.union(self.heads)
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
-        if isinstance(self.substitute, Reused):
-            kept = [head for head in attention.every if head not in self.heads]
-            self.substitute.before.update(dict.fromkeys(kept, replace(attention, rules=())))
         own = tuple(head for head in heads if head in self.heads)
         if own == heads:
             return self.substitute.output(attention, self.layer, heads)
@@ -246,20 +215,9 @@ class Replacing(Rule):
         return states[:, indices(tuple(map((*rest, *own).index, heads)), states.device)]
 
 
-def rules_of(
-    substitute: Substitute, heads: Mapping[int, Sequence[int]], layers: int
-) -> dict[int, Rule]:
-    """The rules of the layers of a model whose heads, by layer, put out a substitute."""
-    own = {layer: tuple(sorted(of_layer)) for layer, of_layer in heads.items()}
-    if isinstance(substitute, Reused):
-        substitute = Reused()
-        own = {layer: own.get(layer, ()) if layer else () for layer in range(layers)}
-    return {layer: Replacing(substitute, layer, of_layer) for layer, of_layer in own.items()}
-
-
-def by_layer(pairs: Sequence[Any]) -> dict[int, list[int]]:
-    """Heads as (layer, head), by layer."""
+def rules_of(substitute: Substitute, pairs: Iterable[tuple[int, int]]) -> dict[int, Rule]:
+    """The rules of a model's layers some of whose heads, (layer, head), put out a substitute."""
     found: dict[int, list[int]] = {}
     for layer, head in sorted(pairs):
         found.setdefault(layer, []).append(head)
-    return found
+    return {layer: Replacing(substitute, layer, tuple(own)) for layer, own in found.items()}

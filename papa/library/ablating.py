@@ -20,29 +20,23 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, nearest_first
 from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices, control
-from papa.heads.distances import AverageByDistance, MeanQueriesAndKeys
+from papa.heads.distances import AverageByDistance
 from papa.heads.interface import attention_modules, head_count, routed
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
-from papa.heads.substitutes import (
-    OfFunction,
-    Reused,
-    Streaming,
-    Substitute,
-    Zeros,
-    rules_of,
-)
+from papa.heads.substitutes import OfFunction, Streaming, Substitute, Zeros, rules_of
 from papa.library.batches import Data, batches_of, check_answering
 from papa.models.layer import Watching, at_least_single
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 from papa.spec import ConstantsSpec
+from papa.spec.orders import Head
 from papa.spec.study import CONTROLS
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 NOTHING_COUNTS = (
     "data holds no token that counts: give longer texts, or labels that are not all -100"
 )
-_MADE: dict[str, Any] = {"zeros": Zeros, "reused": Reused, "streaming": Streaming}
+_MADE: dict[str, Any] = {"zeros": Zeros, "streaming": Streaming}
 _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
     "mean": lambda model, modules, seed: MeanOutputs(),
     "resample": lambda model, modules, seed: DrawnOutputs(seed),
@@ -50,7 +44,6 @@ _FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
         len(modules), head_count(modules[0]), device=model.device
     ),
     "relative": lambda model, modules, seed: AverageByDistance(),
-    "mean_qk": lambda model, modules, seed: MeanQueriesAndKeys(model, modules),
 }
 
 
@@ -85,14 +78,14 @@ def ablated(
         seed: of the draw of "resample".
     """
     modules = attention_modules(model)
-    chosen = heads_by_layer(heads, [head_count(module) for module in modules])
-    rules = rules_of(substitute_for(model, by, data, seed, tokenizer), chosen, len(modules))
+    chosen = checked_heads(heads, [head_count(module) for module in modules])
+    rules = rules_of(substitute_for(model, by, data, seed, tokenizer), chosen)
     with routed(cast("PreTrainedModel", model), modules, rules):
         yield
 
 
-def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
-    """The heads to replace, by layer."""
+def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
+    """The heads to replace, each once, first layer first."""
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
         if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
@@ -103,7 +96,7 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
         heads = [(layer, head) for layer, own in heads.items() for head in own]
-    found: dict[int, set[int]] = {}
+    found = set[Head]()
     for pair in heads:
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if layer not in range(len(sizes)) or head not in range(sizes[layer]):
@@ -111,8 +104,8 @@ def heads_by_layer(heads: Any, sizes: Sequence[int]) -> dict[int, list[int]]:
             raise SpecError(
                 f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to {last}"
             )
-        found.setdefault(layer, set()).add(head)
-    return {layer: sorted(own) for layer, own in found.items()}
+        found.add((layer, head))
+    return sorted(found)
 
 
 def substitute_for(

@@ -20,7 +20,7 @@ from papa.errors import ArtifactError, SpecError, in_one_line
 from papa.heads import replacement
 from papa.heads.average import AttentionAverager, check_sums
 from papa.heads.constants import ConstantMatrices, EntryCounts, control, derived
-from papa.library.ablating import Heads, checked_matrices, heads_by_layer
+from papa.library.ablating import Heads, checked_heads, checked_matrices
 from papa.library.encoder import (
     LaidOut,
     TextEncoder,
@@ -34,7 +34,6 @@ from papa.library.encoder import (
 from papa.library.matrices import HeadMatrices
 from papa.progress import bar
 from papa.spec import ConstantsSpec
-from papa.spec.orders import Head
 from papa.spec.study import CONTROLS, DERIVED
 
 
@@ -132,14 +131,9 @@ def replaced(encoder: TextEncoder, constants: Any, heads: Heads) -> Iterator[Ent
     """
     check_loaded(encoder)
     matrices = constants_for(encoder, constants)
-    with replacement.replaced(encoder.encoder, matrices, pairs_of(encoder, heads)) as entries:
+    chosen = checked_heads(heads, [encoder.heads] * encoder.layers)
+    with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
         yield entries
-
-
-def pairs_of(encoder: TextEncoder, heads: Heads) -> list[Head]:
-    """The heads as (layer, head)."""
-    by_layer = heads_by_layer(heads, [encoder.heads] * encoder.layers)
-    return [(layer, head) for layer, own in by_layer.items() for head in own]
 
 
 @torch.no_grad()
@@ -222,5 +216,5 @@ def describe(
             names,
             lambda done: report(done, len(inputs)),
             laid,
-            None if heads is None else pairs_of(encoder, heads),
+            None if heads is None else checked_heads(heads, [encoder.heads] * encoder.layers),
         )

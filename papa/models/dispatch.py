@@ -123,7 +123,6 @@ class Dispatch:
         assert real is not None
         last = (own * real).amax(dim=1)
         self.places[size] = {
-            "first": first,
             "query_slots": own,
             "key_slots": others,
             "real": real,
@@ -205,7 +204,7 @@ def attend(
             added = mask if added is None else mask + added
             mask = mask > torch.finfo(mask.dtype).min / 2
         key, value = (states.repeat_interleave(sharing, dim=1) for states in (key, value))
-        options |= {"texts": dispatch.texts, "position_ids": position_ids}
+        options["texts"] = dispatch.texts
     else:
         options["dependent"] = dependent = dispatch.dependent_heads(module)
         own = tuple(range(dispatch.heads)) if dependent is None else dependent

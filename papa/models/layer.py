@@ -39,8 +39,6 @@ class LayerAttention:
         rules: of the layer, outermost first, which say what the heads put out.
         texts: what tells the texts of a pass apart, one each; None where that is not known.
         batch: the packed batch that the inputs are of; None where they were padded.
-        position_ids: of padded queries, where the layer is told them.
-        first: where among the keys the first query's own key is.
     """
 
     query: Float[Tensor, "batch dependent queries width"]
@@ -61,8 +59,6 @@ class LayerAttention:
     rules: tuple[Rule, ...] = ()
     texts: tuple[bytes, ...] | None = None
     batch: MicroBatch | None = None
-    position_ids: Int[Tensor, "#batch queries"] | None = None
-    first: int = 0
 
     @property
     def every(self) -> Heads:
@@ -91,8 +87,7 @@ class LayerAttention:
             )
             slots, real = self.query_slots[:, some], self.real[:, some]
             told: dict[str, Any] = {"query": self.query[:, :, some], "mask": mask, "bias": bias}
-            told |= {"query_slots": slots, "real": real, "position_ids": None}
-            yield replace(self, **told)
+            yield replace(self, **told, query_slots=slots, real=real)
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
         """A of some heads, float32 at least."""
@@ -111,18 +106,13 @@ class LayerAttention:
         return scores.softmax(dim=-1)
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
-        """What some heads put out: A·V, or as the innermost rule has it."""
+        """What some heads put out: A·V, by the fused kernel, which holds no A, where there is one;
+        or as the innermost rule has it.
+        """
         if self.rules:
             *outer, rule = self.rules
             return rule.put_out(replace(self, rules=tuple(outer)), heads)
-        return self.times(chosen(self.value, heads), heads)
-
-    def times(
-        self, value: Float[Tensor, "batch chosen keys value_width"], heads: Heads
-    ) -> Float[Tensor, "batch chosen queries value_width"]:
-        """A of some heads times values, which may be another layer's; by the fused kernel, which
-        holds no A, where there is one.
-        """
+        value = chosen(self.value, heads)
         if self.softcap is not None:
             rows = (part.probabilities(heads).to(value.dtype) for part in self.parts())
             return torch.cat([F.dropout(part, self.dropout) @ value for part in rows], dim=2)

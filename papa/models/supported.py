@@ -34,7 +34,6 @@ class Family:
             heads with input-dependent attention need: queries, keys, positions. A module may lack
             some; one map may give values too.
         value: that of the map to values, where it is one of its own.
-        rotary: whether queries and keys are turned by their positions.
         padding: the position that padding has, after which those of real tokens count, whatever
             their slots; None where positions are slots.
         prepare: what of a model does not call transformers' attention interface, or counts columns
@@ -51,7 +50,6 @@ class Family:
     norm: str | None = "attention.output.LayerNorm"
     projections: tuple[str, ...] = ("query", "key")
     value: str = "value"
-    rotary: bool = False
     segments: bool = True
     padding: Callable[[PreTrainedConfig], int] | None = None
     prepare: Callable[[Any, Dispatch], None] | None = None
@@ -142,7 +140,6 @@ MODERNBERT = Family(
     output="attn.Wo",
     norm=None,
     projections=("Wqkv",),
-    rotary=True,
     segments=False,
     note="rotary positions and local windows go by slots; outside a window the average is 0",
 )

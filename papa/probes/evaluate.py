@@ -73,8 +73,8 @@ def evaluate_cell(
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Scored]:
     """Train the task's probe and score it on the validation split, once for each seed, while
-    ``heads`` are constant, or of the layer before (by ``papa.spec.study.REUSED``), beside those
-    that a block around the call replaces. A seed's score does not depend on the seeds beside it.
+    ``heads`` are constant, beside those that a block around the call replaces. A seed's score does
+    not depend on the seeds beside it.
 
     Args:
         constants: ``ConstantMatrices``, or what else ``papa.heads.replacement`` takes.

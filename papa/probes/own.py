@@ -22,7 +22,7 @@ from transformers import PreTrainedModel
 from papa.errors import DataError, EncoderError, NumbersError
 from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.interface import attention_modules, routed
-from papa.heads.substitutes import Substitute, by_layer, rules_of
+from papa.heads.substitutes import Substitute, rules_of
 from papa.models.encoder import sum_is_finite
 from papa.models.files import embeds_by, read_configuration_file
 from papa.models.layer import Rule, See, Watching
@@ -202,7 +202,7 @@ class OwnHead(NamedTuple):
         """
         rules, found = None, dict[str, dict[int, Tensor]]()
         if constants is not None and heads:
-            rules = rules_of(constants.to(self.model.device), by_layer(heads), self.layers)
+            rules = rules_of(constants.to(self.model.device), heads)
         for rows, batch in self.batches(split, progress):
             outputs = self.outputs(batch, rules)
             if score is None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
-from papa.heads.substitutes import Mixed, Substitute, Zeros, by_layer, rules_of
+from papa.heads.substitutes import Mixed, Substitute, Zeros, rules_of
 from papa.models.encoder import numbers_of
 from papa.probes.features import live_features
 from papa.probes.own import OwnHead, class_names
@@ -80,7 +80,7 @@ class HeadLoss:
         if self._task.with_itself:
             with torch.no_grad():
                 before = own.answers_of(padded, own.outputs(padded))
-        rules = rules_of(substitute, by_layer(heads), own.layers)
+        rules = rules_of(substitute, heads)
         after = own.answers_of(padded, own.outputs(padded, rules))
         return self._summed(before, after, self.split.labels_of(rows)), after["lengths"]
 

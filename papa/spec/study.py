@@ -34,7 +34,7 @@ CONTROLS: dict[str, str] = {
 """What makes matrices from S; from L·H as well, where it asks for ``heads``."""
 DERIVED: dict[str, str] = {kind: f"{_AT}.kinds:{kind}" for kind in ("low_rank", "relative")}
 """What makes matrices from the average."""
-OPTIMAL, RESAMPLED, REUSED = "optimal_output", "resampled_output", "reused"
+OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
 OUTPUTS: dict[str, str] = {
     "mean_output": f"{_AT}.outputs:mean_output",
     "mean_output_by_slot": f"{_AT}.outputs:mean_output_by_slot",
@@ -53,7 +53,7 @@ PARAMETERS: dict[str, dict[str, int]] = {
 
 def constants_kinds() -> tuple[str, ...]:
     """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, "mean_qk", *OUTPUTS, *OF_DECODERS, REUSED, "trained")
+    return ("average", *CONTROLS, *DERIVED, *OUTPUTS, *OF_DECODERS, "trained")
 
 
 ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(constants_kinds(), kind))]
@@ -269,12 +269,12 @@ class StudySpec(Frozen):
     def _parts_fit_together(self) -> StudySpec:
         for task, constants in product(self.tasks, self.constants):
             kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
-            if task.kind == "causal" and kind in (*OUTPUTS, "mean_qk", "next"):
+            if task.kind == "causal" and kind in (*OUTPUTS, "next"):
                 raise ValueError(
                     f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
                 )
             longer = (task.validation_slots or 0) > task.slots
-            if longer and kind not in ("relative", REUSED, *OF_DECODERS):
+            if longer and kind not in ("relative", *OF_DECODERS):
                 raise ValueError(
                     f"{where} is read by slot, and {name} has {task.slots} slots and "
                     f"validation_slots {task.validation_slots}: take relative or streaming, or as "

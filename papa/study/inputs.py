@@ -222,14 +222,6 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
             where, kind = f"constants.{index}", constants.kind
             if kind in OF_DECODERS and not encoder.causal:
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
-            if kind == "mean_qk":
-                # They import PyTorch, which takes long.
-                from papa.heads.distances import no_rotation
-                from papa.models.supported import family_of
-
-                family = family_of(encoder.model_type)
-                if family is not None and not family.rotary:
-                    yield where, no_rotation(family.name)
         for scores in study.scores:
             if (found := (len(scores.values), len(scores.values[0]))) != (layers, heads):
                 yield (

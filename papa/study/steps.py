@@ -19,13 +19,13 @@ from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.ranking.seeds import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, partial_counts, without_name
-from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED, REUSED
+from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
 from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate, command_line
 from papa.study.stages.average import average
-from papa.study.stages.constants import Constants, given, mean_qk, outputs, relative
+from papa.study.stages.constants import Constants, given, outputs, relative
 from papa.study.stages.probe import ConstantHeads, answers, baseline, own, probe
 from papa.study.stages.rank import frozen_probe, rank, score_heads
 from papa.study.stages.tokenise import tokenise
@@ -153,11 +153,9 @@ class _Builder:
             drawn = seed if kind == RESAMPLED else None
             alone = f" · seed {seed}" if kind == RESAMPLED else ""
             made = outputs(f"outputs · {self.where} · {kind}{alone}", *text, slots, kind, drawn)
-        elif kind == "mean_qk":
-            made = mean_qk(f"mean_qk · {self.where}", *text, slots)
         elif kind == "relative" and self.encoder.causal:
             made = relative(f"relative · {self.where}", *text)
-        elif kind in (*CONTROLS, *OF_DECODERS, REUSED):
+        elif kind in (*CONTROLS, *OF_DECODERS):
             return Constants(kind, spec.parameters)
         elif matrices := self.inputs.matrices.get(kind):
             made = given(f"given · {self.label} · {kind}", self.encoder, matrices)

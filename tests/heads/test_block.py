@@ -68,14 +68,6 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
         {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
     ),
     ("of (2, 2), expected (9, 9)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
-    *(
-        (
-            "needs rotary positions of whole heads",
-            partial(random_model, name),
-            {"by": "mean_qk", "data": [inputs_of(name)]},
-        )
-        for name in ("gpt2", "bert", "vit")
-    ),
     ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
     ("T5Model", made("T5", **T5, num_layers=1), {}),
     ("model.get_encoder()", made("Whisper", **WHISPER), {}),

@@ -4,7 +4,6 @@ sharp attention, against plain attention and against the packed way.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from itertools import product
 from typing import Any
@@ -15,24 +14,19 @@ import pytest
 import torch
 import transformers
 from torch import Tensor
-from transformers import PreTrainedModel, StaticCache
 
 import papa
 from papa.errors import SpecError
 from papa.heads import TESTED
 from papa.heads.constants import ConstantMatrices
 from papa.heads.interface import attention_modules
-from papa.heads.replacement import replaced
-from papa.heads.substitutes import Mixed, Reused, Streaming
+from papa.heads.substitutes import Mixed, Streaming
 from papa.models import layer as layers
-from papa.models.encoder import Encoder
 from papa.probes.own import OwnHead, Padded
 from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import SpecialTokens
-from tests.finished import score_study
-from tests.flows.conftest import SMALL
-from tests.make import ABLATED, DECODERS, TEXT, answers, inputs_of, random_model
-from tests.models.inputs import SLOTS, some_inputs
+from tests.make import ABLATED, DECODERS, answers, inputs_of, random_model
+from tests.models.inputs import SLOTS
 from tests.plain import Change, plain_model, plainly
 
 EXACT = 1e-5
@@ -92,17 +86,13 @@ LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
 
 
 def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
-    """What takes the place of A, for ``plainly``; "reused" is what the layer before used."""
-    used: list[Tensor] = []
+    """What takes the place of A, for ``plainly``."""
 
     def change(layer: int) -> Change:
         def apply(own: Tensor) -> Tensor:
-            other = used[-1] if by == "reused" and layer else own
-            other = other if by == "reused" else LAWS[by][1](layer, own)
-            chosen = [head for at, head in heads if at == layer]
-            used.append(own.clone())
-            used[-1][:, chosen] = other[:, chosen].to(own.dtype)
-            return used[-1]
+            chosen, used = [head for at, head in heads if at == layer], own.clone()
+            used[:, chosen] = LAWS[by][1](layer, own)[:, chosen].to(own.dtype)
+            return used
 
         return apply
 
@@ -110,7 +100,7 @@ def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
 
 
 @pytest.mark.parametrize("name", ABLATED)
-@pytest.mark.parametrize("by", [*LAWS, "reused"])
+@pytest.mark.parametrize("by", LAWS)
 def test_replaced_heads_equal_plain(name: str, by: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     before, plain = answers(model, inputs), plain_model(random_model(name))
@@ -118,7 +108,7 @@ def test_replaced_heads_equal_plain(name: str, by: str) -> None:
         plain.set_attn_implementation("plain")
     with plainly(attention_modules(plain), instead(by, SOME_HEADS)):
         expected = answers(plain, inputs)
-    with papa.ablated(model, SOME_HEADS, by="reused" if by == "reused" else LAWS[by][0]):
+    with papa.ablated(model, SOME_HEADS, by=LAWS[by][0]):
         close(answers(model, inputs), expected)
     assert (expected - before).abs().max() > 0.01, "negative control"
     assert torch.equal(answers(model, inputs), before), "the model is as it was"
@@ -204,20 +194,6 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
     assert (fast[0] - own[0]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("name", TEXT)
-def test_reused_heads_of_the_packed_way_give_the_same_states(name: str) -> None:
-    """The same heads by the fast way, in which padding never reaches the encoder."""
-    model = random_model(name)
-    inputs, encoder = some_inputs(1, pad=model.config.pad_token_id), Encoder(model)
-    padded = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
-    for heads in (SOME_HEADS, [(layer, head) for layer in EVERY_HEAD for head in range(HEADS)]):
-        with torch.no_grad(), replaced(encoder, Reused(), heads):
-            packed = encoder.token_states(inputs.compact())[-1]
-        with papa.ablated(model, heads, by="reused"):
-            close(answers(model, padded), packed)
-        assert (answers(model, padded) - packed).abs().max() > 0.1
-
-
 @pytest.mark.parametrize("name", ["gpt2", "gemma2", "bert", "vit", "mpnet"])
 @pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", Streaming(1, 3)])
 def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
@@ -269,66 +245,6 @@ def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
         assert (found - answers(model, longer)).abs().max() > 0.01
 
 
-def rotating(model: PreTrainedModel, instead: Callable[..., Any]) -> Any:
-    """The rotation of a model's layers exchanged, in the order of its calls."""
-    modelling = sys.modules[type(attention_modules(model)[0]).__module__]
-    return patch.object(modelling, "apply_rotary_pos_emb", instead)
-
-
-@pytest.mark.parametrize("name", ROTARY)
-def test_mean_qk_is_attention_of_the_means(name: str) -> None:
-    """Against a model whose own attention is given nothing else."""
-    model, inputs, data = random_model(name), inputs_of(name), inputs_of(name, seed=3, batch=4)
-    own = sys.modules[type(attention_modules(model)[0]).__module__].apply_rotary_pos_emb
-    seen, real = list[list[Tensor]](), data["attention_mask"].bool()
-
-    def record(query: Tensor, key: Tensor, *rotation: Any, **options: Any) -> Any:
-        seen.append([states.transpose(1, 2)[real].mean(dim=0) for states in (query, key)])
-        return own(query, key, *rotation, **options)
-
-    with rotating(model, record):
-        answers(model, data)
-    assert len(seen) == LAYERS
-    calls = iter(seen)
-
-    def of_means(query: Tensor, key: Tensor, *rotation: Any, **options: Any) -> Any:
-        pairs = zip(next(calls), (query, key), strict=True)
-        means = (mean[None, :, None].expand_as(states) for mean, states in pairs)
-        return own(*means, *rotation, **options)
-
-    before = answers(model, inputs)
-    with rotating(model, of_means):
-        expected = answers(model, inputs)
-    # The cache has empty places.
-    cached = {**data, "past_key_values": StaticCache(config=model.config, max_cache_len=32)}
-    for seen_in in [data, cached] if name in ("llama", "qwen2") else [data]:
-        with papa.ablated(model, EVERY_HEAD, by="mean_qk", data=[seen_in]):
-            close(answers(model, inputs), expected)
-    assert (expected - before).abs().max() > 0.1, "negative control"
-    with papa.ablated(model, EVERY_HEAD, by="mean_qk", data=[inputs_of(name, seed=7)]):
-        assert (answers(model, inputs) - expected).abs().max() > 1e-3, "negative control"
-
-
-def test_blocks_of_reused_heads_nest_and_what_is_no_constant_is_not_mixed() -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
-    outer, inner = [(1, 0), (1, 1)], [(1, 1), (2, 3)]
-    with papa.ablated(model, [(1, 0)], by="reused"), papa.ablated(model, inner):
-        expected = answers(model, inputs)
-    with papa.ablated(model, outer, by="reused"), papa.ablated(model, inner):
-        close(answers(model, inputs), expected)
-    mixed = Mixed(Reused(), torch.full((LAYERS, 4), 0.5))
-    with papa.ablated(model, outer, by=mixed), pytest.raises(SpecError, match="no constant to mix"):
-        answers(model, inputs)
+def test_streaming_sees_itself() -> None:
     with pytest.raises(SpecError, match="recent is 0, expected 0 or more and 1 or more"):
         Streaming(1, 0)
-
-
-def test_a_study_scores_reused_heads_by_a_probe(shallow: str, tmp_path: Any) -> None:
-    task = {**SMALL["tasks"][0], "train_rows": 16, "validation_rows": 16}
-    document = {**SMALL, "encoders": [shallow], "tasks": [task], "constants": ["reused", "zeros"]}
-    document |= {"orders": ["first_to_last"], "fractions": [1, 0.5], "seeds": [0, 1]}
-    half = score_study(document, tmp_path, tmp_path / "store").table.query("fraction == 0.5")
-    assert half["score"].notna().all()
-    assert (half["unseen_share"].isna() == (half["constants"] == "reused")).all()
-    with pytest.raises(SpecError, match="no constants 'reused' of this call"):
-        papa.constants("reused", papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32))

@@ -14,15 +14,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-import papa
 from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices
-from papa.heads.distances import mean_qk
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.layer import LayerAttention, Watching
 from tests.heads.cases import EVERY, HALF, Case, distance
-from tests.make import DROPOUT, random_model
-from tests.models.inputs import SLOTS, some_inputs
+from tests.make import DROPOUT
+from tests.models.inputs import some_inputs
 from tests.plain import plainly, with_constants, with_mix
 
 no_gradients = pytest.mark.usefixtures("no_gradients")
@@ -239,21 +237,3 @@ def test_constants_of_another_shape_are_refused() -> None:
     other = case.constants().of(case.constants().matrices[:2])
     with pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"):
         replaced(case.encoder, other, HALF).__enter__()
-
-
-@no_gradients
-def test_mean_queries_and_keys_are_those_of_papa_ablated() -> None:
-    """Which tests/heads/test_in_place.py compares with a plain implementation."""
-    case = Case("modernbert")
-    # Without holes: papa.ablated counts tokens, and not slots.
-    inputs = case.inputs(1, (SLOTS - 1, SLOTS - 1))
-    own = {"input_ids": inputs.input_ids, "attention_mask": inputs.attention_mask.long()}
-    constants = mean_qk(case.encoder, [inputs.compact()], SLOTS)
-    model = random_model("modernbert")
-    with papa.ablated(model, EVERY, by="mean_qk", data=[own]):
-        states = model(**own, output_hidden_states=True).hidden_states
-    expected = [one[inputs.attention_mask] for one in states]
-    with replaced(case.encoder, constants, EVERY):
-        assert case.away(inputs, expected) < case.tolerance
-    with replaced(case.encoder, mean_qk(case.encoder, [case.inputs(2).compact()], SLOTS), EVERY):
-        assert case.away(inputs, expected) > 0.01

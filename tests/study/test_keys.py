@@ -35,7 +35,7 @@ DESIGN: dict[str, Any] = {
     **SMALL,
     "encoders": ["name"],
     "tasks": [TASK],
-    "constants": ["average", "low_rank", "mean_qk", "resampled_output", "reused"],
+    "constants": ["average", "low_rank", "resampled_output"],
     "orders": ["lambda", "random", "gradient", "distance"],
     "ranking": {"seeds": [0], "rows": 10, "evaluations": 400},
 }
@@ -59,7 +59,7 @@ def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
     return found
 
 
-ALL = ("tokenise", "average", "rank", "frozen_probe", "scores", "mean_qk", "outputs", "probe")
+ALL = ("tokenise", "average", "rank", "frozen_probe", "scores", "outputs", "probe")
 TEXT, TRAINED = ("tokenise", "average"), ("probe", "baseline")
 CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ({"digest": "other weights"}, ALL[1:], ALL[:1]),
@@ -70,11 +70,7 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ("tasks.0.slots=16", ALL, ()),
     ("tasks.0.train_rows=32", ALL, ()),
     ("layout.segment_ids=stay", ALL, ()),
-    (
-        "tasks.0.probe.weight_decay=0.1",
-        ("rank", "frozen_probe", *TRAINED),
-        (*TEXT, "mean_qk", "outputs"),
-    ),
+    ("tasks.0.probe.weight_decay=0.1", ("rank", "frozen_probe", *TRAINED), (*TEXT, "outputs")),
     ("ranking.rows=11", ("rank", "scores"), TRAINED[1:]),
     ("ranking.epochs=9", ("rank",), ("scores",)),
     ("ranking.learning_rate=0.5", ("rank",), ("scores",)),

@@ -31,7 +31,7 @@ OWN = {**PROBED, "head": "own", "metric": "cosine", "base": "reviews", "train_ro
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, [*KINDS[:3], "reused"])])
+@pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, KINDS[:3])])
 def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
 ) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import Any
 
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
-from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS, REUSED
+from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.step import Context, Step, stage
 
@@ -39,11 +39,9 @@ class Constants:
         from papa.heads.constants import ConstantMatrices, control, derived
         from papa.heads.distances import ByDistance
         from papa.heads.outputs import read_outputs
-        from papa.heads.substitutes import Reused, Streaming
+        from papa.heads.substitutes import Streaming
 
         kind, size = self.kind, (encoder.layers, encoder.heads)
-        if kind == REUSED:
-            return Reused()
         if kind in OF_DECODERS:
             return Streaming(**self.parameters)
         if kind in CONTROLS:
@@ -66,26 +64,6 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
 
     tokens = special_tokens_of(load_tokenizer(encoder), task.kind)
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
-
-
-@stage("mean_qk", version=2)
-def mean_qk(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
-    """Mean queries and keys over the training text of a corpus, of rotary positions."""
-    from papa.heads.distances import mean_qk as computed
-    from papa.text.batches import MicroBatch, micro_batches
-
-    split = run.corpus(corpus).split("train")
-    tokens = run.encoder.tokens_per_batch(run.execution.batch_tokens)
-
-    def batches() -> Iterator[MicroBatch]:
-        done = 0
-        for batch in micro_batches(split, None, tokens):
-            yield batch
-            run.progress(done := done + len(batch.rows), len(split))
-
-    computed(run.encoder, batches(), slots).save(
-        run.step.folder(run.store), encoder, run.metadata()
-    )
 
 
 @stage("outputs", version=2)
