@@ -60,10 +60,8 @@ class ConstantMatrices(Weights):
     """C: one matrix for every head, the same for every input (paper, Section 3.1).
 
     Attributes:
-        matrices: C[layer, head, i, j], what slot i takes from slot j before rows are masked and
-            normalised.
-        seen: whether any input of the average had tokens at both slots; controls count as seen
-            everywhere.
+        matrices: C[layer, head, i, j], what slot i takes from slot j, not masked or normalised.
+        seen: whether any input of the average had tokens at both slots; controls see all.
         counts: in how many inputs of the average both slots held a token.
         encoder_digest: of the encoder whose attention was averaged.
         special: the slots of [CLS] and [SEP] in the average's texts.
@@ -139,12 +137,7 @@ class ConstantMatrices(Weights):
         encoder: EncoderReference | None = None,
         slots: int | None = None,
     ) -> ConstantMatrices:
-        """Load and verify.
-
-        Raises:
-            ArtifactError: the artifact is damaged, or was made for another encoder (by digest: a
-                name may stand for other weights tomorrow) or S than these.
-        """
+        """Load and verify: ArtifactError where it was made for another encoder or S than these."""
         folder, metadata = verified(artifact, FILE), read_metadata(artifact)
         of_encoder = "encoder", metadata["encoder"]["digest"], encoder and encoder.digest
         for what, made_for, asked in (of_encoder, ("S", metadata["slots"], slots)):
@@ -173,9 +166,7 @@ def control(
 def derived(
     kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
-    """Make a kind of ``papa.heads.kinds`` from an average; ``special`` are the slots of [CLS]
-    and [SEP].
-    """
+    """A kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and [SEP]."""
     assert average.counts is not None
     read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
     matrices = torch.from_numpy(resolve_name(DERIVED[kind])(read, **parameters)).float()
@@ -190,12 +181,9 @@ def constant_product(
     real: Bool[Tensor, "batch m"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads m width"]:
-    """What constant heads put out (paper, Section 3.1); ``real`` is None where every input has a
-    token in every column.
-
-    It is the rows of C on real slots, divided by their sums, times V; a row that sums to 0 puts out
-    0. Sums are of absolute values, which matters only to trained matrices, whose entries may be
-    negative. With dropout of entries each input needs matrices of its own.
+    """What constant heads put out (paper, Section 3.1): the rows of C on ``real`` slots (None for
+    all), divided by the sums of their absolute values, times V; a row that sums to 0 puts out 0.
+    With dropout of entries each input needs matrices of its own.
     """
     if dropout > 0:
         rows = matrices.expand(len(value), -1, -1, -1)

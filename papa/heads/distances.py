@@ -19,12 +19,11 @@ APART = 2
 
 @dataclass(frozen=True)
 class ByDistance(Weights):
-    """What a token takes from another by the distance between them, and from a text's ends wherever
-    it stands.
+    """What a token takes from another by the distance between them, and from a text's ends.
 
     Attributes:
-        weights: r[layer, head, d], what a token takes from the one ``d`` before it; the middle
-            entry is d = 0. A distance beyond the first or the last entry has that entry's.
+        weights: r[layer, head, d], what a token takes from the one ``d`` before it; d = 0 is in the
+            middle. A distance beyond the first or the last entry has that entry's.
         ends: weights of the first token, and of the last one in an encoder.
     """
 

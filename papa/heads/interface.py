@@ -1,8 +1,7 @@
 """Attention of a model that the user holds, passed through rules while a block runs.
 
 transformers looks an attention function and a mask function up by the name in a model's
-configuration. Inside a block that name is ours: each layer hands its queries, keys, values and the
-mask that the model made to ``papa.models.dispatch``. Nothing else of the model changes.
+configuration. Inside a block that name is ours, and nothing else of the model changes.
 """
 
 from __future__ import annotations
@@ -25,23 +24,17 @@ from papa.models.supported import family_of
 
 _REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
 """Attention functions whose results rules give."""
-_WRAPPED = {"model.get_base_model()": "get_base_model", "model.module": "module"}
-"""How the model inside of one of peft, or of one in parallel, is reached, by what tells it."""
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The module that computes attention in each layer, first layer first; a shared one as often as
-    it is used.
-    """
+    """The attention module of each layer, first layer first; a shared one as often as used."""
     if hasattr(model, "_orig_mod"):
         raise EncoderError(
             "the model is compiled by torch.compile: give the model before it, model._orig_mod"
         )
     if not isinstance(model, PreTrainedModel):
-        inner = next((path for path, own in _WRAPPED.items() if hasattr(model, own)), "")
         raise EncoderError(
-            f"expected a model of transformers, found a {type(model).__name__}"
-            f"{f': give {inner}' if inner else ''}"
+            f"expected a model of transformers, found a {type(model).__name__}: give the one inside"
         )
     config: Any = model.config
     family = family_of(config.model_type)
@@ -81,10 +74,7 @@ def head_count(module: nn.Module) -> int:
 def routed(
     model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, Rule]
 ) -> Iterator[Dispatch]:
-    """Inside the block the layers of ``model`` follow ``rules``; after it, it is as it was.
-
-    Inside another block of the same layers, ``rules`` find what that one leaves of the heads.
-    """
+    """Inside the block layers follow ``rules``, of what a block around it leaves."""
     held = [found for one in modules if (found := getattr(one, "papa_dispatch", None))]
     if held:
         if len(held) < len(modules) or list(held[0].modules) != list(modules):
@@ -180,8 +170,8 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
 
 
 def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
-    """Which tokens are real, up to the last of the pass: from a mask of tokens, or from what each
-    query may see of the keys. A key is real where a later query sees it, and the last one is.
+    """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
+    keys, where a key is real that a later query sees, and the last one is.
     """
     if isinstance(mask, Mapping):
         mask = mask.get("full_attention", next(iter(mask.values()), None))

@@ -1,8 +1,6 @@
-"""The matrices of kinds of constants that depend on no text (paper, Section 5.2), and of those that
-are made of an average. ``papa.spec.study`` names them.
+"""The matrices of kinds of constants that depend on no text (paper, Section 5.2), or on an average.
 
-A control gives C[i, j], what slot i takes from slot j before rows are masked and normalised: one
-matrix for every head, or a matrix for each of ``heads``.
+A control gives C[i, j], what slot i takes from slot j, not masked or normalised.
 """
 
 from __future__ import annotations
@@ -56,11 +54,8 @@ def local(slots: int, window: int = 2) -> Matrix:
 
 
 def fibonacci(slots: int, heads: int) -> Matrix:
-    """Head h attends alike to the distances in row h + 1 of the Wythoff array, to either side, and
-    to [CLS], which attends to all (Fibottention, Rahimian et al., 2024).
-
-    Rows of that array are dilated Fibonacci sequences, 1 2 3 5 8 …, 4 7 11 18 …, 6 10 16 26 …,
-    which share no number: no two heads attend to the same distance.
+    """Head h attends alike to the distances in row h + 1 of the Wythoff array, and to [CLS], which
+    attends to all (Fibottention, Rahimian et al., 2024); no two heads share a distance.
     """
     distances = _distances(slots)
     found, golden = np.zeros((heads, slots, slots)), (1 + 5**0.5) / 2
@@ -75,9 +70,7 @@ def fibonacci(slots: int, heads: int) -> Matrix:
 
 
 class Averages(NamedTuple):
-    """The average attention C of an encoder's heads; in how many inputs both slots held a token;
-    the slots of [CLS] and [SEP], ascending.
-    """
+    """C of all heads, in how many inputs both slots held a token, the slots of [CLS] and [SEP]."""
 
     matrices: Float[np.ndarray, "layers heads slots slots"]
     counts: Float[np.ndarray, "slots slots"]
@@ -98,9 +91,8 @@ def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
 
 
 def relative(average: Averages) -> Matrix:
-    """The mean of A over all pairs of tokens at one distance, so that an entry that no input had is
-    known by its diagonal. The columns and rows of [CLS] and [SEP] have means of their own, over all
-    text, and so have the diagonals between two texts. A distance that no input had keeps 0.
+    """The mean of A over pairs of tokens at one distance; columns and rows of [CLS] and [SEP], and
+    diagonals between two texts, have means of their own. A distance that no input had keeps 0.
     """
     slots = np.arange(len(average.counts))
     special = np.zeros(len(slots), dtype=int)

@@ -1,7 +1,4 @@
-"""Constant outputs: what a head puts out in place of A·V, whatever the input is.
-
-A constant output is no constant mixing: nothing of the other tokens is left in it.
-"""
+"""Constant outputs: what a head puts out in place of A·V, without anything of other tokens."""
 
 from __future__ import annotations
 
@@ -33,11 +30,8 @@ FILE = "outputs.safetensors"
 
 @dataclass(frozen=True)
 class ConstantOutputs(Substitute):
-    """What every head puts out at a slot of an input of some length.
-
-    Attributes:
-        values: by place.
-        index: of slot s in an input of n tokens; longer inputs and later slots have the last.
+    """What every head puts out, ``values`` by place; the place is ``index`` of slot s in an input
+    of n tokens, of which longer inputs and later slots have the last.
     """
 
     values: Float[Tensor, "layers heads places width"]
@@ -68,9 +62,7 @@ def read_outputs(found: ArtifactReference, kind: ConstantsKind) -> ConstantOutpu
 
 @dataclass
 class MeanOutputs:
-    """Means of what heads put out, over the tokens of each of the first ``slots``; 1 for one mean
-    over all tokens. A slot that no input had takes the mean over all.
-    """
+    """Means over tokens of each of the first ``slots``; one without any takes that of all."""
 
     slots: int = 1
     sums: dict[int, Float[Tensor, "heads slots width"]] = field(default_factory=dict)
@@ -162,10 +154,8 @@ class DrawnOutputs:
 class Resampled(Substitute):
     """What the head put out at the same slot of another text (causal scrubbing): of the donors the
     shortest that is long enough, else the longest; at a slot that it lacks, its token before.
-
-    Attributes:
-        choices: of texts that are not, and that are, the first donor of their length.
-        texts: what tells the first donor of each length from other texts.
+    ``choices`` are for texts that are not, and that are, the first donor of their length, and
+    ``texts`` tell those donors apart.
     """
 
     choices: tuple[ConstantOutputs, ...]

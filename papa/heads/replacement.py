@@ -32,9 +32,8 @@ def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) 
 def replaced(
     encoder: Encoder, substitute: Substitute, heads: Sequence[Head]
 ) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` put out a substitute; the others stay as they were (Section 3.1),
-    input-dependent or as in a block around this one. What inputs read of constant matrices, whose
-    rows are masked and normalised for each input, is counted.
+    """Inside the block, ``heads`` put out a substitute; the others stay as they were (Section 3.1).
+    Entries of constant matrices that inputs read are counted.
     """
     counts = EntryCounts()
     if isinstance(substitute, ConstantMatrices | ConstantOutputs):
@@ -50,7 +49,7 @@ def mixed_by(
     encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
 ) -> AbstractContextManager[object]:
     """Inside the block every head puts out λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
-    Section 3.2). Gradients reach them, of one backward pass, so training opens a block for each.
+    Section 3.2), whose gradients serve one backward pass.
     """
     check_fits(constants, encoder)
     every = [*product(range(encoder.layers), range(encoder.heads))]

@@ -1,7 +1,7 @@
 """What heads put out in place of their own attention, and the rules by which they do.
 
-A substitute is a frozen dataclass with one method, for packed inputs and padded ones alike. One
-that needs text is made by ``substitute`` of an observer, which ``see``s every layer of some passes.
+A substitute has one method, for packed and padded inputs. One that needs text is made by an
+observer's ``substitute``, which ``see``s every layer of some passes.
 """
 
 from __future__ import annotations
@@ -55,9 +55,7 @@ class Zeros(Substitute):
 
 @dataclass(frozen=True)
 class Weights(Substitute):
-    """Mixing by rows of weights, one method of which differs; rows are restricted to the keys that
-    are visible and divided by their sums, and a row of zeros puts out zeros.
-    """
+    """Mixing by rows of weights, restricted to visible keys and divided by their sums."""
 
     mixes: ClassVar[bool] = True
 
@@ -87,15 +85,9 @@ class Weights(Substitute):
 
 @dataclass(frozen=True)
 class Streaming(Weights):
-    """A restricted to the first tokens and the last (StreamingLLM, Xiao et al., 2024; DuoAttention,
-    Xiao et al., 2025).
-
-    Not constant: its queries and keys are still computed. It is for comparison, and needs no text.
-
-    Attributes:
-        sinks: first tokens that every token sees.
-        recent: tokens before it that it sees, itself among them; in an encoder those after it,
-            likewise.
+    """A restricted to the first tokens, ``sinks``, and the last, ``recent``, itself among them, on
+    both sides in an encoder (StreamingLLM, Xiao et al., 2024; DuoAttention, Xiao et al., 2025). Not
+    constant: queries and keys are still computed.
     """
 
     sinks: int = 4
@@ -157,14 +149,8 @@ def read_at(
 
 @dataclass(frozen=True)
 class Mixed(Substitute):
-    """λA + (1-λ)C (Hassid et al., 2022, Section 3.2).
-
-    With ``Streaming`` in C's place it is DuoAttention's forward pass in two ways (Xiao et al.,
-    2025, Section 3.2).
-
-    Attributes:
-        substitute: C.
-        shares: λ of every head, or of each in each text; gradients may be asked of it.
+    """λA + (1-λ)C (Hassid et al., 2022, Section 3.2); with ``Streaming`` as C DuoAttention's
+    forward pass (Xiao et al., 2025). ``shares`` are λ, of every head, or of each in each text.
     """
 
     substitute: Substitute

@@ -38,8 +38,7 @@ class Task:
             classes, as scikit-learn's are.
         learning_rate, batch_size, epochs: of the probe (paper, App. B), and of λ; a rate of None
             takes 1e-4, or 0.02 with ``head="own"``.
-        probe: one of your own: an estimator of scikit-learn, or a function of (inputs, classes)
-            that gives a module of PyTorch, such as ``torch.nn.Linear``.
+        probe: one of your own, an estimator of scikit-learn.
         score: with ``head="own"``, in place of a metric, as for ``fidelity``; the batch holds
             ``labels``.
     """

@@ -1,9 +1,7 @@
-"""DeBERTa: disentangled attention (He et al., 2021), in which content and relative position are
-scored separately.
+"""DeBERTa: content and relative position are scored separately (He et al., 2021).
 
 The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling, where r is the relative
-position of their slots and P, R are projections of the relative positions' embeddings. It is one
-matrix for the whole batch, and only the relative positions that occur are projected.
+position of their slots and P, R are projections of the relative positions' embeddings.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
 """The one place through which every layer's attention passes, so that it can be watched, replaced
-or mixed: of an encoder of a study, whose tokens are packed, and of a model in the user's hands.
-
-A layer hands over its queries, keys and values, by transformers' attention interface or by the
-forward method of its family; the rule of that layer, if any, decides what its heads put out. Rules
-are set by context managers, which put back what they found.
+or mixed. A layer hands over its queries, keys and values, by transformers' attention interface or
+by its family's forward method; its rule, if any, decides what its heads put out.
 """
 
 from __future__ import annotations
@@ -34,8 +31,7 @@ class Dispatch:
         modules: that of each layer; one stands for several layers where they share weights.
         rules: of the layers that have some, those of outer blocks first.
         batch: what packed tokens are of; None where they are padded.
-        slots, real: the slot of each token and whether it is one; of padded tokens only where the
-            caller of the model knows.
+        slots, real: the slot of each token and whether it is one, where the caller knows.
         seen_real: which padded tokens up to those of the current pass are real, likewise.
         matrices: whether a pass of padded tokens shall give them, too.
         reached: whether attention came by since the last pass began; None before any.
@@ -180,9 +176,7 @@ def attend(
     Float[Tensor, "batch heads queries keys"] | None,
 ]:
     """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
-    padded ones, whose mask the model made and has a window in it. It is a function of transformers'
-    attention interface; ``bias`` gives what is added to the scores of queries and keys, input by
-    input.
+    padded ones, whose mask the model made; ``bias`` is added to scores, input by input.
     """
     for name, given in others.items():
         # It would be lost, such as the sinks of gpt-oss.

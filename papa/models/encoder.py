@@ -1,6 +1,4 @@
-"""A frozen encoder that runs on micro-batches: queries and keys for the heads alone that need them,
-and NaN and infinity in what it computes traced to their cause.
-"""
+"""A frozen encoder that runs on micro-batches, and refuses NaN and infinity with their cause."""
 
 from __future__ import annotations
 
@@ -28,17 +26,9 @@ from papa.text.batches import MicroBatch
 class Encoder:
     """A pretrained encoder, frozen and in eval mode, whose attention passes through a dispatch.
 
-    Args:
-        model: a model of a supported family. It stays as it is: what runs is a copy of its modules
-            that shares the memory of its weights.
-        precision: float32 is that of its weights. In bfloat16 on a CPU its layers' linear maps and
-            attention take and give bfloat16; on a GPU it is autocast. Hidden states are float32 all
-            the same, and token probes multiply them in this precision.
-
-    Attributes:
-        layers, heads, width, head_width: L, H, d and d/H.
-        reference: what it was loaded from; None for a model that was given.
-        ruled: as of ``Dispatch``.
+    What runs is a copy of the modules of ``model`` that shares its weights' memory. In bfloat16 a
+    CPU's linear maps and attention take and give bfloat16, a GPU's are autocast; hidden states are
+    float32 all the same. layers, heads, width, head_width are L, H, d and d/H.
     """
 
     reference: EncoderReference | None = None
@@ -151,9 +141,7 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 
 
 def _hold_in_bfloat16(model: nn.Module) -> None:
-    """Round the linear maps of a model's layers, which are in lists of modules, and have them take
-    any floating dtype; those outside, which widen embeddings, keep float32.
-    """
+    """Round the linear maps of layers, which are in lists of modules; they take any dtype."""
     stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
     for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
         if isinstance(linear, nn.Linear):

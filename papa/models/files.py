@@ -1,6 +1,4 @@
-"""The files that make an encoder, here and on the hub; and checks of them that passed before, so
-that a study that was looked at before imports neither torch nor transformers.
-"""
+"""The files that make an encoder, here and on the hub; and what checks of them found before."""
 
 from __future__ import annotations
 
@@ -8,7 +6,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -16,7 +14,6 @@ from typing import Any
 
 from papa.errors import EncoderError
 from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
-from papa.hub_errors import download_bar, hub_errors
 
 CONFIGURATION = "config.json"
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
@@ -58,9 +55,7 @@ def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], st
 
 
 def embeds_by(folder: Path) -> str | None:
-    """What else than the mean over a text's tokens makes the embeddings of the encoder in
-    ``folder``, by the files of sentence-transformers, in words; None where nothing does.
-    """
+    """What else than the mean over tokens makes embeddings, by sentence-transformers' files."""
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_bytes()) if (folder / name).is_file() else {}
@@ -96,9 +91,7 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 def _of_weights(names: Iterable[str]) -> list[str]:
-    """Those of an encoder's weights, one or all shards, safetensors before pickles; other names are
-    of adapters, other precisions or other frameworks' weights.
-    """
+    """Those of an encoder's weights, one or all shards, safetensors before pickles."""
     there = sorted(names)
     for whole in (SAFETENSORS, _PICKLED):
         stem, ending = whole.split(".")
@@ -126,9 +119,7 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
-    """The names of an encoder's files of weights, in ``folder`` or, where it has a ``name`` on the
-    hub, as that listed what it has; EncoderError where there are none.
-    """
+    """The names of an encoder's files of weights, in ``folder`` or as the hub listed them."""
     where, files = str(folder), [path.name for path in folder.iterdir()]
     if name:
         from huggingface_hub import constants, errors, get_cached_repo_tree
@@ -146,35 +137,13 @@ def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
     return weights
 
 
-def fetched(name: str, revision: str | None, what: str, patterns: Sequence[str]) -> Path:
-    """The folder, named by the commit, where the files of these names now are."""
-    from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
-
-    with hub_errors(what, f"{constants.ENDPOINT}/{name}", revision, EncoderError):
-        commit = HfApi().resolve_revision(name, revision=revision)
-        wanted: Any = {"allow_patterns": list(patterns), "tqdm_class": download_bar()}
-        with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
-            get_cached_repo_tree(name, revision=commit)
-            local = {**wanted, "local_files_only": True}
-            return Path(snapshot_download(name, revision=commit, **local))
-        try:
-            # Asked once: a download would ask for half a minute before it says that nobody answers.
-            HfApi().model_info(name, revision=commit, timeout=10, expand=["sha"])
-        except errors.HfHubHTTPError:
-            raise
-        except (errors.HTTPError, errors.OfflineModeIsEnabled):
-            wanted["local_files_only"] = True
-        return Path(snapshot_download(name, revision=commit, **wanted))
-
-
 _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
 def remembered(what: str, content: str, check: Callable[[], Any]) -> Any:
-    """What ``check`` found before, a JSON value, else what it finds now. The key is what it looks
-    at, by the digest ``content``, the libraries that look, and PAPA's code that decides what passes
-    and how text is laid out.
+    """What ``check`` found before, a JSON value, else what it finds now: by the digest of what it
+    looks at, the libraries that look, and PAPA's own code that decides.
     """
     root = Path(__file__).parents[1]
     code = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])

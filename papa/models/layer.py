@@ -1,6 +1,4 @@
-"""One call of one layer's attention, what its heads put out by themselves, and the rules by which
-they put out something else.
-"""
+"""One call of one layer's attention, and the rules by which heads put out something else."""
 
 from __future__ import annotations
 
@@ -30,12 +28,11 @@ class LayerAttention:
         query, key: of the ``dependent`` heads; None means of every head.
         value: of every head; keys and values that heads share are repeated.
         mask: whether a query may look at a key; None where all may.
-        query_slots, key_slots: the slot of each, from 0; one row where all inputs have the same.
+        query_slots, key_slots: the slot of each; one row where all inputs have the same.
         real, lengths: which queries are tokens, and how many each input has up to the last query.
         ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
-        bias: added to the scaled scores: relative positions, or the model's own mask.
-        softcap: scores are bounded by it (Gemma 2); None where they are not.
+        bias: added to the scaled scores, which ``softcap`` bounds where it is set (Gemma 2).
         rules: of the layer, outermost first, which say what the heads put out.
         texts: what tells the texts of a pass apart, one each; None where that is not known.
         batch: the packed batch that the inputs are of; None where they were padded.
@@ -67,9 +64,7 @@ class LayerAttention:
 
     @property
     def visible(self) -> Bool[Tensor, "#batch #heads #queries keys"] | None:
-        """The keys that constants may weigh: of packed inputs all tokens, of padded ones those that
-        the model's mask allows; None where they may all.
-        """
+        """The keys that constants may weigh: tokens, or what the mask allows; None for all."""
         return self.mask if self.batch is None else real_keys(self.batch)
 
     def parts(self) -> Iterator[LayerAttention]:
@@ -106,9 +101,7 @@ class LayerAttention:
         return scores.softmax(dim=-1)
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
-        """What some heads put out: A·V, by the fused kernel, which holds no A, where there is one;
-        or as the innermost rule has it.
-        """
+        """What some heads put out: A·V by the fused kernel, or as the innermost rule has it."""
         if self.rules:
             *outer, rule = self.rules
             return rule.put_out(replace(self, rules=tuple(outer)), heads)
@@ -199,9 +192,7 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
 
 
 def chosen(states: Any, heads: Heads) -> Any:
-    """Some heads of states [batch, heads, …]; themselves where these are all, or share them, or
-    where there are none.
-    """
+    """Some heads of states [batch, heads, …], if any; themselves where these are all or shared."""
     if states is None or states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
         return states
     return states[:, indices(heads, states.device)]

@@ -16,6 +16,7 @@ import yaml
 
 from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import sha256_of_file
+from papa.hub import fetched
 from papa.models import files
 from papa.models.files import CONFIGURATION, tokenizer_files
 from papa.spec import EncoderSpec, Precision
@@ -39,10 +40,8 @@ class EncoderReference:
         name, revision: as the study names it; the revision is the commit for hub names.
         digest: SHA-256 over its weights, as they were published, and its configuration.
         tokenizer_digest: SHA-256 over its tokenizer's files.
-        model_type, layers, heads, width: its architecture, in transformers' words; L, H, d.
         positions: the most slots it has positions for.
-        key_heads: heads of keys and values in a layer of a decoder, each shared by as many query
-            heads; None in an encoder.
+        key_heads: heads of keys and values in a layer of a decoder; None in an encoder.
         tokenizer: of an encoder that is held in memory alone; None reads it from its files.
     """
 
@@ -77,7 +76,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     folder = Path(described.folder)
     if revision := described.revision:
         weights = files.published_weights(folder, what, spec.name)
-        files.fetched(spec.name, revision, what, weights)
+        fetched(spec.name, revision, what, weights, EncoderError)
     digests = {path.name: sha256_of_file(path) for path in files.weight_files(folder)}
     digest = files.encoder_digest(digests, files.read_configuration_file(folder, what)[1])
     if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
@@ -104,7 +103,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     elif spec.name.startswith("embedded/"):
         raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
     elif not folder.is_absolute():
-        folder = files.fetched(spec.name, spec.revision, what, files.DESCRIBING)
+        folder = fetched(spec.name, spec.revision, what, files.DESCRIBING, EncoderError)
         revision = folder.name
     elif not folder.is_dir():
         raise EncoderError(

@@ -1,6 +1,4 @@
-"""The supported encoder families: where their attention lives, what positions mean. Layers of most
-call transformers' attention interface; MPNet's and DeBERTa's are routed here and in ``deberta``.
-"""
+"""The supported encoder families: where their attention lives, what positions mean."""
 
 from __future__ import annotations
 

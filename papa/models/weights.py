@@ -1,6 +1,4 @@
-"""Models made of a checked config.json and of safetensors or pickles of tensors; copies that share
-their weights.
-"""
+"""Models of a checked config.json and of weights; copies that share their weights."""
 
 from __future__ import annotations
 
@@ -37,10 +35,8 @@ def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> 
     if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
         raise unsupported(f"{what}: {path}", kind)
     for name, value in document.items():
-        most, why = 1_000 if "layers" in name else 10_000_000, ""
-        if isinstance(value, int) and abs(value) > most:
-            why = f"at most {most:,} is read: correct it"
-        elif name in _REFUSED and value:
+        why = ""
+        if name in _REFUSED and value:
             why = (
                 "and PAPA computes attention itself, on plain weights: remove it, or save the "
                 "encoder without it"
@@ -67,9 +63,7 @@ def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> 
 def load_model(
     reference: EncoderReference, *, attention: str = "eager", head: str = "AutoModel"
 ) -> nn.Module:
-    """Load the model that a reference stands for in float32, by a class of transformers; of one
-    with a head every weight is needed. Files are read once, and what was read is checked.
-    """
+    """The model of a reference in float32, by a class of transformers; what is read is checked."""
     folder, what = Path(reference.folder), f"encoder '{reference.name}'"
     document, configuration = files.read_configuration_file(folder, what)
     config = checked_configuration(document, folder, what)
@@ -157,9 +151,7 @@ def _quiet() -> Iterator[None]:
 
 
 def sharing_weights(model: nn.Module) -> nn.Module:
-    """A copy of the modules and configuration of ``model``, whose parameters, objects of their own,
-    lie in the same memory. Hooks are not copied: they expect inputs as the model gets them.
-    """
+    """A copy of the modules of ``model``, without hooks, whose parameters share its memory."""
     # deepcopy takes what its memo names for copied already.
     memo: dict[int, Any] = {id(buffer): buffer.detach() for buffer in model.buffers()}
     for parameter in model.parameters():

@@ -1,18 +1,15 @@
-"""The score of a cell of a study: a probe on the features of an encoder some of whose heads are
-constant, or the probe and the constants trained together (paper, Sections 3.3 and 5.2).
-"""
+"""The score of a cell of a study (paper, Sections 3.3 and 5.2)."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from papa.errors import SpecError
@@ -40,14 +37,9 @@ _SCORED_ROWS = 32
 _COUNTED_TOKENS = 4096
 """Tokens of rows whose entries are counted at a time."""
 
-MakeModule = Callable[[int, int], nn.Module]
-"""From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
-
 
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
-    """Of the entries of C that the rows of a split read, the share that the average never saw; None
-    for other constants.
-    """
+    """The share of entries of C that a split reads and the average never saw; None for others."""
     if not isinstance(constants, ConstantMatrices):
         return None
     entries = EntryCounts()
@@ -103,14 +95,14 @@ def evaluate_cell(
         options = scratch, execution, features.dtype
         replacing = heads and constants is not None
         with replaced(model, constants, heads) if replacing else nullcontext():
-            make = loaded(code.probe) if code else None
-            probes = train_probes(encoder, corpus, task, seeds, *options, make=make, **told)
+            own = loaded(code.probe) if code else None
+            probe = train_probe(encoder, corpus, task, seeds, *options, estimator=own, **told)
             with features_of(encoder, validation, *options) as source:
-                found += [one for probe in probes for one in score_probe(probe, source, score)]
+                found = score_probe(probe, source, score)
     return found
 
 
-def train_probes(
+def train_probe(
     encoder: FeatureModel,
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -119,29 +111,25 @@ def train_probes(
     execution: ExecutionSpec,
     dtype: Precision = "float32",
     *,
-    make: Any = None,
+    estimator: Any = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-) -> list[Probe]:
-    """The task's probes, trained on all training rows: one for all seeds, or one for each where
-    ``make`` makes a module of the user's own; an estimator is fitted.
-    """
-    split, spec, found = corpus.split("train"), task.probe, list[Probe]()
+) -> Probe:
+    """The task's probe of all seeds, trained on all training rows; an ``estimator`` is fitted."""
+    split, spec = corpus.split("train"), task.probe
     rows, total = len(split), (1 + spec.epochs) * len(split)
     how: dict[str, Any] = {"progress": lambda done, _: progress(rows + done, total)}
     how |= {"rows": rows, "on_epoch": on_epoch}
     asked: dict[str, Any] = {"progress": lambda done, _: progress(done, total)}
     asked["dropout"] = spec.encoder_dropout
     with features_of(encoder, split, scratch, execution, dtype, **asked) as source:
-        if is_estimator(make):
-            return [FittedProbe(make, source, seeds)]
+        if estimator is not None:
+            return FittedProbe(estimator, source, seeds)
         window = window_of(encoder, split, spec.batch_size)
-        for own in [seeds] if make is None else [[seed] for seed in seeds]:
-            probe = build_probe(encoder, corpus, task, own, make).to(encoder.device)
-            groups = [{"params": [one for one in probe.parameters() if one.requires_grad]}]
-            train(groups, probe_window(probe, source, own), spec, own, window=window, **how)
-            found.append(probe)
-    return found
+        probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
+        groups: Groups = [{"params": [*probe.parameters()]}]
+        train(groups, probe_window(probe, source, seeds), spec, seeds, window=window, **how)
+    return probe
 
 
 @torch.inference_mode()
@@ -160,16 +148,13 @@ def build_probe(
     corpus: TokenisedCorpus,
     task: TaskSpec,
     seeds: Sequence[int],
-    make: MakeModule | None = None,
 ) -> Probe:
-    """The untrained probe of a task: the user's own, by sequence, by token, or for masked words."""
+    """The untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width
     sizes: dict[str, Any] = {"layers": layers, "width": width}
     if corpus.kind == "mlm":
         return MaskedProbe(seeds, **sizes, word_embeddings=encoder.word_embeddings)
     labels = 1 if task.regression else len(corpus.label_names or ())
-    if make is not None and not task.regression:
-        return ModuleProbe(make, seeds[0], layers * width, labels)
     if corpus.kind == "words":
         return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
     sizes |= {"slots": corpus.slots, "labels": labels, "regression": task.regression}
@@ -177,66 +162,18 @@ def build_probe(
     return SequenceProbe(seeds, **sizes, dropout=dropout if task.probe.encoder_dropout else 0.0)
 
 
-def is_estimator(probe: Any) -> bool:
-    """Whether it is fitted, as scikit-learn's are, and not trained by steps."""
-    return not isinstance(probe, type) and hasattr(probe, "fit") and hasattr(probe, "predict")
-
-
 def check_probe(probe: Any) -> None:
-    """Refuse what is no probe."""
-    if not is_estimator(probe) and (not callable(probe) or isinstance(probe, nn.Module)):
+    """Refuse what is no estimator, fitted as scikit-learn's are."""
+    if isinstance(probe, type) or not (hasattr(probe, "fit") and hasattr(probe, "predict")):
         raise SpecError(
-            f"probe is a {type(probe).__name__}, expected an estimator with fit and predict, or a "
-            "function of (inputs, classes) such as torch.nn.Linear, which makes a module for each "
-            "seed"
+            f"probe is a {type(probe).__name__}, expected an estimator with fit and predict"
         )
 
 
-class OwnProbe(Probe):
-    """A probe of the user's own, which sees of every text the means over its tokens of all layers
-    side by side; where words have labels, every labelled word's layers.
+class FittedProbe(Probe):
+    """Copies of an estimator, one for each seed, which is its ``random_state`` if it has one: it
+    sees the mean over a text's tokens of all layers, or where words have labels, theirs.
     """
-
-    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
-        if features.token_labels:
-            return super().inputs(features, rows)
-        (rows,), device = rows, features.values.device
-        tokens, position = (one.to(device) for one in features.tokens_of(rows))
-        values = features.values[tokens].flatten(1).float()
-        sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
-        means = sums / features.lengths[rows].to(device)[:, None]
-        return means[None], features.labels[rows.to(device)][None]
-
-
-class ModuleProbe(OwnProbe):
-    """A module whose start is drawn with a seed; trained as PAPA's own probes are, with dropout
-    where it has any.
-    """
-
-    def __init__(self, make: MakeModule, seed: int, inputs: int, labels: int) -> None:
-        super().__init__([seed])
-        with torch.random.fork_rng():
-            torch.manual_seed(seed)
-            self.module = make(inputs, labels)
-            shape = tuple(self.module.eval()(torch.zeros(2, inputs)).shape)
-        if shape != (2, labels):
-            raise SpecError(
-                f"probe: its module gave shape {shape} for 2 inputs, expected [2, {labels}]: a "
-                "number for each class"
-            )
-
-    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
-        with torch.random.fork_rng():
-            torch.manual_seed(dropout_seeds[0] if dropout_seeds else 0)
-            summed = F.cross_entropy(self.module.train()(inputs[0]), labels[0], reduction="sum")
-        return summed[None] / max(labels.shape[1], 1)
-
-    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        return self.module.eval()(inputs[0]).argmax(-1)[None]
-
-
-class FittedProbe(OwnProbe):
-    """Copies of an estimator, one for each seed, which is its ``random_state`` where it has one."""
 
     def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
         super().__init__(seeds[:1])  # All see the same inputs.
@@ -251,6 +188,16 @@ class FittedProbe(OwnProbe):
             if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
                 fresh.set_params(random_state=seed)
             fresh.fit(inputs, labels)
+
+    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+        if features.token_labels:
+            return super().inputs(features, rows)
+        (rows,), device = rows, features.values.device
+        tokens, position = (one.to(device) for one in features.tokens_of(rows))
+        values = features.values[tokens].flatten(1).float()
+        sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
+        means = sums / features.lengths[rows].to(device)[:, None]
+        return means[None], features.labels[rows.to(device)][None]
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
         given = inputs[0].cpu().numpy()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -36,12 +34,8 @@ class PackedFeatures:
     """A frozen encoder's hidden states of the tokens that a probe sees.
 
     The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens where a row
-    has one label, its labelled tokens where tokens have labels.
-
-    Attributes:
-        values: of the L+1 layers, embeddings first, in any floating dtype; may be memory-mapped.
-        offsets: where rows begin, then the number of tokens; always on the CPU.
-        labels: of rows, or of tokens with ``token_labels``: classes as int64, numbers as float32.
+    has one label, its labelled ones with ``token_labels``. ``values`` are of the L+1 layers,
+    embeddings first; ``offsets`` stay on the CPU; labels are int64 classes or float32 numbers.
     """
 
     values: Float[Tensor, "tokens layers width"]
@@ -86,9 +80,7 @@ def pack_features(
     split: TokenisedSplit,
     rows: Int[np.ndarray, " rows"],
 ) -> PackedFeatures:
-    """The features with their slots and labels, row by row; ``values`` are of the tokens that a
-    probe sees.
-    """
+    """The features of the tokens that a probe sees with their slots and labels, row by row."""
     slot_ids, labels = split.tokens(rows).slot_ids, split.labels_of(rows)
     if split.label_per_token:
         kept = labels != IGNORED
@@ -115,9 +107,7 @@ def live_features(
 
 
 class WordEmbeddings:
-    """The word embedding of each token: no positions, no layers, so ``layers`` is 0 and there is
-    one hidden state, whose width e some encoders (ALBERT, small ELECTRA) have smaller than d.
-    """
+    """The word embedding of each token: no positions, no layers; some have a width below d."""
 
     layers = 0
 
@@ -140,9 +130,7 @@ FeatureModel: TypeAlias = Encoder | WordEmbeddings
 
 @contextmanager
 def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
-    """Switch the encoder's dropout on inside the block, as the authors' code runs it; its modes and
-    the random state come back after it.
-    """
+    """Switch the encoder's dropout on inside the block, as the authors' code runs it."""
     # Module by module, as nothing says that all are in the same mode.
     modes = [(module, module.training) for module in encoder.model.modules()]
     devices = [encoder.device] if encoder.device.type == "cuda" else []
@@ -159,9 +147,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FeatureSource:
-    """The features of a split, a window of rows at a time: of all rows, where they are ``stored``,
-    else computed anew, with the encoder's ``dropout`` where it is asked.
-    """
+    """The features of a split, a window of rows at a time: ``stored``, or computed anew."""
 
     encoder: FeatureModel
     split: TokenisedSplit
@@ -202,9 +188,8 @@ def features_of(
     dropout: bool = False,
     progress: Progress = ignore_progress,
 ) -> Iterator[FeatureSource]:
-    """Features of a split: in a file under ``scratch`` for the time of the block where they fit
-    ``execution.features_budget_gb``; else, or with ``dropout``, streamed, a pass an epoch. Scores
-    agree within float tolerance.
+    """Features of a split: in a file under ``scratch`` where they fit the budget; else, or with
+    ``dropout``, streamed, a pass an epoch. Scores agree within float tolerance.
     """
     # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
     tokens = encoder.tokens_per_batch(None if dropout else execution.batch_tokens)
@@ -241,11 +226,8 @@ def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1)
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """How many rows a window has: 4,096, fewer where their features, ``token_values`` = (L+1)·d for
-    each of the split's ``tokens`` that a probe sees, would exceed 4 GiB in float32.
-
-    It follows from corpus and encoder alone, so that what only affects speed leaves the order as it
-    is. It is a multiple of ``batch_size``: only the last batch of an epoch can be short.
+    """How many rows a window has: 4,096, fewer where their features would exceed 4 GiB in float32;
+    a multiple of ``batch_size``. It follows from corpus and encoder alone, so order does.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
@@ -263,9 +245,8 @@ def compute_features(
     file: Path | None = None,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """Run the encoder, with whatever replacement is active on it, over some rows, which ascend, or
-    all, and keep what the probe sees: on the encoder's device, or in a ``file`` of bare numbers,
-    [tokens, L+1, d], which memory maps.
+    """Run the encoder as it is over some rows, which ascend, or all, and keep what the probe sees:
+    on its device, or in a ``file`` of bare numbers, [tokens, L+1, d], which memory maps.
     """
     rows = split.rows if rows is None else rows
     lengths, stored = split.probed_lengths[split.index_of(rows)], getattr(torch, dtype)
@@ -291,13 +272,8 @@ def compute_features(
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of this size, whose blocks are taken at once where the file system can: a full
-    disk is known before the encoder runs.
-    """
-    free = shutil.disk_usage(path.parent).free
+    """Make a file of this size: a full disk is known before the encoder runs."""
     try:
-        if free < size:
-            raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB are free")
         with path.open("xb") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)

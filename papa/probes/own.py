@@ -1,8 +1,6 @@
-"""A model's own head: loaded, checked against a task, and run on its ordinary, padded inputs, as
-its users call it; what it answers as it is or with heads constant, and what that scores.
+"""A model's own head: loaded, checked against a task, and run on its ordinary, padded inputs.
 
-Constant matrices are read at the slots that the layout gives the same tokens (paper, App. A), so
-averages and head orders are those of probes.
+Constant matrices are read at the slots that the layout gives the same tokens (paper, App. A).
 """
 
 from __future__ import annotations
@@ -113,9 +111,7 @@ def class_names(model: PreTrainedModel) -> tuple[str, ...]:
 
 
 class Padded(NamedTuple):
-    """Rows as a model's users give them, padded on the right: slots are 0 there; labels are of
-    tokens, None where rows have them.
-    """
+    """Rows padded on the right, where slots are 0; labels are of tokens, else None."""
 
     inputs: Mapping[str, Tensor]
     mask: Bool[Tensor, "batch tokens"]
@@ -195,10 +191,9 @@ class OwnHead(NamedTuple):
         ids: Int[np.ndarray, " classes"] | None = None,
         progress: Progress = ignore_progress,
     ) -> Answers:
-        """What the model answers on a split while ``heads`` are constant, of words and masked words
-        for the labelled ones; of a model without a head the mean of the last hidden states over a
-        text's tokens; or what a ``score`` of the user's own says of a batch, whose labels are
-        ``ids``, what the head calls the task's classes.
+        """What the model answers on a split while ``heads`` are constant, of words for labelled
+        ones; of a model without a head the mean of the last hidden states; or what a user's
+        ``score`` says of a batch, whose labels are ``ids``, what the head calls the task's classes.
         """
         rules, found = None, dict[str, dict[int, Tensor]]()
         if constants is not None and heads:

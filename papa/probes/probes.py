@@ -1,12 +1,11 @@
 """The probes (paper, Section 3.3, Section 5.5 and App. B), many seeds side by side.
 
-Every parameter has a leading axis of seeds. Seeds never mix: losses are summed, so the gradient of
-a seed is that of its own loss, and each seed draws its start from a generator of its own.
+Every parameter has a leading axis of seeds, which never mix: losses are summed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -70,10 +69,8 @@ class Probe(nn.Module):
 
 
 class SeedLinear(nn.Module):
-    """One linear map for each seed: weights N(0, 0.02), biases 0, trained in float32.
-
-    Inputs, weights and gradients are rounded to ``dtype`` before they are multiplied; products of
-    half precision are summed in float32 and rounded once.
+    """One linear map for each seed: weights N(0, 0.02), biases 0, trained in float32; inputs,
+    weights and gradients are rounded to ``dtype`` before they are multiplied.
     """
 
     def __init__(
@@ -116,10 +113,8 @@ def dropped(
 class TokenProbe(Probe):
     """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
 
-    ``layers`` is L+1, the embeddings counted; ``dtype`` is of the products of the first Linear,
-    where nearly all of the work is; ``dropout`` the share of the values between tanh and the last
-    Linear that training drops. With ``regression`` the one output is a number, trained by squared
-    error.
+    ``layers`` is L+1; ``dtype`` is of the first Linear's products; ``dropout`` is before the last
+    Linear. With ``regression`` the one output is a number, trained by squared error.
     """
 
     def __init__(
@@ -162,8 +157,8 @@ class TokenProbe(Probe):
 
 
 class SequenceProbe(TokenProbe):
-    """A label for a whole input (paper, Section 3.3 and App. B): for each layer a learned weighted
-    sum over slots, weights [L+1, S] that start at 1/S, real slots only; then as for a token.
+    """A label for a whole input (paper, Section 3.3): for each layer a learned weighted sum over
+    real slots, weights [L+1, S] that start at 1/S; then as for a token.
     """
 
     def __init__(self, seeds: Sequence[int], *, layers: int, slots: int, **given: Any) -> None:
@@ -196,17 +191,11 @@ class SequenceProbe(TokenProbe):
         return sums.view(seeds, batch, layers * width), features.labels[rows.to(device)]
 
 
-_CHUNK_LOGITS = 2**24
-"""Logits held at a time: 64 MiB in float32."""
-
-
 class MaskedProbe(Probe):
-    """The word under each masked token (paper, Section 5.5 and App. B).
-
-    Concat of the layers → Linear d → GELU → decoder on the encoder's own word embeddings, frozen, +
-    a learned bias. Encoders whose word embeddings have another width e than d (ALBERT, small
-    ELECTRA) have one more Linear, d → e, before the decoder. ``layers`` is L+1, the embeddings
-    counted.
+    """The word under each masked token (paper, Section 5.5 and App. B): concat of the layers →
+    Linear d → GELU → decoder on the encoder's own word embeddings, frozen, + a learned bias. Where
+    these have another width e (ALBERT, small ELECTRA) one more Linear, d → e, is before the
+    decoder.
     """
 
     word_embeddings: Tensor
@@ -233,59 +222,15 @@ class MaskedProbe(Probe):
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
-        return DecoderLosses.apply(self(inputs), self.word_embeddings, self.bias, labels)
+        return self._losses(inputs, labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
         """The natural log-probability that each masked token's true word receives."""
-        hidden, found = self(inputs), torch.empty(labels.shape, device=labels.device)
-        for seed, part in _chunks(hidden, len(self.word_embeddings)):
-            logits = torch.addmm(self.bias[seed], hidden[seed, part], self.word_embeddings.T)
-            found[seed, part] = -F.cross_entropy(logits, labels[seed, part], reduction="none")
-        return found
+        return -self._losses(inputs, labels)
 
-
-class DecoderLosses(torch.autograd.Function):
-    """The mean cross-entropy of each seed over its tokens with labels (not -100). Gradients are
-    computed in the forward pass, chunk by chunk, so no more than 64 MiB of logits exist at any
-    time; backward only scales them.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Float[Tensor, "seeds n width_e"],
-        embeddings: Float[Tensor, "vocabulary width_e"],
-        bias: Float[Tensor, "seeds vocabulary"],
-        labels: Int[Tensor, "seeds n"],
-    ) -> Float[Tensor, " seeds"]:
-        losses = hidden.new_zeros(len(hidden))
-        hidden_gradient, bias_gradient = torch.zeros_like(hidden), torch.zeros_like(bias)
-        counts = (labels != IGNORED).sum(1).clamp(min=1)
-        for seed, part in _chunks(hidden, len(embeddings)):
-            chosen = part.start + (labels[seed, part] != IGNORED).nonzero().squeeze(1)
-            true = labels[seed, chosen]
-            log_p = torch.addmm(bias[seed], hidden[seed, chosen], embeddings.T)
-            log_p -= log_p.logsumexp(1, keepdim=True)
-            losses[seed] -= log_p.gather(1, true[:, None]).sum() / counts[seed]
-            # The gradient of the logits, p - onehot, in the place of the log-probabilities.
-            gradient = log_p.exp_()
-            gradient[torch.arange(len(true), device=true.device), true] -= 1
-            gradient /= counts[seed]
-            hidden_gradient[seed, chosen] = gradient @ embeddings
-            bias_gradient[seed] += gradient.sum(0)
-        ctx.save_for_backward(hidden_gradient, bias_gradient)
-        return losses
-
-    @staticmethod
-    def backward(ctx: Any, *of_losses: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        of_hidden, of_bias = ctx.saved_tensors
-        scales = of_losses[0][:, None]
-        return of_hidden * scales[..., None], None, of_bias * scales, None
-
-
-def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:
-    """(seed, tokens) such that tokens × vocabulary stays within the bound."""
-    size = max(1, _CHUNK_LOGITS // vocabulary)
-    for seed in range(hidden.shape[0]):
-        for start in range(0, hidden.shape[1], size):
-            yield seed, slice(start, min(start + size, hidden.shape[1]))
+    def _losses(self, inputs: Inputs, labels: Labels) -> Float[Tensor, "seeds n"]:
+        found = list[Tensor]()
+        for hidden, bias, own in zip(self(inputs), self.bias, labels, strict=True):
+            logits = torch.addmm(bias, hidden, self.word_embeddings.T)
+            found.append(F.cross_entropy(logits, own, ignore_index=IGNORED, reduction="none"))
+        return torch.stack(found)

@@ -1,10 +1,8 @@
-"""The one training loop, for several seeds at once (paper, Section 3.3 and App. B): of probes on
-features, of λ, gates and constants with a probe, and of λ by a model's own answers.
+"""The one training loop, for several seeds at once (paper, Section 3.3 and App. B).
 
-The optimiser is set as the authors' Trainer sets it (docs/fidelity.md). Which rows a minibatch has
-follows from (rows, epoch, seed): a permutation that all seeds share cuts an epoch into windows of
-rows, inside which each seed has its own order. So features can be computed a window at a time and
-serve every seed, and training sees the same batches whether they are stored or not.
+The optimiser is set as the authors' Trainer sets it (docs/fidelity.md). A permutation that all
+seeds share cuts an epoch into windows of rows, inside which each seed has its own order: features
+can be computed a window at a time and serve every seed, with the same batches stored or not.
 """
 
 from __future__ import annotations
@@ -70,9 +68,8 @@ def part_tokens(device: torch.device) -> int:
 
 
 class Part(NamedTuple):
-    """Some rows of a minibatch, shortest first, computed in one forward and backward pass; their
-    ``share`` of the terms of the minibatch's mean loss, with which the parts' losses add up, and
-    that of its real tokens; and the seed of the encoder's dropout, where it is on.
+    """Some rows of a minibatch, computed in one pass; their ``share`` of the terms of its mean
+    loss, and of its real tokens; and the seed of the encoder's dropout, where it is on.
     """
 
     rows: np.ndarray
@@ -84,11 +81,8 @@ class Part(NamedTuple):
 def parts_of(
     split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
 ) -> list[Part]:
-    """Cut a minibatch into parts of like length and about equal ``tokens``, at most; those that
-    have a label are given, shortest rows first. With a part's place ``seed`` gives that of its
-    dropout.
-
-    Their number is even, unless one is enough or rows are few.
+    """Cut a minibatch into parts of like length and at most ``tokens``, shortest first, an even
+    number unless one is enough or rows are few; ``seed`` and a part's place seed its dropout.
     """
     index = split.index_of(minibatch)
     first, lengths = split.first_lengths[index], split.lengths[index]
@@ -124,9 +118,7 @@ Learned = tuple[Groups, PartLoss]
 def seen_alone(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
-    """For one seed: ``losses`` takes the rows of a minibatch, its epoch and its number there, where
-    a window has so many steps.
-    """
+    """For one seed: ``losses`` takes a minibatch's rows, epoch and number, of so many a window."""
 
     def window(members: Rows, epoch: int, index: int) -> Losses:
         first = index * steps
@@ -145,8 +137,7 @@ def train_parts(
     **how: Any,
 ) -> None:
     """Train what takes part in a frozen encoder's attention (θ of a mix, or constants), alone or
-    with a probe of one seed, on these rows, or all, of a split; a seed sees the minibatches that it
-    sees of features. ``how`` is as for ``train``.
+    with a probe of one seed, by the minibatches it sees of features. ``how`` is as for ``train``.
     """
     (groups, loss), rows = learned, split.rows if rows is None else rows
     tokens, window = part_tokens(encoder.device), window_of(encoder, split, spec.batch_size)
@@ -179,9 +170,7 @@ def train_theta(
     window: int,
     **how: Any,
 ) -> None:
-    """Train θ alone, by a loss of rows where heads keep so much of their own attention, of which
-    ``parts`` are taken at once. ``how`` is as for ``train``.
-    """
+    """Train θ alone, by a loss of rows and shares; ``parts`` of rows are taken at once."""
 
     def losses(minibatch: Rows, *_: int) -> Float[Tensor, " 1"]:
         total, answered = 0.0, 0
@@ -232,11 +221,8 @@ def train(
     window: int,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-    stop: Callable[[], bool] = lambda: False,
 ) -> None:
-    """Train for all epochs, by windows of rows (``papa.probes.features.window_of``) that each seed
-    sees in an order of its own; after every epoch ``stop`` says whether to leave out the others.
-    """
+    """Train for all epochs, by windows of rows that each seed sees in an order of its own."""
     optimizer, done, total = adamw(groups, spec), 0, spec.epochs * rows
 
     def where(epoch: int, index: int, step: int) -> str:
@@ -276,10 +262,6 @@ def train(
             # A window's features are gone before the next one's are made.
             del losses
         on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
-        if stop():
-            # Epochs that are left out count as done.
-            progress(total, total)
-            return
 
 
 def take_step(
@@ -289,9 +271,7 @@ def take_step(
     optimizer: torch.optim.Optimizer,
     max_grad_norm: float,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """Take one step of every seed on a minibatch of its own; gives each seed's loss, and the norm
-    of its gradient before it was clipped to ``max_grad_norm``, 0 for no limit.
-    """
+    """A step of every seed on its minibatch: each one's loss, and gradient norm before clipping."""
     optimizer.zero_grad(set_to_none=True)
     found = losses(batch, step)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]

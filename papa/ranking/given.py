@@ -1,6 +1,4 @@
-"""Scores of heads and head orders that somebody gives: a frame, numbers, a list of heads, a
-function.
-"""
+"""Scores of heads and head orders that somebody gives."""
 
 from __future__ import annotations
 

@@ -1,11 +1,9 @@
-"""Training λ: how much of its input-dependent attention each head keeps (paper, Section 3.2); and
-what is trained with constants to score heads: L0 gates, and λ that keeps hidden states.
-"""
+"""Training λ (paper, Section 3.2), and what else is trained with constants to score heads."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -31,9 +29,9 @@ from papa.probes.training import (
     train_theta,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.seeds import HeadScores, is_stable, rows_of_seed
+from papa.ranking.seeds import HeadScores, rows_of_seed
 from papa.ranking.sets import Asked, HeadLoss
-from papa.spec import Order, ProbeSpec, RankingSpec, TaskSpec
+from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.task import OWN_RATE
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
@@ -55,26 +53,20 @@ def train_lambda(
     ranking: RankingSpec,
     *,
     seed: int = 0,
-    sets: Sequence[tuple[Order, int]] = (),
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ, 0 at the start, is trained with a probe on a frozen
     encoder; or alone, on a model with its own head, to keep ``task.lambda_objective`` low.
-
-    Args:
-        seed: of the probe's start, the sample of rows and their order.
-        sets: with ``until_stable``, the sets of constant heads that an epoch must leave as they
-            were to be the last: an order by λ and how many of its first heads are constant.
     """
     split, spec = corpus.split("train"), lambda_spec(task, ranking)
     rows, lambdas = rows_of_seed(len(split), ranking.rows, seed), list[Tensor]()
 
-    def after_epoch() -> bool:
+    def after_epoch(epoch: int, losses: Mapping[int, float]) -> None:
         lambdas.append(theta.detach().sigmoid().cpu())
-        return ranking.until_stable and is_stable(lambdas, sets)
+        on_epoch(epoch, losses)
 
-    how: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch, "stop": after_epoch}
+    how: dict[str, Any] = {"progress": progress, "on_epoch": after_epoch}
     if isinstance(encoder, Encoder):
         learned = mixing(encoder, constants, corpus, task, seed)
         (theta,) = learned[0][0]["params"]
@@ -108,9 +100,7 @@ def mixing(
     seed: int,
     shares: Callable[[Tensor, Part], Tensor] = lambda theta, part: theta.sigmoid(),
 ) -> Learned:
-    """θ, 0 at the start, and the task's probe on this encoder, whose heads keep ``shares`` of their
-    own attention; and their loss.
-    """
+    """θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
@@ -158,11 +148,8 @@ def gating(asked: Asked) -> Learned:
 
 def gates(asked: Asked) -> HeadScores:
     """How likely each head's gate is to stay open, where every open gate costs something (Voita et
-    al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ.
-
-    A head puts out g·A·V + (1-g)·C·V, where g is drawn anew for each part of a minibatch: a closed
-    gate is a constant head. As with λ, the gates and a probe are trained together and the encoder
-    is frozen.
+    al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ: a head
+    puts out g·A·V + (1-g)·C·V, with g drawn anew for each part of a minibatch.
     """
     return _trained(asked, gating(asked), open_probability, passes=2)
 
@@ -189,11 +176,8 @@ def keeping(asked: Asked) -> Learned:
 
 
 def self_lambda(asked: Asked) -> HeadScores:
-    """λ trained so that the encoder keeps its own last hidden states; no labels, no probe.
-
-    After DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute. θ is trained
-    alone, for as many epochs as λ with a probe, at ``OWN_RATE`` where ``ranking.learning_rate``
-    names none.
+    """λ trained so that the encoder keeps its own last hidden states, without labels or a probe,
+    after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
     return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=OWN_RATE)
 

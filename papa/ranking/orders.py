@@ -1,6 +1,5 @@
 """The orders in which heads become constant (paper, Sections 3.2 and 5.4), and the methods that
-score heads. An entry of ``HEAD_ORDERS`` adds an order; one of ``HEAD_SCORES`` a method, and an
-order with it: the head with the smallest score becomes constant first.
+score heads, an entry each: the head with the smallest score becomes constant first.
 """
 
 from __future__ import annotations
@@ -74,9 +73,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
 
 @dataclass(frozen=True)
 class HeadOrder:
-    """One way to order heads: ``arrange`` takes all heads by (layer, head), the scores of every
-    head and a seed; ``scored_by`` is what gives the scores, if any: "lambda" or a method.
-    """
+    """One way to order heads: ``arrange`` takes all heads, their scores and a seed."""
 
     label: str
     arrange: Callable[[list[Head], Any, Any], list[Head]]
@@ -140,17 +137,13 @@ def scored_by(order: str) -> str | None:
 def head_order(
     order: str, scores: Any, layers: int, heads: int, seed: int | Sequence[int] = 0
 ) -> list[Head]:
-    """All heads, the first to become constant first, by scores [layers, heads] where the order
-    follows some; ``seed`` is what it is drawn from (``draws_of``).
-    """
+    """All heads, the first to become constant first; ``seed`` is what it is drawn from."""
     every = [(layer, head) for layer in range(layers) for head in range(heads)]
     return order_named(order).arrange(every, scores, seed)
 
 
 def draws_of(study: StudySpec, order: str) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The seeds of the study that share a head order, and what ``head_order`` draws theirs from: of
-    one by scores the places of all heads, the smallest first, ties by (layer, head).
-    """
+    """The seeds of the study that share a head order, and what ``head_order`` draws theirs from."""
     if (name := scores_in(order)) is not None:
         (values,) = (scores.values for scores in study.scores if scores.name == name)
         return {study.seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}

@@ -1,6 +1,4 @@
-"""Which rows a ranking seed sees; and λ from several seeds: what of it, and of its head order, can
-be told from chance.
-"""
+"""Which rows a ranking seed sees; and what of λ can be told from chance."""
 
 from __future__ import annotations
 
@@ -14,9 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from papa.ranking.orders import head_order
 from papa.scores.orders import DRAWS, LEVEL, alike, more_alike, random_alike
-from papa.spec import Order
 from papa.spec.orders import partial_counts
 from papa.spec.study import CONTROLLED
 
@@ -41,25 +37,6 @@ def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
     return None if rows is None or rows >= count else seed // (count // rows)
 
 
-MOVED = 0.01
-"""The deviation over heads that λ must have for its order to count: else all are still near .5."""
-
-
-def is_stable(
-    lambdas: Sequence[Float[Any, "layers heads"]], sets: Sequence[tuple[Order, int]]
-) -> bool:
-    """Whether λ has moved, and the last epoch left every set of constant heads as it was: an order
-    by λ and how many of its first heads are constant.
-    """
-    if len(lambdas) < 2 or lambdas[-1].std() < MOVED:
-        return False
-    before, last = (
-        [{*head_order(order, one, *one.shape)[:count]} for order, count in sets]
-        for one in lambdas[-2:]
-    )
-    return before == last
-
-
 _CONFIDENCE = 0.95
 OfHeads = Float[np.ndarray, "layers heads"]
 ByEpoch = Mapping[int, Float[np.ndarray, "_ layers heads"]]
@@ -67,9 +44,9 @@ ByEpoch = Mapping[int, Float[np.ndarray, "_ layers heads"]]
 
 @dataclass(eq=False)
 class HeadScores:
-    """A score of every head by each of several seeds, by whose mean heads become constant, the
-    smallest first; those of one seed may have a standard error, from some draws, and took
-    ``evaluations``: forward passes over the rows, gradients counted as one more each.
+    """A score of every head by each of several seeds, the smallest of which become constant first;
+    those of one seed may have a standard error from ``draws``. ``evaluations`` are passes over
+    rows, gradients counted as one more.
     """
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
@@ -84,9 +61,7 @@ class HeadScores:
 
     @cached_property
     def interval(self) -> tuple[OfHeads, OfHeads]:
-        """Both ends of each head's 95 % interval: Student's t over seeds; of one seed over the
-        draws of its standard error, nan without.
-        """
+        """Each head's 95 % interval: Student's t over seeds, or over one seed's draws."""
         from scipy.stats import t
 
         seeds, error = len(self.by_seed), self.standard_error
@@ -178,9 +153,7 @@ class TrainedLambda(HeadScores):
 
     @property
     def control(self) -> tuple[float, bool] | None:
-        """Kendall's τ between seeds with shuffled labels, and whether labels make seeds agree by
-        more than that, beyond chance; None where that is not known.
-        """
+        """Kendall's τ between seeds with shuffled labels, and whether true labels agree by more."""
         known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
         if not known or len(self.by_epoch) < CONTROLLED:
             return None

@@ -1,6 +1,5 @@
-"""Methods that read a loss, of what a model's own head answers or of a probe that is trained on the
-encoder as it is and then frozen: how it changes as a head is turned down; and what sets of heads
-are worth: the effect of each head, a greedy order, Shapley values.
+"""Methods that read a loss, of a model's own head or of a frozen probe: how it changes as a head is
+turned down; and what sets of heads are worth.
 """
 
 from __future__ import annotations
@@ -40,9 +39,7 @@ Value = Callable[[Set[Head]], float]
 
 
 class HeadLoss:
-    """A loss on rows of a corpus's training split while heads put out a substitute on the device:
-    of a frozen probe, or ``task.lambda_objective`` of what a model's own head answers.
-    """
+    """A loss while heads put out a substitute: of a frozen probe, or of own answers."""
 
     def __init__(
         self,
@@ -109,15 +106,9 @@ class HeadLoss:
 
 @dataclass(frozen=True)
 class Asked:
-    """Which heads are scored, and by what.
-
-    Attributes:
-        encoder: an ``Encoder``, whose heads; frozen, and as before after the call. None of a
-            decoder, which has its ``own`` head alone.
-        corpus: the task's text; its training split alone is read.
-        ranking: the settings that the method's entry names in ``reads``, and ``rows``.
-        probe: trained on the encoder as it is and frozen, for methods that read it.
-        own: the model with its own head, where that answers the task.
+    """Which heads are scored, and by what: of the corpus the training split, of ``ranking`` what
+    the method ``reads``; the probe is frozen, ``own`` answers the task. A decoder has no
+    ``encoder``.
     """
 
     encoder: Any
@@ -142,12 +133,10 @@ class Asked:
 
 
 def gradient(asked: Asked) -> HeadScores:
-    """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the loss of
-    the probe, or of the model's own head, on one input, the mean over its labels.
-
-    It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what the head puts out. The authors'
-    code takes the absolute value at each token and adds those up, and divides by the norm of each
-    layer; neither is done here.
+    """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the mean
+    over the labels of one input. It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what
+    the head puts out; the authors' code sums absolute values of tokens and divides by each layer's
+    norm.
     """
     loss, (layers, heads) = asked.loss(), asked.constants.values.shape[:2]
     found, done = list[np.ndarray](), 0
@@ -167,9 +156,7 @@ def gradient(asked: Asked) -> HeadScores:
 
 
 class LossValue:
-    """v(S): the negative mean loss of a frozen probe, or of the model's own head, on a sample of
-    training rows, while all heads outside of S are constant.
-    """
+    """v(S): the negative mean loss on a sample while all heads outside of S are constant."""
 
     def __init__(self, asked: Asked) -> None:
         self.size, self.evaluations = asked.constants.values.shape[:2], 0
@@ -209,9 +196,7 @@ def effect(asked: Asked) -> HeadScores:
 
 
 def greedy(asked: Asked) -> HeadScores:
-    """The greedy order: at each step the head whose becoming constant costs least, while those of
-    earlier steps are constant; a score is a place in it.
-    """
+    """The greedy order: at each step the head whose becoming constant costs least."""
     value, evaluations = LossValue(asked), asked.ranking.evaluations
     return value.scores(greedy_places(value, value.heads, evaluations, asked.progress))
 
@@ -226,13 +211,9 @@ def shapley(asked: Asked) -> HeadScores:
 def greedy_places(
     value: Value, heads: Sequence[Head], evaluations: int, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, " heads"]:
-    """The place of every head in the order in which they become constant, from 0.
-
-    Where there are too few evaluations to choose one head at each step, several become constant
-    together, as few as evaluations allow and the cheapest first.
-
-    Args:
-        evaluations: how often v may be asked at most: ``ScoringMethod.least`` or more.
+    """The place of every head in the order in which they become constant, from 0. Where
+    ``evaluations`` are too few for one head a step, several become constant together, the cheapest
+    first.
     """
     # The last step needs no choice; where evaluations are too few for any, all are one step.
     needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}
@@ -261,11 +242,9 @@ def shapley_values(
 ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"], int]:
     """The Shapley value of every head, its standard error, and from how many draws it is.
 
-    In an order heads become constant one after the other; what v loses is the share of that head.
-    Orders are drawn, each with its reverse (antithetic sampling); such a pair gives one draw, and
-    draws give the error. Where an order is cut short, as less than ``tolerance`` of v(all) -
-    v(none) is left (Ghorbani & Zou, 2019, Section 3.2), that is divided among its last heads: in
-    every order shares add up to v(all) - v(none).
+    Orders are drawn, each with its reverse (antithetic sampling): a pair is one draw. Where less
+    than ``tolerance`` of v(all) - v(none) is left (Ghorbani & Zou, 2019, Section 3.2), it is
+    divided among the order's last heads, so that shares add up.
     """
     everyone, generator = frozenset(heads), np.random.default_rng(seed)
     best, worst = value(everyone), value(frozenset[Head]())

@@ -20,10 +20,8 @@ from papa.text.batches import micro_batches
 
 
 class Rows(NamedTuple):
-    """The rows of one layer's attention over one batch: A; C, masked and normalised for each input
-    as where it replaces A; V; what gives A·V the norms that W_O gives it, in fewer numbers; where
-    inputs have tokens, as other rows and columns hold no meaning; and which of those tokens are
-    separators: like that in the last slot.
+    """One layer's attention over one batch: A; C as it replaces A; V; what gives A·V the norms that
+    W_O gives it; where inputs have tokens; and which are separators: like that in the last slot.
     """
 
     attention: Float[Tensor, "batch heads m m"]
@@ -66,8 +64,7 @@ def distance(rows: Rows) -> OfEach:
 
 def output_distance(rows: Rows) -> OfEach:
     """‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a head that
-    is constant already, and for one that puts out nothing. An input has one number, in its first
-    row.
+    puts out nothing. An input has one number, in its first row.
     """
     own, apart = (
         torch.where(rows.real[:, None, :, None], mixed @ rows.value @ rows.output_map, 0)
@@ -81,9 +78,7 @@ def output_distance(rows: Rows) -> OfEach:
 
 @torch.inference_mode()
 def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScores]:
-    """The mean over rows of each method, over the training text, with its standard error over
-    inputs (of a ratio: inputs differ in their rows).
-    """
+    """The mean over rows of each method, with its standard error over inputs (of a ratio)."""
     encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
     check_fits(asked.constants, encoder)
     constants = asked.constants.to(encoder.device)

@@ -97,9 +97,7 @@ def not_given(name: str) -> str:
 
 @dataclass(frozen=True)
 class OwnCode:
-    """What a measurement runs of the user's own, as it is or ``Named``; the probe is an estimator
-    of scikit-learn, or a function of inputs and classes that gives a module of PyTorch.
-    """
+    """What a measurement runs of the user's own, as it is or ``Named``."""
 
     metric: OwnMetric | None = None
     probe: Any = None

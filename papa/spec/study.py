@@ -177,8 +177,6 @@ class RankingSpec(Frozen):
 
     epochs: Positive | None = None
     """None takes the task's ``probe.epochs``, as the authors did."""
-    until_stable: bool = False
-    """Stop once λ has moved from .5 and an epoch left the constant heads of every fraction."""
     learning_rate: Rate | None = None
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None

@@ -93,20 +93,17 @@ def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> Name
 
 def _check(named: Named, *, is_probe: bool) -> None:
     """Refuse what is no probe, and what is no function of two arguments."""
-    code, given = named.load(), "the true and the predicted classes"
+    code = named.load()
     try:
         if is_probe:
-            from papa.probes.evaluate import check_probe, is_estimator
+            from papa.probes.evaluate import check_probe
 
-            check_probe(code)
-            given = "(inputs, classes)"
-            if is_estimator(code):
-                return
+            return check_probe(code)
         inspect.signature(code).bind(None, None)
     except SpecError as error:
         raise SpecError(f"{named.name}: {error}") from None
     except TypeError as error:
         raise SpecError(
-            f"{named.name} cannot be called with {given} ({in_one_line(error)}): make it a "
-            "function of two arguments"
+            f"{named.name} cannot be called with the true and the predicted classes "
+            f"({in_one_line(error)}): make it a function of two arguments"
         ) from None

@@ -18,7 +18,7 @@ from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.ranking.seeds import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
-from papa.spec.orders import Cell, constant_count, partial_counts, without_name
+from papa.spec.orders import Cell, constant_count, without_name
 from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.study.inputs import StudyInputs
@@ -205,14 +205,9 @@ class _Builder:
             "epochs": ranking.epochs or task.probe.epochs,
             "learning_rate": ranking.learning_rate or task.probe.learning_rate,
         }
-        sets: list[tuple[Order, int]] = []
-        if ranking.until_stable:
-            counts = {*partial_counts(self.study.fractions, self.heads).values()}
-            by_lambda = [order for order in self.study.orders if scored_by(order) == "lambda"]
-            sets = sorted(product(by_lambda, counts))
         loss = trained_on(task, probe=task.probe.model_copy(update=used))
-        settings = cut(ranking, "rows", "until_stable", **used)
-        return rank(name, self.encoder, self.text, matrices, loss, settings, seed, tuple(sets))
+        settings = cut(ranking, "rows", **used)
+        return rank(name, self.encoder, self.text, matrices, loss, settings, seed)
 
     def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
         """The same trainings on shuffled labels, where enough seeds may have rows of their own."""

@@ -19,9 +19,8 @@ from papa.text.layout import PackedTokens, positions_in_rows
 class MicroBatch:
     """Inputs as their real tokens, input by input, and the slots at which any of them has one.
 
-    What a model computes for each token by itself it computes for one row of all tokens: packed
-    states. Attention needs the inputs separate, with a column for each of m slots, in unpacked
-    states; only places that hold a token count there.
+    Packed states are one row of all tokens; unpacked ones have a row for each input, with a column
+    for each of m slots, where only places that hold a token count.
 
     Attributes:
         rows: the inputs' row numbers where they come from.
@@ -117,9 +116,7 @@ def micro_batches(
     rows: Sequence[int] | Int[np.ndarray, " n"] | None,
     batch_tokens: int,
 ) -> Iterator[MicroBatch]:
-    """The rows with these numbers, or all, in batches of so many tokens, padding included, shortest
-    first; the same rows always give the same batches.
-    """
+    """The rows of these numbers, or all, in batches of so many tokens, padding included."""
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
     for group in rows_of_like_length(
@@ -134,7 +131,7 @@ def rows_of_like_length(
     batch_tokens: int,
 ) -> Iterator[Int[np.ndarray, " batch"]]:
     """Row numbers 0..rows-1 in batches of like length, of two texts by the first, then the second:
-    a batch takes rows while rows × columns stays within ``batch_tokens``, at least one.
+    rows × columns stays within ``batch_tokens``.
     """
     # The columns of a batch hold its longest first text and its longest rest (second text and
     # special tokens).

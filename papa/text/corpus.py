@@ -76,12 +76,10 @@ def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_t
 
 @dataclass(frozen=True)
 class TokenisedSplit:
-    """The rows of one split, or of one shard of it, laid out; real tokens only. Rows keep their
-    numbers in the split: every argument called ``rows`` means them.
+    """The rows of one split, or of one shard of it; ``rows`` are always numbers in the split.
 
-    Attributes:
-        starts: the number of each shard's first row, and one past the last row of all.
-        shuffled: the seed by which labels change places; None leaves them.
+    ``starts`` are the numbers of each shard's first row, and one past the last row of all; training
+    labels change places by the seed ``shuffled``, if there is one.
     """
 
     shards: tuple[Path, ...]
@@ -154,9 +152,7 @@ class TokenisedSplit:
         return rows - self.starts[0]
 
     def tokens(self, rows: Numbers | None = None) -> PackedTokens:
-        """The real tokens of the rows with these numbers, in this order; None takes all rows, as a
-        view on the file where there is one.
-        """
+        """The real tokens of the rows with these numbers, in this order; None takes all."""
         whole = self._opened[0]
         return whole if rows is None else whole.take(self.index_of(rows))
 
@@ -170,9 +166,7 @@ class TokenisedSplit:
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """Both splits of one task, laid out for one tokenizer; the classes' names are None for
-    regression and masked language models. Training labels are shuffled by a seed, if there is one.
-    """
+    """Both splits of one task, laid out for one tokenizer; ``label_names`` are of classes alone."""
 
     folder: Path
     kind: TaskKind
@@ -215,9 +209,7 @@ def tokenise_corpus(
     progress: Progress = ignore_progress,
     provenance: Mapping[str, Any] = MappingProxyType({}),
 ) -> Address:
-    """Read a task's rows, lay them out and publish them as an artifact at ``folder``; ``content``
-    is the fingerprint that the source must have, if it is known.
-    """
+    """Read rows, lay them out and publish them; ``content`` is the fingerprint of their source."""
     rows = read_rows(task, content)
     per_token = task.kind in ("words", "mlm", "causal")
     tables = {"train": rows.train, "validation": rows.validation}

@@ -1,16 +1,10 @@
 """The fixed arrangement of an input in S slots (paper, App. A), as real tokens alone.
 
-One text::
-
-    slot    0     1 … k    …      S-1
-          [CLS]  t1 … tk  [PAD]  [SEP]
-
-Two texts, of which each keeps to its half (two separators where the tokenizer uses two)::
-
     slot    0     1 … k    …    S/2    S/2+1 …    …     S-1
           [CLS]  a1 … ak  [PAD] [SEP]  b1 … bl   [PAD]  [SEP]
 
-Padding is never stored: each token has the number of its slot. Texts are token ids, a list a row.
+One text has no [SEP] between; some tokenizers use two. Padding is never stored: each token has the
+number of its slot. Texts are token ids, a list a row.
 """
 
 from __future__ import annotations
@@ -50,12 +44,8 @@ def positions_in_rows(lengths: Rows) -> Values:
 
 @dataclass(frozen=True)
 class PackedTokens:
-    """Rows laid out in slots: their real tokens in slot order, back to back.
-
-    Attributes:
-        slot_ids: the slot 0..S-1 of each token, ascending in each row.
-        lengths: real tokens of each row, special ones included.
-        first_lengths: text tokens of each row's first (or only) text.
+    """Rows laid out in slots: their real tokens in slot order, back to back; ``lengths`` count
+    special tokens, ``first_lengths`` the text tokens of each row's first (or only) text.
     """
 
     input_ids: Int[np.ndarray, " tokens"]
@@ -91,9 +81,7 @@ class PackedTokens:
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
-    """How many tokens of a single text are kept: S-2 (paper), S/2-1 where the authors' code halves
-    single texts of sequence tasks, S in a decoder, its first token among them.
-    """
+    """How many tokens of one text are kept: S-2 (paper), S/2-1 (authors' code), S in a decoder."""
     if kind == "causal":
         return slots
     halved = layout.one_text_truncation == "half" and kind == "text"
@@ -130,10 +118,8 @@ def arrange_pair(
 ) -> PackedTokens:
     """Lay out two texts per row, of which each keeps what ``pair_capacity`` says.
 
-    Segment ids either move with their tokens (``follow``), or each slot has the one that the
-    tokenizer gives to the position of that number (``stay``), as it writes
-    ``[CLS] a [SEP] b [SEP]`` without gaps, shortens uncut texts only until they fit S tokens
-    together, and pads with 0.
+    Segment ids move with their tokens (``follow``), or are those of the tokenizer at the position
+    of the slot's number (``stay``): texts without gaps, cut only until they fit S tokens, then 0.
     """
     limits, half, between = pair_capacity(framing, slots), slots // 2, framing.between
     of_first, inside, of_second = framing.segments
@@ -161,9 +147,7 @@ def arrange_pair(
 def arrange_causal(
     texts: Texts, framing: SpecialTokens, slots: int
 ) -> tuple[PackedTokens, Int64[np.ndarray, " tokens"]]:
-    """Lay out one text per row as a decoder reads it, from position 0 on; and the token that
-    follows each (-100 after the last).
-    """
+    """One text per row from position 0 on, and the token that follows each, or -100."""
     begins = [] if framing.cls == NOTHING else [framing.cls]
     whole = [[*begins, *text][:slots] for text in texts]
     for row, ids in enumerate(whole, start=1):
@@ -175,10 +159,7 @@ def arrange_causal(
 
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """Where the layout puts [CLS] (first) and [SEP] (the others) in S slots; of a decoder's
-    text the first slot. RoBERTa's tokenizer puts a double separator, ``</s></s>``, between two
-    texts.
-    """
+    """The slots of [CLS] (first) and [SEP], two between texts in RoBERTa's; a decoder's first."""
     if kind == "causal":
         return (0,)
     if kind != "pair":

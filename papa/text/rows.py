@@ -1,6 +1,4 @@
-"""A task's rows, checked, labelled and sampled: what the layout gets to see. Labels are class
-numbers, names and floats of any spelling; entity tags become IOB2.
-"""
+"""A task's rows, checked, labelled and sampled: what the layout gets to see."""
 
 from __future__ import annotations
 
@@ -24,9 +22,8 @@ from papa.text.table import SourceTable
 
 @dataclass(frozen=True)
 class TaskRows:
-    """Both splits of a task: columns ``text`` (and ``text_pair``; of a similarity both texts are
-    rows) or ``words``, and ``label``: int64 classes, float32 numbers, or a list of int64 a row for
-    words; running text has ``text`` alone. ``warnings`` are sentences for those who read scores.
+    """Both splits: columns ``text`` (and ``text_pair``) or ``words``, and ``label``, int64 classes
+    or float32 numbers, lists for words; ``warnings`` are sentences for those who read scores.
     """
 
     train: pa.Table
@@ -36,9 +33,7 @@ class TaskRows:
 
 
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
-    """Read, check, label and sample the rows of a task, whose source has the fingerprint
-    ``content`` where one is given.
-    """
+    """Read the rows of a task, whose source has the fingerprint ``content`` where one is given."""
     try:
         return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
     finally:  # What is wrong with other content is not what matters.
@@ -50,9 +45,7 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
 
 def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
-    """Check, label and sample the rows of a task's two splits; the labels' names are taken from all
-    training rows.
-    """
+    """Check, label and sample the rows of a task; labels are named by all training rows."""
     sides = [_side(task, source) for source in (train, validation)]
     names: tuple[str, ...] | None = None
     warnings: list[str] = []
@@ -250,11 +243,10 @@ def to_numbers(side: Side) -> np.ndarray:
 
 
 def to_iob2(side: Side) -> Side:
-    """Tags of words in IOB2.
+    """Tags of words in IOB2, where every entity begins with ``B-``.
 
-    In IOB2 every entity begins with ``B-``. In IOB1, as in the original CoNLL-2003 files, an entity
-    begins with ``I-`` unless it follows another of its type. Reading an ``I-X`` that continues
-    nothing as the beginning of an entity loses nothing, and is what the CoNLL scorer does too.
+    In IOB1, as in the original CoNLL-2003 files, an entity begins with ``I-`` unless it follows
+    another of its type: an ``I-X`` that continues nothing is the beginning of an entity.
     """
     tags, inside = list(side.values), (-1, "")
     for at, tag in enumerate(tags):
@@ -277,9 +269,7 @@ SHIFTED = 0.25
 
 
 def label_warnings(splits: Sequence[np.ndarray], names: Sequence[str], declared: bool) -> list[str]:
-    """What a reader of the scores must know of the classes of a task's splits, in sentences; mostly
-    nothing. Classes that look like rows without agreement are none where they were ``declared``.
-    """
+    """What a reader of the scores must know of the classes of both splits, in sentences."""
     counts = np.stack([np.bincount(own, minlength=len(names)) for own in splits])
     results = ("training", "there is nothing to learn"), ("validation", "a score shows nothing")
     warnings = [

@@ -1,8 +1,7 @@
 """Where rows come from: files, the hub, embedded reviews.
 
-Which files a dataset of the hub has the ``datasets`` library works out, from a folder with the
-README and empty files of the same names; scripts never run. ``huggingface_hub`` keeps all that is
-needed when the hub is gone in its cache.
+The ``datasets`` library works out which files a dataset has, from its README and empty files of the
+same names; scripts never run.
 """
 
 from __future__ import annotations
@@ -13,18 +12,17 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 
 import pyarrow as pa
 import yaml
 
 from papa.errors import DataError, in_one_line, nearest_first
 from papa.files import is_plain, sha256_of_file, sha256_of_json
-from papa.hub_errors import download_bar, hub_errors
+from papa.hub import fetched, hub_errors
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
 from papa.text.table import SourceTable, existing, format_of, names_of_classes, read_file
 
@@ -48,9 +46,7 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
 
 
 def fingerprint(source: Source) -> str:
-    """A digest that changes when the source's content does: of files their bytes; of the hub name,
-    configuration, splits and the commit that the revision stands for, not the branch's own name.
-    """
+    """A digest that changes when the content does: of files their bytes, of the hub the commit."""
     match source:
         case FilesSource():
             content: dict[str, object] = {
@@ -105,30 +101,18 @@ def read_split(source: HubSource, split: str) -> SourceTable:
 
 @cache
 def commit_of(name: str, revision: str | None) -> str:
-    """The commit that a dataset's revision stands for, asked once a process; where the hub does not
-    answer, stood for when it was last asked.
-    """
-    from huggingface_hub import HfApi
+    """The commit of a dataset's revision, asked once a process; offline as last answered."""
+    from huggingface_hub import HfApi, constants
 
-    with _hub_errors(name, revision):
+    page = f"{constants.ENDPOINT}/datasets/{name}"
+    with hub_errors(f"dataset '{name}'", page, revision, DataError):
         return HfApi().resolve_revision(name, repo_type="dataset", revision=revision).resolved
 
 
 def _snapshot(name: str, commit: str, files: Sequence[str]) -> Path:
     """A folder with these files; the hub's list of all of them is kept too."""
-    from huggingface_hub import snapshot_download
-
-    asked: dict[str, Any] = {"repo_type": "dataset", "tqdm_class": download_bar()}
-    asked["allow_patterns"] = [glob.escape(file) for file in files]
-    with _hub_errors(name, commit):
-        return Path(snapshot_download(name, revision=commit, **asked))
-
-
-def _hub_errors(name: str, revision: str | None) -> AbstractContextManager[None]:
-    from huggingface_hub import constants
-
-    page = f"{constants.ENDPOINT}/datasets/{name}"
-    return hub_errors(f"dataset '{name}'", page, revision, DataError)
+    patterns = [glob.escape(file) for file in files]
+    return fetched(name, commit, f"dataset '{name}'", patterns, DataError, "dataset")
 
 
 def _named(source: HubSource) -> str:
@@ -214,9 +198,7 @@ def reviews_file() -> Path:
 
 
 def read_reviews(split: Split) -> SourceTable:
-    """The 8,530 sentences with source ``rotten_tomatoes``, 1,066 of them to validate, in the order
-    of their SHA-256, which depends on no library's random numbers.
-    """
+    """The 8,530 sentences of rotten_tomatoes, 1,066 of them to validate, by their SHA-256."""
     path = reviews_file()
     if (found := sha256_of_file(path)) != SHA256:
         raise DataError(

@@ -1,6 +1,4 @@
-"""Rows that know where they came from, and local files of them: JSON, CSV, TSV, Parquet, plain
-text, CoNLL columns and CoNLL-U.
-"""
+"""Rows that know where they came from, and local files of them."""
 
 from __future__ import annotations
 
@@ -29,9 +27,7 @@ Rows = Iterable[dict[str, Any]]
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The rows of one split, as the source gives them, and for columns of integer classes the names
-    that the source gives to 0, 1, …
-    """
+    """The rows of one split as the source gives them, and the names of columns of classes."""
 
     rows: pa.Table
     origin: str
@@ -126,17 +122,7 @@ def _table(rows: Rows) -> pa.Table:
     """The rows as a table; a row without a column has null there."""
     rows = list(rows)
     names = dict.fromkeys(chain.from_iterable(rows))
-    return pa.table({name: _column([row.get(name) for row in rows]) for name in names})
-
-
-def _column(values: list[Any]) -> pa.Array:
-    """A column; numbers that 64 bits do not hold as floats."""
-    try:
-        return pa.array(values)
-    except (pa.ArrowInvalid, OverflowError):
-        if not all(one is None or type(one) in (int, float) for one in values):
-            raise
-        return pa.array([None if one is None else float(one) for one in values])
+    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
 
 
 def _json(lines: Sequence[str]) -> Rows:

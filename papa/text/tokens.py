@@ -42,10 +42,8 @@ def tokens_of_words(
     special_tokens: SpecialTokens,
     sentences: Sequence[Sequence[str]],
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Sub-tokens of each row's words, uncut, and the number in the row of each one's word.
-
-    Each distinct word is tokenised once, alone, as it would be inside a sentence; a word that
-    yields nothing becomes the unknown token.
+    """Sub-tokens of each row's words, uncut, and the number in the row of each one's word; a word
+    that yields nothing becomes the unknown token.
     """
     words = list(dict.fromkeys(chain.from_iterable(sentences)))
     spelled = [special_tokens.prefix + word.strip() for word in words]
@@ -68,8 +66,8 @@ def masked(
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Hide tokens as BERT was trained: the ids to show, and the labels to restore (-100 elsewhere).
 
-    80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
-    on the seed, the split and the row's number alone, not on how rows are sharded.
+    80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay, by the seed, the
+    split and the row's number alone.
     """
     mask = _needed(special_tokens.mask, "mask")
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
@@ -99,15 +97,12 @@ def _needed(token: int, role: str = "unknown") -> int:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """How a tokenizer frames texts, ``[CLS] a [SEP]`` and ``[CLS] a [SEP] b [SEP]``, and what else
-    the layout and the mask need of it, in token ids.
+    """How a tokenizer frames texts, and what else the layout and the mask need, in token ids.
 
     Attributes:
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
-        segments: segment ids of the first text (with [CLS]), of the separators between, and of the
-            second text (with the last [SEP]); all 0 where the tokenizer gives none.
+        segments: ids of the first text (with [CLS]), of separators between, and of the second.
         reserved: ids that no text may yield.
-        vocabulary: how many ids there are.
         prefix: what a word needs before it to be tokenised as inside a sentence, such as a space.
     """
 
@@ -124,9 +119,7 @@ class SpecialTokens:
 
 
 def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text") -> SpecialTokens:
-    """Learn the special tokens from how a tokenizer frames two texts itself; texts of a decoder
-    begin with its first token, where it writes one, and end with none.
-    """
+    """Learn the special tokens from how a tokenizer frames texts itself."""
     cls, sep, pad, unknown, mask, begins = (
         NOTHING if (id := getattr(tokenizer, f"{role}_token_id")) is None else int(id)
         for role in ("cls", "sep", "pad", "unk", "mask", "bos")

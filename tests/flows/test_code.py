@@ -16,7 +16,7 @@ from papa.study.manifest import open_study
 from tests.flows.conftest import FEW, SMALL, artifacts, known, papa, refusal, said, write_study
 
 CODE = """
-import torch
+from sklearn.linear_model import LogisticRegression
 
 def last(layer, head):
     return -layer
@@ -24,7 +24,7 @@ def last(layer, head):
 def share(true, predicted):
     return float((true == predicted).mean())
 
-probe = torch.nn.Linear
+probe = LogisticRegression(max_iter=1000)
 count = 3
 
 def one(value):
@@ -138,7 +138,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("my_code:lost", {}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
     ("my_code:one", {}, "my_code:one: it failed .*takes 1 positional argument"),
     ("lambda", {"metric": "my_code:count"}, "3 is not a callable object"),
-    ("lambda", {"own_probe": "my_code:one"}, r"one cannot be called with \(inputs"),
+    ("lambda", {"own_probe": "my_code:one"}, "one: probe is a function, expected an estimator"),
     ("lambda", {"own_probe": "my_code:probe", "head": "own"}, "leave it out of this task"),
     ("lambda", {}, "--code my_code.py: the study names nothing of it"),
     ("my_code:last", {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),

@@ -17,7 +17,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from torch import nn
 from transformers import BertConfig, BertForSequenceClassification
 
 import papa
@@ -27,7 +26,6 @@ from papa.probes import features
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
-from tests.library.conftest import AS_IT_IS
 from tests.models.lower import with_tokenizer
 from tests.study.test_own import NAMES, rows
 from tests.study.test_own import SMALL as SHAPE
@@ -99,25 +97,6 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
         assert scores(found, 0) == pytest.approx(fitted())
     assert scores(found, 1) != scores(measured(), 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
-
-
-def hidden(inputs: int, classes: int) -> nn.Module:
-    return nn.Sequential(
-        nn.Linear(inputs, 16), nn.BatchNorm1d(16), nn.Dropout(0.2), nn.Linear(16, classes)
-    )
-
-
-def test_a_module_of_pytorch_is_trained_for_each_seed(
-    encoder: TextEncoder, reviews: Reviews, measured: Measured
-) -> None:
-    trained: dict[str, Any] = {"learning_rate": 5e-3, "probe": hidden, "epochs": 4}
-    together, alone = (measured(seeds, **trained) for seeds in ((0, 1), (1,)))
-    assert scores(alone, 1) == scores(together, 1)[1:], "a seed does not depend on those beside it"
-    assert scores(together, 1) != scores(together, 0)
-    linear = papa.Task(**{**COLUMNS, **trained, "probe": nn.Linear, "epochs": 8})
-    same = {"train": reviews["train"], "validation": reviews["train"]}
-    learned = papa.measure(encoder, same, linear, **AS_IT_IS)
-    assert learned.results["score"][0] > 0.9, "it is trained"
 
 
 def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
@@ -236,7 +215,6 @@ def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None
     file.write_text(file.read_text().replace("0.5", "0.25"))
     assert digest(make_pipeline(importlib.reload(module).Half(), LogisticRegression())) != first
     assert digest(GaussianNB(priors=np.arange(2000.0))) is None
-    assert digest(make_pipeline(part(), nn.Linear(2, 2))) is None
 
 
 def test_no_study_file_has_a_metric_without_its_name(tmp_path: Path) -> None:

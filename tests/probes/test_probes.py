@@ -6,12 +6,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-import torch.nn.functional as F
 
 from papa.models.encoder import Encoder
-from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
+from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.text.corpus import TokenisedCorpus
 from tests.probes.conftest import LAYERS
 
@@ -72,39 +70,6 @@ def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None
     assert predicted.shape == (1, 8)
     expected = (predicted[0] - features.labels).square().mean()
     torch.testing.assert_close(probe.losses(features, rows[None])[0], expected)
-
-
-@pytest.mark.parametrize("chunk_logits", [1, 5 * 30522, 2**24])
-def test_loss_and_gradients_are_those_of_the_whole_table(
-    chunk_logits: int, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(probes, "_CHUNK_LOGITS", chunk_logits)
-    generator = torch.Generator().manual_seed(0)
-    embeddings = encoder.word_embeddings.detach()
-    vocabulary, width = embeddings.shape
-    hidden = torch.randn(2, 7, width, generator=generator)
-    bias = torch.randn(2, vocabulary, generator=generator)
-    labels = torch.randint(vocabulary, (2, 7), generator=generator)
-    labels[0, 3:] = -100
-    if chunk_logits == 1:
-        labels[1] = -100
-    scale = torch.tensor([1.0, 3.0])
-
-    found, plain = ([one.clone().requires_grad_() for one in (hidden, bias)] for _ in range(2))
-    losses = DecoderLosses.apply(found[0], embeddings, found[1], labels)
-    (losses * scale).sum().backward()
-    logits = plain[0] @ embeddings.T + plain[1][:, None]
-    # A seed without labels has the loss 0.
-    expected = torch.stack(
-        [F.cross_entropy(logits[s], labels[s], ignore_index=-100).nan_to_num() for s in range(2)]
-    )
-    (expected * scale).sum().backward()
-
-    torch.testing.assert_close(losses, expected, atol=1e-5, rtol=1e-5)
-    for one, other in zip(found, plain, strict=True):
-        assert other.grad is not None
-        assert bool(other.grad.any())
-        torch.testing.assert_close(one.grad, other.grad.nan_to_num(), atol=1e-6, rtol=1e-4)
 
 
 @pytest.mark.parametrize("width", [384, 128])

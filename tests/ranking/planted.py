@@ -23,7 +23,7 @@ from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, 
 from papa.heads.average import average_split
 from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference, embedded_folder, load_tokenizer, resolve_encoder
-from papa.probes.evaluate import train_probes
+from papa.probes.evaluate import train_probe
 from papa.probes.own import opened_own
 from papa.ranking.sets import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
@@ -164,5 +164,5 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     asked = Asked(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
         return Planted(head, replace(asked, own=opened_own(task, reference)))
-    (probe,) = train_probes(encoder, corpus, task, [0], folder / "features", execution)
+    probe = train_probe(encoder, corpus, task, [0], folder / "features", execution)
     return Planted(head, replace(asked, probe=probe.requires_grad_(False)))

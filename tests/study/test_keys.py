@@ -75,7 +75,6 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ("ranking.epochs=9", ("rank",), ("scores",)),
     ("ranking.learning_rate=0.5", ("rank",), ("scores",)),
     ("ranking.learning_rate=0.001", (), ("rank",)),
-    ("ranking.until_stable=true", ("rank",), ("scores",)),
     ("ranking.seeds=[5]", ("rank", "frozen_probe"), TEXT),
     ("ranking.evaluations=500", (), ("rank", "frozen_probe", "scores")),
     ("seeds=[0,7]", (*TRAINED, "outputs"), (*TEXT, "rank", "frozen_probe", "scores")),

@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores, TrainedLambda, order_of_rows
-from papa.spec import Order, RankingSpec, TaskSpec
+from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.study.step import Context, Step, stage
 
@@ -32,18 +32,16 @@ def rank(
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
-    sets: tuple[tuple[Order, int], ...] = (),
     shuffled: bool = False,
 ) -> None:
     """Train λ on a task's training text: with a probe, or on what the model's own head answers;
-    ``shuffled`` shuffles its labels by the seed. ``sets`` are, with ``ranking.until_stable``, those
-    of constant heads that end it once they stay: an order by λ and how many of its first heads.
+    ``shuffled`` shuffles its labels by the seed.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.learned import train_lambda
 
     text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
-    asked: Any = {"seed": seed, "sets": sets, "progress": run.progress, "on_epoch": run.on_epoch}
+    asked: Any = {"seed": seed, "progress": run.progress, "on_epoch": run.on_epoch}
     model = run.own_model(task, encoder) if task.head == "own" else run.encoder
     matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
     lambdas = train_lambda(model, matrices, text, task, ranking, **asked)
@@ -60,10 +58,10 @@ def frozen_probe(
     """Train the probe of one seed; the methods that read it share it."""
     from safetensors.torch import save_file as save_tensors
 
-    from papa.probes.evaluate import train_probes
+    from papa.probes.evaluate import train_probe
 
     with run.asked() as asked:
-        (probe,) = train_probes(run.encoder, run.corpus(corpus), task, [seed], **asked)
+        probe = train_probe(run.encoder, run.corpus(corpus), task, [seed], **asked)
     with run.published() as folder:
         save_tensors(probe.state_dict(), folder / PROBE)
 

@@ -1,11 +1,12 @@
-"""The Hugging Face hub: its refusals and its silence as sentences, for encoders and datasets."""
+"""The Hugging Face hub: files of encoders and datasets; refusals and silence as sentences."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from papa.errors import HubUnreachableError, PapaError
@@ -63,8 +64,32 @@ def hub_errors(
         ) from None
 
 
-def download_bar() -> Any:
-    """A progress bar for people alone, and only while it moves."""
+def fetched(
+    name: str,
+    revision: str | None,
+    what: str,
+    patterns: Sequence[str],
+    refusal: type[PapaError],
+    kind: str = "model",
+) -> Path:
+    """The folder, named by the commit, where the files of these names now are."""
+    from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
     from tqdm.auto import tqdm
 
-    return partial(tqdm, disable=None, leave=False)
+    page = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
+    with hub_errors(what, page, revision, refusal):
+        commit = HfApi().resolve_revision(name, repo_type=kind, revision=revision)
+        # A bar for people alone, and only while it moves.
+        wanted: Any = {"repo_type": kind, "revision": commit, "allow_patterns": list(patterns)}
+        wanted["tqdm_class"] = partial(tqdm, disable=None, leave=False)
+        with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
+            get_cached_repo_tree(name, repo_type=kind, revision=commit)
+            return Path(snapshot_download(name, **wanted, local_files_only=True))
+        try:
+            # Asked once: a download would ask for half a minute before it says that nobody answers.
+            HfApi().repo_info(name, repo_type=kind, revision=commit, timeout=10)
+        except errors.HfHubHTTPError:
+            raise
+        except (errors.HTTPError, errors.OfflineModeIsEnabled):
+            wanted["local_files_only"] = True
+        return Path(snapshot_download(name, **wanted))
