@@ -16,11 +16,8 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-slow test-integration test-faults test-fuzz test-compatibility lint
+.PHONY: demo check test test-slow test-integration test-faults test-compatibility lint
 .PHONY: bench docs audit setup clean
-
-# What fuzz tests draw from, in print so that a run can be repeated: make test-fuzz SEED=…
-SEED ?= $(shell date +%s)
 
 setup: $(STAMP)
 
@@ -52,10 +49,6 @@ test: lint
 
 test-slow: setup
 	$(PYTEST) -m slow
-
-test-fuzz: setup
-	$(PYTEST) -m 'not integration' --hypothesis-profile=long --hypothesis-seed=$(SEED) \
-		-o faulthandler_timeout=600 tests/fuzz
 
 test-integration: setup
 	$(BIN)/python -m tests.integration

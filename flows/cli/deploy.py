@@ -15,8 +15,7 @@ from papa.errors import PapaError, SpecError, in_one_line
 def deploy(
     study: options.Study,
     cron: Annotated[
-        str | None,
-        option(metavar="'M H D M W'", help="When; without it, when it is asked to run."),
+        str | None, option(metavar="'M H D M W'", help="When; without it, when it is asked to run.")
     ] = None,
     timezone: Annotated[str, typer.Option(metavar="NAME", help="That of --cron.")] = "UTC",
     pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",

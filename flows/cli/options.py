@@ -37,8 +37,7 @@ Overrides = Annotated[
 ]
 _CODE = "Your own code that the study names; is run."
 Code = Annotated[
-    list[Path] | None,
-    option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False),
+    list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
 ]
 StoreAddress = Annotated[
     str,

@@ -24,16 +24,13 @@ def run(
         ),
     ] = None,
     tasks: Annotated[
-        list[str] | None,
-        option("--task", metavar="NAME", help="Its tasks; may be repeated."),
+        list[str] | None, option("--task", metavar="NAME", help="Its tasks; may be repeated.")
     ] = None,
     limit: Annotated[
-        int | None,
-        option(min=1, metavar="ROWS", help="No file: rows of each split at most."),
+        int | None, option(min=1, metavar="ROWS", help="No file: rows of each split at most.")
     ] = None,
     own: Annotated[
-        Path | None,
-        option(metavar="TEXTS", help="No file: what the model's own head keeps here."),
+        Path | None, option(metavar="TEXTS", help="No file: what the model's own head keeps here.")
     ] = None,
     overrides: options.Overrides = None,
     code: options.Code = None,

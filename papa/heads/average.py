@@ -118,10 +118,7 @@ def average_split(
 
 
 def check_sums(
-    sums: Float[Tensor, "layers ..."],
-    encoder: Encoder,
-    batches: Iterable[MicroBatch],
-    text: str,
+    sums: Float[Tensor, "layers ..."], encoder: Encoder, batches: Iterable[MicroBatch], text: str
 ) -> None:
     """Refuse NaN and infinity; only then are batches gone through again, to say where."""
     if sum_is_finite(sums):

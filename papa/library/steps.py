@@ -38,11 +38,7 @@ from papa.spec.study import CONTROLS, DERIVED
 
 
 def constants(
-    kind: str,
-    encoder: TextEncoder,
-    *,
-    average: ConstantMatrices | None = None,
-    **parameters: int,
+    kind: str, encoder: TextEncoder, *, average: ConstantMatrices | None = None, **parameters: int
 ) -> HeadMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
     ``zeros``, ``first``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made

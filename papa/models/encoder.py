@@ -34,10 +34,7 @@ class Encoder:
     reference: EncoderReference | None = None
 
     def __init__(
-        self,
-        model: nn.Module,
-        device: str | torch.device = "cpu",
-        precision: Precision = "float32",
+        self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32"
     ) -> None:
         self.family = family = family_for(model.config, "this model")
         model = sharing_weights(model)

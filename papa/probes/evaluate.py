@@ -144,10 +144,7 @@ def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Score
 
 
 def build_probe(
-    encoder: FeatureModel,
-    corpus: TokenisedCorpus,
-    task: TaskSpec,
-    seeds: Sequence[int],
+    encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]
 ) -> Probe:
     """The untrained probe of a task: by sequence, by token, or for masked words."""
     layers, width = encoder.layers + 1, encoder.width

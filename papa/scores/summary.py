@@ -180,9 +180,7 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
 
 
 def heads_at(
-    summary: pandas.DataFrame,
-    constant_heads: Mapping[Cell, Sequence[Head] | None],
-    max_drop: float,
+    summary: pandas.DataFrame, constant_heads: Mapping[Cell, Sequence[Head] | None], max_drop: float
 ) -> pandas.DataFrame:
     """Which heads may become constant within a relative drop of the score, a share: a row for every
     cell of a summary with constant heads, in each line the fewest first, with the drop, the

@@ -43,8 +43,7 @@ def without_name(order: str) -> str:
 
 
 Order = Annotated[
-    str,
-    AfterValidator(lambda order: "lambda_reversed" if order == f"{REVERSED}lambda" else order),
+    str, AfterValidator(lambda order: "lambda_reversed" if order == f"{REVERSED}lambda" else order)
 ]
 """An order by its name, ``scores:NAME``, the user's code, or one from its end: ``reversed:…``."""
 

@@ -112,9 +112,7 @@ def micro_batch(
 
 
 def micro_batches(
-    split: TokenisedSplit,
-    rows: Sequence[int] | Int[np.ndarray, " n"] | None,
-    batch_tokens: int,
+    split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " n"] | None, batch_tokens: int
 ) -> Iterator[MicroBatch]:
     """The rows of these numbers, or all, in batches of so many tokens, padding included."""
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
@@ -126,9 +124,7 @@ def micro_batches(
 
 
 def rows_of_like_length(
-    first_lengths: Int[np.ndarray, " rows"],
-    lengths: Int[np.ndarray, " rows"],
-    batch_tokens: int,
+    first_lengths: Int[np.ndarray, " rows"], lengths: Int[np.ndarray, " rows"], batch_tokens: int
 ) -> Iterator[Int[np.ndarray, " batch"]]:
     """Row numbers 0..rows-1 in batches of like length, of two texts by the first, then the second:
     rows × columns stays within ``batch_tokens``.

@@ -33,13 +33,7 @@ from papa.text.layout import (
 )
 from papa.text.rows import read_rows
 from papa.text.sources import SPLITS, Split
-from papa.text.tokens import (
-    IGNORED,
-    masked,
-    special_tokens_of,
-    tokens_of_texts,
-    tokens_of_words,
-)
+from papa.text.tokens import IGNORED, masked, special_tokens_of, tokens_of_texts, tokens_of_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

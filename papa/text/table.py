@@ -23,6 +23,7 @@ _FORMATS |= {".txt": "text", ".raw": "text"}
 CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
 """Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
 Rows = Iterable[dict[str, Any]]
+_UNREADABLE = (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             readers = {"jsonl": _json, "conll": _conll, "conllu": _conllu}
             texts = {"text": [line.strip() for line in lines if line.strip()]}
             rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
-    except (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError) as error:
+    except _UNREADABLE as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): save text as UTF-8, give "
             "each column one type in all rows, mend the file or set source.format"

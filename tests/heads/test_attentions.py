@@ -13,7 +13,7 @@ from tests.heads.test_in_place import EXACT, LAWS
 from tests.make import ABLATED, inputs_of, random_model
 
 pytestmark = pytest.mark.unchecked
-HEADS = [(0, 1), (0, 2), (1, 0)]
+REPLACED = [(0, 1), (0, 2), (1, 0)]
 
 
 @torch.no_grad()
@@ -34,7 +34,7 @@ def test_they_are_the_models_own_but_for_replaced_heads(name: str) -> None:
             torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
     for by in ("zeros", "first", "streaming", "duo"):
         given, law = LAWS[by]
-        with papa.ablated(model, HEADS, given):
+        with papa.ablated(model, REPLACED, given):
             first, second, _ = matrices(model, inputs)
         expected = own[0].clone()
         expected[:, [1, 2]] = law(0, own[0])[:, [1, 2]].to(own[0].dtype)

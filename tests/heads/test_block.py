@@ -62,11 +62,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("there is no substitute 'averge' (known: average", BERT, {"by": "averge"}),
     ("data holds no batch", BERT, {"by": "average"}),
     ("numbers [3, 4, 8, 8]", BERT, {"by": torch.ones(2, 4, 8, 8)}),
-    (
-        "a text has 9 tokens and the constant",
-        BERT,
-        {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
-    ),
+    ("a text has 9 tokens and the constant", BERT, {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS}),
     ("of (2, 2), expected (9, 9)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
     ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
     ("T5Model", made("T5", **T5, num_layers=1), {}),

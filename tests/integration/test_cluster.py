@@ -83,11 +83,7 @@ def environment(
 
 @pytest.mark.usefixtures("node")
 def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
-    place: Path,
-    environment: dict[str, str],
-    prefect: Service,
-    tracking: Service,
-    storage: S3Server,
+    place: Path, environment: dict[str, str], prefect: Service, tracking: Service, storage: S3Server
 ) -> None:
     (study := place / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
     run([SCRIPTS / "deploy.sh"], prefect.environment)

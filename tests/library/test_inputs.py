@@ -1,6 +1,5 @@
 """Lists, pairs, data sets and data frames are the same text; a model that is held is the same
-encoder.
-"""
+encoder."""
 
 from __future__ import annotations
 
@@ -10,12 +9,21 @@ import datasets
 import pandas
 import pyarrow
 import pytest
+import tokenizers
 import torch
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
 
 import papa
+from papa.library.batches import batches_of
 from papa.library.encoder import TextEncoder
 from tests.library.conftest import AS_IT_IS, SLOTS
+from tests.library.test_fidelity import gpt
 
 
 def test_texts_are_the_same_in_every_container(
@@ -99,3 +107,93 @@ def test_bars_are_shown_unless_switched_off(
     assert "averaging: 100%" in capsys.readouterr().err
     papa.average(encoder, ["a text"], progress=False)
     assert capsys.readouterr().err == ""
+
+
+TEXTS = [
+    f"{what} film {'to see ' * times}" for what in ("A", "Such a", "No") for times in (0, 1, 4)
+]
+HEADS = [(0, 1), (1, 3)]
+
+
+@pytest.fixture(scope="module")
+def model(shallow: str) -> Any:
+    return AutoModel.from_pretrained(shallow)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(shallow: str) -> Any:
+    return AutoTokenizer.from_pretrained(shallow)
+
+
+def test_texts_a_table_and_one_encoding_give_the_numbers_of_batches(
+    model: Any, tokenizer: Any
+) -> None:
+    encoding = tokenizer(TEXTS, padding=True, return_tensors="pt")
+    given, table = {"data": TEXTS, "tokenizer": tokenizer}, pandas.DataFrame({"text": TEXTS})
+    for by in ("zeros", "average"):
+        expected = papa.fidelity(model, HEADS, by, data=[encoding])
+        for other in (given, {"data": encoding}, {**given, "data": table}):
+            found = papa.fidelity(model, HEADS, by, **other)
+            pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+    options: dict[str, Any] = {"by": "effect", "constants": "mean", "progress": False}
+    expected = papa.head_scores(model, [encoding], **options)
+    found = papa.head_scores(model, TEXTS, tokenizer=tokenizer, **options)
+    pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+    with papa.ablated(model, HEADS, "average", data=TEXTS, tokenizer=tokenizer):
+        inside = model(**encoding).last_hidden_state
+    with papa.ablated(model, HEADS, "average", data=[encoding]):
+        torch.testing.assert_close(model(**encoding).last_hidden_state, inside)
+
+
+def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
+    words = {
+        word: number for number, word in enumerate(["A", "Such", "a", "No", "film", "to", "see"], 1)
+    }
+    split = tokenizers.Tokenizer(tokenizers.models.WordLevel(words))
+    split.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    decoder, bare = gpt(), PreTrainedTokenizerFast(tokenizer_object=split)
+    assert bare.pad_token is None
+    first, *others = batches_of(TEXTS * 3, decoder, bare)
+    assert [len(one["input_ids"]) for one in (first, *others)] == [16, 11]
+    alone = [
+        {"input_ids": ids[mask.bool()][None]}
+        for one in (first, *others)
+        for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
+    ]
+    found = papa.fidelity(decoder, HEADS, "average", data=TEXTS * 3, tokenizer=bare)
+    expected = papa.fidelity(decoder, HEADS, "average", data=alone)
+    assert found["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
+    with pytest.raises(papa.PapaError, match=r"text 0 has no token: leave it out"):
+        batches_of([" "], decoder, bare)
+
+
+def test_labels_are_what_the_head_calls_them(model: Any, tokenizer: Any) -> None:
+    classifier = BertForSequenceClassification(model.config).eval()
+    classifier.config.id2label = {0: "bad", 1: "good"}
+    classifier.config.label2id = {"bad": 0, "good": 1}
+    of_classes = datasets.ClassLabel(names=["good", "bad"])
+    classes = datasets.Features(text=datasets.Value("string"), label=of_classes)
+    named = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, classes)
+    table = {"text": TEXTS[:2], "text_pair": ["b", "c"], "label": ["good", "bad"]}
+    (batch,) = batches_of(table, classifier, tokenizer)
+    assert batch["labels"].tolist() == [1, 0]
+    assert batches_of(named, classifier, tokenizer)[0]["labels"].tolist() == [1, 0], "by name"
+    assert batch["token_type_ids"].sum() > 0, "pairs"
+    assert "labels" not in batches_of(table, model, tokenizer)[0]
+    with pytest.raises(papa.PapaError, match="not know the labels fine: expected bad, good"):
+        batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
+
+
+def test_averages_that_are_too_short_are_refused_before_training(
+    model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("papa.library.head_scores.trained_lambda", lambda *_: pytest.fail("late"))
+    with pytest.raises(papa.PapaError, match=r"a text has 13 tokens and the constant matrices"):
+        papa.head_scores(model, TEXTS, tokenizer=tokenizer, made_from=TEXTS[:1], progress=False)
+
+
+def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -> None:
+    found = papa.describe(model, TEXTS, ["separators"], tokenizer=tokenizer, progress=False)
+    loaded = papa.load_encoder(model, tokenizer)
+    expected = papa.describe(loaded, TEXTS, ["separators"], progress=False)
+    pandas.testing.assert_frame_equal(found, expected)

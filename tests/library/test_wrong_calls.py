@@ -104,10 +104,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "texts": [
         (lambda g: g.average("a text"), "texts is one string: give a list, such as ['a text']"),
         (lambda g: g.average([]), "has no row: give at least one"),
-        (
-            lambda g: g.average(g.encoder.tokenizer(["a"])),
-            "tokenised inputs (input_ids",
-        ),
+        (lambda g: g.average(g.encoder.tokenizer(["a"])), "tokenised inputs (input_ids"),
         (lambda g: g.average([("a", "b"), "c"]), "text 1 is 'c', expected a pair of strings"),
         (lambda g: g.average([1, 2]), "column 'text' holds int64, not text"),
         (lambda g: g.average({"body": ["a"]}), "no column 'text' (found: body)"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,11 +14,21 @@ from papa.errors import SpecError
 from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder, load_encoder
-from papa.models.reference import EMBEDDED, chosen_precision, has_bfloat16, resolve_encoder
-from papa.spec import EncoderSpec
+from papa.models.reference import (
+    EMBEDDED,
+    check_device,
+    chosen_precision,
+    has_bfloat16,
+    resolve_encoder,
+)
+from papa.probes.evaluate import evaluate_cell
+from papa.ranking.learned import train_lambda
+from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, RankingSpec
 from tests.heads.cases import distance
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import SLOTS, Inputs, some_inputs
+from tests.ranking.planted import planted
+from tests.virtual_gpu import virtual_gpu
 
 HEADS = [(layer, head) for layer in range(3) for head in range(4)]
 WITHIN = 0.05
@@ -72,3 +83,33 @@ def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it_and_others_
     reason = "bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
     with pytest.raises(SpecError, match=reason):
         load_encoder(replace(reference, folder="/nowhere"))  # Before weights are read.
+
+
+def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
+    given = planted(tmp_path, (1, 1)).asked
+    probe = given.task.probe.model_copy(update={"epochs": 1})
+    task = given.task.model_copy(update={"probe": probe})
+    ranking = RankingSpec(epochs=1, learning_rate=0.05)
+
+    def found(encoder: Encoder, heads: list[tuple[int, int]]) -> tuple[torch.Tensor, list[float]]:
+        constants, corpus = given.constants, given.corpus
+        lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
+        options = {"features": FeaturesSpec(), "execution": ExecutionSpec()}
+        options |= {"constants": constants, "heads": heads, "scratch": tmp_path / "scratch"}
+        scores = evaluate_cell(encoder, corpus, task, [0, 1], **options)
+        return lambdas, [one.score for one in scores]
+
+    lambdas, scores = found(given.encoder, [(0, 0)])
+    assert given.encoder.reference is not None
+    with virtual_gpu():
+        ours, of_gpu = found(load_encoder(given.encoder.reference, "cuda"), [(0, 0)])
+    assert float((ours - lambdas).abs().max()) < 1e-6
+    assert float((lambdas - 0.5).abs().max()) > 0.01, "negative control"
+    assert of_gpu == pytest.approx(scores, abs=1e-6)
+    assert found(given.encoder, [(1, 1)])[1] != pytest.approx(scores, abs=1e-6)
+
+
+@pytest.mark.parametrize("device", ["mps", "nosuch"])
+def test_a_device_that_papa_does_not_compute_on_is_refused(device: str) -> None:
+    with pytest.raises(SpecError, match=f"does not compute on the device '{device}': use cpu or"):
+        check_device(device)

@@ -1,6 +1,5 @@
 """Cells on real text: stored and streamed features, dropout, learning, the baseline of word
-embeddings, trained and unseen constants, what is kept of each row, and what is left behind.
-"""
+embeddings, trained and unseen constants, what is kept of each row, and what is left behind."""
 
 from __future__ import annotations
 
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -24,9 +24,10 @@ from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
 from papa.probes.training import probe_loss, train_parts
 from papa.scores.metrics import score_of_examples
-from papa.spec import Columns, EmbeddedSource, TaskSpec
+from papa.spec import Columns, EmbeddedSource, ExecutionSpec, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+from tests.finished import described, score_study
 from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, with_probe
 
 pytestmark = pytest.mark.unchecked
@@ -243,3 +244,52 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     assert 0.001 < expected < 0.999
     assert unseen_by(constants, scored) == expected
     assert unseen_by(control("toeplitz", LAYERS, 12, 64), scored) == 0
+
+
+CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
+ELSEWHERE = {
+    "workers": "the same bits for any number: test_average.py and test_rank.py in tests/study",
+    "device": "docs/limits.md says what depends on it",
+}
+Study = Callable[..., pandas.DataFrame]
+
+
+def test_every_execution_setting_is_named() -> None:
+    assert CHANGED.keys() | ELSEWHERE.keys() == ExecutionSpec.model_fields.keys()
+
+
+@pytest.fixture
+def study(
+    shallow: str, tasks: dict[str, TaskSpec], tmp_path_factory: pytest.TempPathFactory
+) -> Study:
+    """Its rows. Negative log-perplexity is a mean of logarithms, which shows what a count of right
+    answers would round away.
+    """
+
+    def scored(
+        dropout: bool = False, seed: int = 0, constants: str = "average", **execution: Any
+    ) -> pandas.DataFrame:
+        task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
+        parts = {"constants": [constants], "fractions": [1, 0.5], "seeds": [seed]}
+        parts["ranking"] = {"epochs": 1, "learning_rate": 0.1, "seeds": [seed]}
+        entry = task.model_dump(mode="json", exclude_none=True)
+        document = described(shallow, entry, orders=["lambda"], execution=execution, **parts)
+        table = score_study(document, Path(), tmp_path_factory.mktemp("study") / "store").table
+        return table[["score", "unseen_share"]]
+
+    return scored
+
+
+@pytest.mark.parametrize(("dropout", "constants"), [(False, "trained"), (True, "average")])
+def test_results_stay_what_they_are(study: Study, dropout: bool, constants: str) -> None:
+    """To the rounding of sums in float32, which another seed exceeds; and to the bit the second
+    time.
+    """
+    as_ever = study(dropout, constants=constants)
+    pandas.testing.assert_frame_equal(
+        study(dropout, constants=constants), as_ever, check_exact=True
+    )
+    for name, value in CHANGED.items():
+        found = study(dropout, constants=constants, **{name: value})
+        np.testing.assert_allclose(found, as_ever, atol=1e-3, err_msg=name)
+    assert np.abs(study(dropout, seed=1, constants=constants) - as_ever)["score"].min() > 0.002

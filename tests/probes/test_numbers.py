@@ -109,10 +109,7 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
 
 
 def test_a_loss_that_diverges_names_its_minibatch(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    cell: Cell,
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], cell: Cell
 ) -> None:
     """The first step is sound, whatever the rate; the second reads what the first has made."""
     task = with_probe(tasks["cola"], learning_rate=1e30)

@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import combinations
 
 import numpy as np
+import pandas
 import pytest
 
 from papa.scores.intervals import (
     Measured,
     clipped,
+    deviation_of_lists,
     difference,
+    holm,
     interval,
     joint,
+    p_value,
     paired_drop,
     relative_drop,
     unit_of,
 )
-from tests.scores.cases import hits
+from papa.scores.summary import LINE, heads_at, summarise, verdict_on
+from papa.spec.orders import Cell
+from tests.reporting.studies import results
+from tests.scores.cases import ROWS, hits, lists_of_noise
 
 
 def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
@@ -139,3 +147,139 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     assert math.isnan(joint(Measured({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
     worse = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
+
+
+def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) -> pandas.DataFrame:
+    rows = [
+        {
+            **dict(zip(LINE, ("minilm", "reviews", "average", "lambda"), strict=True)),
+            "fraction": 1 - count / 72,
+            "constant_heads": count,
+            "relative_drop": (low + high) / 2,
+            "drop_low": low,
+            "drop_high": high,
+            "seeds": seeds,
+            "beats_baseline": not reason,
+            "reason": reason,
+        }
+        for count, low, high in [(0, 0.0, 0.0), *drops]
+    ]
+    return pandas.DataFrame(rows)
+
+
+def test_the_whole_interval_must_be_within_the_drop() -> None:
+    ends = {
+        (-0.01, 0.01): "within",
+        (-0.002, 0.011): "undecided",
+        (0.011, 0.02): "beyond",
+        (math.nan, math.nan): "undecided",
+    }
+    assert {own: verdict_on(*own, 0.01, all_within=True) for own in ends} == ends
+
+
+def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
+    drops = (9, -0.02, 0.001), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
+    told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
+    for some, expected in ((drops, told), ((drops[0], drops[2]), {9: "within", 36: "within"})):
+        found = heads_at(summary(*some), {}, 0.01).set_index("constant_heads")
+        assert found["verdict"].to_dict() == expected
+
+
+def test_the_ends_are_those_of_the_drop_and_not_of_the_score() -> None:
+    whole = summarise(results())
+    found = heads_at(whole, {}, 0.01)
+    own = whole[whole["constant_heads"] > 0]
+    for name, of_drop in (("drop", "relative_drop"), ("low", "drop_low"), ("high", "drop_high")):
+        assert found[name].tolist() == own[of_drop].tolist()
+        assert found[name].tolist() != own.get(name, own["mean"]).tolist(), "negative control"
+
+
+def test_heads_are_those_of_their_cells() -> None:
+    frame, heads = summary((2, -0.02, 0.001)), ((0, 3), (1, 7))
+    cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
+    assert heads_at(frame, {cell: heads}, 0.01)["heads"].tolist() == [heads]
+    assert heads_at(frame, {cell: None}, 0.01)["heads"].tolist() == [None], "each seed has others"
+
+
+@pytest.mark.parametrize(
+    ("frame", "reason"),
+    [
+        (summary((9, -0.02, 0.001), seeds=1), "one seed has no interval"),
+        (summary((9, math.nan, math.nan)), "the original's score comes near 0"),
+        (summary((9, -0.02, 0.001)).iloc[1:], "it has no fraction 1"),
+        (summary((9, -0.02, 0.001), reason="does not beat one"), "the original does not beat one"),
+    ],
+)
+def test_where_nothing_can_be_told_it_says_why(frame: pandas.DataFrame, reason: str) -> None:
+    (row,) = heads_at(frame, {}, 0.01).to_dict("records")
+    assert row["verdict"] == "undecided"
+    assert row["reason"].startswith(reason)
+
+
+SEEDS = 5
+
+
+def scores_of(numbers: np.random.Generator, *shares: float) -> list[Measured]:
+    """Accuracies of orders that are as good as ``shares``, on the same examples, some of which are
+    hard for all.
+    """
+    hard, found = numbers.normal(size=ROWS), []
+    for share in shares:
+        noise = numbers.normal(size=(SEEDS, ROWS)) + 0.05 * numbers.normal(size=(SEEDS, 1))
+        found.append(hits((hard + noise) / math.sqrt(2) < share))
+    return found
+
+
+def test_the_p_value_is_where_the_interval_meets_zero() -> None:
+    first, other = scores_of(np.random.default_rng(0), 0.9, 0.6)
+    p = p_value(first, other)
+    found = difference(first, other, confidence=1 - p, unseen=False)
+    assert found.low == pytest.approx(0, abs=1e-4)
+    assert p == pytest.approx(p_value(other, first))
+    assert (p < 0.05) == (difference(first, other, unseen=False).low > 0)
+    assert p_value(first, first) == 1, "equal scores differ by chance"
+    alone = Measured({0: first.scores[0]}, {0: first.influence[0]})
+    assert math.isnan(p_value(alone, other)), "one seed tells nothing"
+
+
+def test_holm_of_a_case_by_hand() -> None:
+    # 4 × .005, 3 × .01, 2 × .03 and, as no later one may be smaller, .06 again.
+    found = holm([0.01, 0.04, 0.03, 0.005])
+    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([math.nan, 0.04])[1] == 0.04, "what cannot be tested is no comparison"
+    assert holm([]) == []
+
+
+def test_a_difference_that_few_examples_show_is_told() -> None:
+    """One in fifty is answered by the one alone, whatever the seed: the rule of three, which says
+    how much no example may have shown, would hide it."""
+    hard = np.random.default_rng(0).normal(size=300)
+    first, other = (hits(np.tile(hard < share, (SEEDS, 1))) for share in (0.86, 0.8))
+    assert 0 < first.scores[0] - other.scores[0] < 3.84 / 300 * 2
+    assert p_value(first, other) < 0.05
+
+
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_of_orders_that_know_nothing_one_family_in_twenty_has_a_star(seeds: int) -> None:
+    numbers, told, without, pairs = np.random.default_rng(0), [], [], []
+    for _ in range(40):
+        *fixed, random = lists_of_noise(numbers, 8, seeds)
+        spread = deviation_of_lists(random, fixed)
+        told.append(min(holm([p_value(one, random, spread) for one in fixed])) < 0.05)
+        without.append(min(holm([p_value(one, random) for one in fixed])) < 0.05)
+        some = list(combinations(fixed, 2))[:8]
+        both = [p_value(one, other, spread * math.sqrt(2)) for one, other in some]
+        pairs.append(min(holm(both)) < 0.05)
+    assert np.mean(told) <= 0.05
+    assert np.mean(pairs) <= 0.05
+    assert seeds == 3 or np.mean(without) > 0.15, "one list beside the mean of several"
+
+
+def test_an_order_far_beyond_single_lists_is_told() -> None:
+    numbers, told = np.random.default_rng(0), []
+    for _ in range(20):
+        random = lists_of_noise(numbers, 0, over_lists=0.02)[0]
+        (better,) = scores_of(numbers, 2.5)
+        told.append(p_value(better, random, deviation_of_lists(random, [better])) < 0.05)
+    assert np.mean(told) > 0.8

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+import papa
 from papa.errors import CheckError, SpecError
-from papa.ranking.orders import draws_of
-from papa.spec import StudySpec
+from papa.ranking.orders import draws_of, head_order
+from papa.spec import Order, StudySpec
 from papa.spec.file import load_study
+from papa.spec.orders import Cell, constant_count, partial_counts
 
 SMALLEST: dict[str, Any] = {
     "name": "s",
@@ -208,3 +214,98 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
         assert len(str(refused.value)) < 500
     with pytest.raises(SpecError, match=r"no study at .*deom\.yaml \(did you mean 'demo'\?\)"):
         load_study(tmp_path / "deom.yaml")
+
+
+LAYERS, HEADS = 3, 4
+SCORES = np.random.default_rng(0).random((LAYERS, HEADS))
+
+
+def test_files_as_others_write_them(tmp_path: Path) -> None:
+    """Duo attention's training ends in ``numpy.savetxt`` with tabs; retrieval heads' detection
+    appends a score a sample under ``"layer-head"`` and dumps the dictionary.
+    """
+    file = tmp_path / "full_attention_heads.tsv"
+    np.savetxt(file, SCORES, delimiter="\t")
+    found = papa.load_scores(file)
+    assert found.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
+    assert np.array_equal(found["score"], SCORES.ravel())
+    assert set(found["method"]) == {file.name}
+    assert papa.constant_heads(found, 1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
+    lists = {
+        f"{layer}-{head}": [score + sample for sample in range(5)]
+        for (layer, head), score in np.ndenumerate(SCORES)
+    }
+    (tmp_path / "llama.json").write_text(json.dumps(lists))
+    assert np.allclose(papa.load_scores(tmp_path / "llama.json")["score"], SCORES.ravel() + 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1\t2\n3", r"\(.* changed from 2 to 1 .*\): expected a line of numbers for each layer"),
+        ("1\tnan", r"\(it has no score of head \(0, 1\)\)"),
+        ("layer\thead\n0\t1", "'layer'"),
+        ("", "index out of range"),
+        ("{0: 1", "Expecting property name"),
+        ("{}", "expected a line"),
+        ('{"0": [1, 2]}', "expected a line"),
+        ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"it has no score of head \(1, 0\)"),
+        ('{"0-0": ["x"]}', "expected a line"),
+    ],
+)
+def test_what_is_no_file_of_scores(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "scores").write_text(text)
+    with pytest.raises(papa.PapaError, match=f"cannot be read as head scores .*{message}"):
+        papa.load_scores(tmp_path / "scores")
+    with pytest.raises(papa.PapaError, match="cannot be read as head scores"):
+        papa.load_scores(tmp_path)
+
+
+HALF = Cell("encoder", "task", "average", "lambda", 0.5)
+
+
+def test_fractions_in_whole_heads() -> None:
+    """BERT-base has 144 heads, and all-MiniLM-L6-v2 72: 1/16 of them are 4.5."""
+    fractions = (1, 1 / 2, 1 / 8, 1 / 16, 0)
+    assert [constant_count(fraction, 144) for fraction in fractions] == [0, 72, 126, 135, 144]
+    assert [constant_count(fraction, 72) for fraction in fractions] == [0, 36, 63, 68, 72]
+    # 0.999 of 72 heads are all of them, and 0.06 and 1/16 leave 4 each.
+    counts = partial_counts((1.0, 0.999, 0.5, 0.06, 0.0625, 0.001, 0.0), 72)
+    assert counts == {0.5: 36, 0.06: 68, 0.0625: 68}
+
+
+def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
+    def results(fraction: float) -> int:
+        kinds: list[str] = ["average", "zeros"]
+        orders: list[Order] = ["lambda", "random", "first_to_last"]
+        cells = (
+            Cell("encoder", "task", kind, order, fraction) for kind, order in product(kinds, orders)
+        )
+        return len({cell.result() for cell in cells})
+
+    assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
+    assert HALF.result() == HALF
+    for other in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
+        assert replace(HALF, **other).result() != HALF.result()
+
+
+def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:
+    def in_heads(fraction: float) -> Cell:
+        return replace(HALF, fraction=fraction).result(72)
+
+    assert in_heads(0.06) == in_heads(0.0625)
+    assert in_heads(0.999) == in_heads(1.0) == Cell("encoder", "task", "", "", 1.0)
+    assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
+    assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
+    rounded = {**vars(HALF), "fraction": 0.333333}
+    assert (
+        Cell.of(rounded) == Cell.of({**rounded, "fraction": 1 / 3}) != Cell.of(vars(HALF)) == HALF
+    )
+
+
+def test_ties_go_by_layer_and_head() -> None:
+    scores = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
+    assert head_order("lambda", scores, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
+    assert head_order("lambda_reversed", scores, 2, 2) == [(1, 1), (0, 0), (0, 1), (1, 0)]
+    assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]

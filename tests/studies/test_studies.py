@@ -137,7 +137,7 @@ def test_there_is_one_study_a_figure_and_table() -> None:
 def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
     number: str,
 ) -> None:
-    """Trained as the registry says, which has Table 3 (tests/text/test_registry.py)."""
+    """Trained as the registry says, which has Table 3 (tests/text/test_files.py)."""
     study, scores = load_study(STUDIES / "paper" / f"{number}.yaml"), scores_of(number)
     assert axes(study) == DESIGNS[number]
     assert len(study.seeds) == 3

