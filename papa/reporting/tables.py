@@ -113,7 +113,7 @@ def summary_markdown(summary: pandas.DataFrame) -> str:
 
 def by_task(summary: pandas.DataFrame) -> WrittenTable:
     """In the paper's shape: a column a task; each encoder's original score once, averages first,
-    and behind other constants the contrast with the study's first.
+    and behind other constants the contrast with the average, or else the study's first kind.
     """
     studies = [own for _, own in summary.groupby("study", sort=False)] if "study" in summary else []
     cells = pandas.concat([distinct_results(own) for own in studies or [summary]])

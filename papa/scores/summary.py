@@ -39,7 +39,8 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
     found = {key: measured(group) for key, group in groups.items()}
-    first_kind = results["constants"].iloc[0]
+    kinds = results["constants"].unique()
+    compared = "average" if "average" in kinds else kinds[0]
     rows = []
     for key, group in groups.items():
         first = group.iloc[0]
@@ -49,8 +50,8 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         embeddings = measured(group, "word_embeddings", "word_embeddings_influence")
         answer = measured(group, "always_one_answer", "one_answer_influence")
         reason = not_beaten(original, answer, embeddings)
-        contrasted = kind != first_kind and fraction < 1
-        of_first = found.get((encoder, task, first_kind, order, fraction)) if contrasted else None
+        contrasted = kind != compared and fraction < 1
+        beside = found.get((encoder, task, compared, order, fraction)) if contrasted else None
         ends = clipped(metric, joint(found[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
             # A model is as it is: no other rows, and no other seeds, would give another answer.
@@ -71,7 +72,7 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "original": joint(original).mean if original else math.nan,
                 **ends_of(lost, "difference"),
                 **ends_of(drop, "relative_drop", "drop_low", "drop_high"),
-                **_contrast(first_kind, of_first, found[key]),
+                **_contrast(compared, beside, found[key]),
                 **first[["always_one_answer", "one_answer"]],
                 **ends_of(clipped(metric, joint(embeddings)), "word_embeddings"),
                 "beats_baseline": not reason,

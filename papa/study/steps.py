@@ -215,7 +215,8 @@ class _Builder:
         count = task.train_rows or sys.maxsize
         orders = {order_of_rows(count, ranking.rows, seed) for seed in ranking.seeds}
         shared = len(ranking.seeds) < CONTROLLED or len(orders) > 1 or None in orders
-        if shared or not ranking.control or task.columns.label is None or task.with_itself:
+        unlabelled = task.columns.label is None and task.kind not in ("mlm", "causal")
+        if shared or not ranking.control or unlabelled or task.with_itself:
             return {}
         return {
             seed: self.once(step.changed(f"{step.name} · shuffled labels", shuffled=True))

@@ -252,11 +252,17 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
         ("average", "–", "0"),
     ]
     assert [name[0] for name in names[4:]] == ["identity"] * 3
-    where = (summary["fraction"] == 0) & (summary["constants"] == "average")
-    cell = summary[where & (summary["encoder"] == "b")].iloc[0]
-    (row,) = (row for row in table.lines if [*row.values()][:3] == ["b", "average", "–"])
-    assert row["cola_1 (Matthews)"].startswith(f"{cell['mean']:.3f} ± ")
-    assert f"; Δ {cell['contrast']:.3f} ± " in row["cola_1 (Matthews)"]
+    for kind in kinds:
+        where = (summary["fraction"] == 0) & (summary["constants"] == kind)
+        cell = summary[where & (summary["encoder"] == "b")].iloc[0]
+        (row,) = (row for row in table.lines if [*row.values()][:3] == ["b", kind, "–"])
+        assert row["cola_1 (Matthews)"].startswith(f"{cell['mean']:.3f} ± ")
+        assert cell["contrast_with"] == ("average" if kind == "identity" else "")
+        contrast = f"; Δ {cell['contrast']:.3f} ± " in row["cola_1 (Matthews)"]
+        assert contrast == (kind == "identity"), "with the average, though it is the study's last"
+    assert "how much more average scores" in table.note
+    other = summarise(results(constants=("zeros", "identity"), fractions=(1, 0.5)))
+    assert {*other["contrast_with"]} == {"", "zeros"}, "without an average the first"
     assert by_task(summary).heading in rendered(summary)
     table.save(tmp_path / "table.tex")
     lines = (tmp_path / "table.tex").read_text().splitlines()

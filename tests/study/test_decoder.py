@@ -131,6 +131,22 @@ def test_heads_by_lambda_are_missed_less_than_the_others(folder: Path, tmp_path:
     assert loss["lambda"] > loss["lambda_reversed"] + 0.02
 
 
+def test_lambda_has_its_control_of_next_words_that_changed_places(
+    folder: Path, tmp_path: Path
+) -> None:
+    ranking = {"seeds": [0, 1, 2, 3, 4], "rows": 12, "learning_rate": 0.05, "epochs": 2}
+    how = {"constants": ["average"], "orders": ["lambda"], "fractions": [0.5], "ranking": ranking}
+    task = {"metric": METRIC, **TASK}
+    steps, _, _, found = finished(folder, tmp_path / "store", task, **how)
+    true, shuffled = (
+        {one["seed"]: found[one] for one in steps.steps if one.arguments.get("shuffled") == by}
+        for by in (False, True)
+    )
+    scores = read_head_scores("lambda", true, shuffled)
+    assert scores.facts([0.5])["control"] is not None
+    assert (scores.by_seed != read_head_scores("lambda", shuffled).by_seed).all()
+
+
 def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path) -> None:
     """Effects against the library's, on the training text; Shapley values add up to all heads."""
     task = {"metric": METRIC, **TASK}
