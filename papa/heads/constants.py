@@ -37,7 +37,6 @@ class EntryCounts:
         self._sums = torch.zeros(2, dtype=torch.float64)
 
     def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
-        """Count what inputs read."""
         self._layer = layer if self._layer is None else self._layer
         if layer != self._layer:
             return
@@ -90,11 +89,9 @@ class ConstantMatrices(Weights):
 
     @property
     def values(self) -> Tensor:
-        """What training changes."""
         return self.matrices
 
     def of(self, values: Tensor) -> ConstantMatrices:
-        """Trained matrices in place of these."""
         return replace(self, matrices=values, kind="trained")
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -39,7 +38,6 @@ class ConstantOutputs(Substitute):
     kind: ConstantsKind
 
     def of(self, values: Tensor) -> ConstantOutputs:
-        """Trained outputs in place of these."""
         return replace(self, values=values, kind=OPTIMAL)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
@@ -50,7 +48,6 @@ class ConstantOutputs(Substitute):
         return outputs[indices(heads, places.device)][:, places].transpose(0, 1)
 
     def save(self, path: Path) -> None:
-        """Write as safetensors."""
         save_file({"outputs": self.values.contiguous(), "place": self.index}, path)
 
 
@@ -178,40 +175,30 @@ class Resampled(Substitute):
 
 
 @torch.inference_mode()
-def mean_outputs(
+def outputs_over(
     encoder: Encoder,
     split: TokenisedSplit,
+    kind: ConstantsKind,
     *,
-    by_slot: bool,
     batch_tokens: int,
+    seed: int | None = None,
     progress: Progress = ignore_progress,
 ) -> ConstantOutputs:
-    """The mean of A·V over a split: over all tokens, or over those of each slot."""
-    means = MeanOutputs(split.slots if by_slot else 1)
-    encoder.watch(means.see, micro_batches(split, None, batch_tokens), len(split), progress)
-    found = means.substitute()
-    if by_slot:
-        return replace(found, kind="mean_output_by_slot")
-    return replace(found, index=found.index.new_zeros(split.slots + 1, split.slots))
-
-
-mean_output = partial(mean_outputs, by_slot=False)
-mean_output_by_slot = partial(mean_outputs, by_slot=True)
-
-
-@torch.inference_mode()
-def resampled_outputs(
-    encoder: Encoder,
-    split: TokenisedSplit,
-    *,
-    seed: int,
-    batch_tokens: int,
-    progress: Progress = ignore_progress,
-) -> ConstantOutputs:
-    """A·V of another input of the same number of tokens, drawn once (causal scrubbing)."""
-    drawn, rows = DrawnOutputs(seed), np.array(sorted(drawn_rows(split, seed).values()))
-    encoder.watch(drawn.see, micro_batches(split, rows, batch_tokens), len(rows), progress)
-    return drawn.substitute(split.slots).choices[0]
+    """Means of A·V over a split, by slot or over all tokens; or, with a seed, A·V of another input
+    of the same number of tokens, drawn once (causal scrubbing).
+    """
+    rows, observer = split.rows, MeanOutputs(split.slots if kind == "mean_output_by_slot" else 1)
+    drawn = None if seed is None else DrawnOutputs(seed)
+    if seed is not None:
+        rows = np.array(sorted(drawn_rows(split, seed).values()))
+    batches = micro_batches(split, rows, batch_tokens)
+    encoder.watch((drawn or observer).see, batches, len(rows), progress)
+    if drawn is not None:
+        return drawn.substitute(split.slots).choices[0]
+    found = observer.substitute()
+    if observer.slots == 1:  # One mean serves every slot of texts of any length.
+        found = replace(found, index=found.index.new_zeros(split.slots + 1, split.slots))
+    return replace(found, kind=kind)
 
 
 def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:

@@ -18,9 +18,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, nearest_first
-from papa.heads.average import AttentionAverager
+from papa.heads.average import AttentionAverager, AverageByDistance
 from papa.heads.constants import ConstantMatrices, control
-from papa.heads.distances import AverageByDistance
 from papa.heads.interface import attention_modules, head_count, routed
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import OfFunction, Streaming, Substitute, Zeros, rules_of

@@ -143,7 +143,6 @@ class Dispatch:
 def split_heads(
     states: Float[Tensor, "batch n heads_width"], head_width: int
 ) -> Float[Tensor, "batch heads n width"]:
-    """One slice per head."""
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
@@ -175,9 +174,7 @@ def attend(
     Float[Tensor, "batch queries heads value_width"],
     Float[Tensor, "batch heads queries keys"] | None,
 ]:
-    """What the heads of a module's layer put out: of packed tokens, side by side in one row, or of
-    padded ones, whose mask the model made; ``bias`` is added to scores, input by input.
-    """
+    """What the heads of a layer put out, of packed tokens in one row or of padded ones."""
     for name, given in others.items():
         # It would be lost, such as the sinks of gpt-oss.
         if given is not None and name not in _WITHOUT_EFFECT:

@@ -86,7 +86,6 @@ class Encoder:
 
     @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
-        """The input embeddings of the vocabulary."""
         return self.model.get_input_embeddings().weight  # type: ignore[operator]
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:

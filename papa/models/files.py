@@ -20,17 +20,9 @@ MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
 READER, _POOLING = "sentence_bert_config.json", "*_Pooling/config.json"
 """Of sentence-transformers: modules in their order, prompts, how text is read and tokens pooled."""
 TOKENIZER_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "added_tokens.json",
-    "vocab.txt",
-    "vocab.json",
-    "merges.txt",
-    "spm.model",
-    "sentencepiece.bpe.model",
-    "spiece.model",
-    "tokenizer.model",
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.txt", "vocab.json", "merges.txt", "spm.model", "sentencepiece.bpe.model"),
+    *("spiece.model", "tokenizer.model"),
 )
 DESCRIBING = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
 """The small files, without weights."""
@@ -114,7 +106,6 @@ def tokenizer_digest(folder: Path) -> str:
 
 
 def tokenizer_files(folder: Path) -> list[Path]:
-    """The files of the tokenizer in ``folder``."""
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 

@@ -59,7 +59,6 @@ class LayerAttention:
 
     @property
     def every(self) -> Heads:
-        """All heads of the layer."""
         return tuple(range(self.value.shape[1]))
 
     @property
@@ -138,7 +137,6 @@ class LayerAttention:
         return replace(self, value=apart, dropout=0.0, rules=rules).output(self.every)
 
     def _own(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Queries, keys and bias of some dependent heads."""
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
         query, key, bias = (chosen(states, heads) for states in (self.query, self.key, self.bias))

@@ -58,7 +58,6 @@ class Family:
         return [layer.get_submodule(path) for layer in self.layers(model)]
 
     def positions(self, config: Any) -> int:
-        """How many slots the encoder has positions for."""
         before = 0 if self.padding is None else self.padding(config) + 1
         return int(config.max_position_embeddings) - before
 
@@ -232,6 +231,5 @@ def family_for(config: Any, what: str) -> Family:
 
 
 def unsupported(what: str, kind: object) -> EncoderError:
-    """The error that says which architectures are supported."""
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     return EncoderError(f"{what}: architecture {shown(kind)} is not supported: use one of {known}")

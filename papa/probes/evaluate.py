@@ -32,10 +32,6 @@ AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 _OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
-_SCORED_ROWS = 32
-"""Rows scored at a time."""
-_COUNTED_TOKENS = 4096
-"""Tokens of rows whose entries are counted at a time."""
 
 
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
@@ -43,7 +39,7 @@ def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
     if not isinstance(constants, ConstantMatrices):
         return None
     entries = EntryCounts()
-    for batch in micro_batches(split, None, _COUNTED_TOKENS):
+    for batch in micro_batches(split, None, 4096):
         entries.add(constants.seen, batch)
     return entries.unseen_share
 
@@ -134,10 +130,9 @@ def train_probe(
 
 @torch.inference_mode()
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
-    """What the predictions of every seed score."""
     found = list[np.ndarray]()
     for features, rows in source.windows():
-        parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
+        parts = [probe.predictions(features, part) for part in rows.split(32)]
         found.append(torch.cat(parts, dim=1).cpu().numpy())
         del features
     return [score(own, *labels_of(source.split)) for own in np.concatenate(found, axis=1)]

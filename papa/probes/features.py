@@ -49,7 +49,6 @@ class PackedFeatures:
 
     @property
     def lengths(self) -> Int[Tensor, " rows"]:
-        """Tokens of each row, on the CPU."""
         return self.offsets.diff()
 
     def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
@@ -118,7 +117,6 @@ class WordEmbeddings:
         self.width, self.tokens_per_batch = self.word_embeddings.shape[1], encoder.tokens_per_batch
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """Return the embedding of each real token, input by input."""
         states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
         check_states(self.model, states, batch)
         return states

@@ -17,9 +17,6 @@ from papa.probes.features import PackedFeatures
 from papa.text.layout import offsets_of, positions_in_rows
 from papa.text.tokens import IGNORED
 
-INITIAL_SCALE = 0.02
-
-
 Inputs = Float[Tensor, "seeds n inputs"]
 Labels = Shaped[Tensor, "seeds n"]
 Rows = Int[Tensor, "seeds batch"]
@@ -83,8 +80,7 @@ class SeedLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         drawn = [
-            torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own)
-            for own in generators
+            torch.empty(inputs, outputs).normal_(std=0.02, generator=own) for own in generators
         ]
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
@@ -137,7 +133,6 @@ class TokenProbe(Probe):
     def forward(
         self, inputs: Inputs, dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, "seeds n labels"]:
-        """The logits, or the numbers."""
         hidden = torch.tanh(self.dense(inputs))
         if dropout_seeds is not None and self.dropout > 0:
             hidden = dropped(hidden, self.dropout, dropout_seeds)
@@ -218,7 +213,6 @@ class MaskedProbe(Probe):
         self.register_buffer("word_embeddings", given, persistent=False)
 
     def forward(self, tokens: Inputs) -> Float[Tensor, "seeds n width_e"]:
-        """What the decoder reads."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:

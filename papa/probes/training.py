@@ -31,12 +31,10 @@ Rows = Int[np.ndarray, " rows"]
 Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
 """The sum of the losses of what rows are asked, and how much each is; gradients pass."""
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
-"""The loss of each seed on a minibatch of its own, given as positions in a window and with the
-minibatch's number there; adds gradients to ``.grad``."""
+"""The loss of each seed on positions in a window, with their step there; adds to ``.grad``."""
 Window = Callable[[Rows, int, int], Losses]
 """From the rows of a window, of what epoch and which of its windows, to what trains on them."""
 Groups = list[dict[str, Any]]
-"""Parameters as optimisers of PyTorch take them."""
 
 
 def seed_of(*entropy: int) -> int:
@@ -68,9 +66,7 @@ def part_tokens(device: torch.device) -> int:
 
 
 class Part(NamedTuple):
-    """Some rows of a minibatch, computed in one pass; their ``share`` of the terms of its mean
-    loss, and of its real tokens; and the seed of the encoder's dropout, where it is on.
-    """
+    """Rows of a minibatch in one pass, their shares of its loss and tokens, and a dropout seed."""
 
     rows: np.ndarray
     share: float
@@ -112,7 +108,6 @@ def parts_of(
 PartLoss = Callable[[Part], Float[Tensor, ""]]
 """The share of a minibatch's loss that a part of it has; gradients pass."""
 Learned = tuple[Groups, PartLoss]
-"""What is trained together, and by which loss."""
 
 
 def seen_alone(
@@ -136,9 +131,7 @@ def train_parts(
     rows: Rows | None = None,
     **how: Any,
 ) -> None:
-    """Train what takes part in a frozen encoder's attention (θ of a mix, or constants), alone or
-    with a probe of one seed, by the minibatches it sees of features. ``how`` is as for ``train``.
-    """
+    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed."""
     (groups, loss), rows = learned, split.rows if rows is None else rows
     tokens, window = part_tokens(encoder.device), window_of(encoder, split, spec.batch_size)
 
@@ -291,7 +284,6 @@ def take_step(
     return found, norms
 
 
-_BETAS = (0.9, 0.999)
 _NORM_EPSILON = 1e-6
 """Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
@@ -302,14 +294,12 @@ def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
     an ε that shrinks from step to step.
     """
-    decay = spec.weight_decay
-    optimizer = torch.optim.AdamW(
-        groups, lr=spec.learning_rate, betas=_BETAS, weight_decay=decay, fused=True
-    )
-    steps = count(1)
+    decay, steps = spec.weight_decay, count(1)
+    optimizer = torch.optim.AdamW(groups, lr=spec.learning_rate, weight_decay=decay, fused=True)
+    _, beta = optimizer.defaults["betas"]
 
     def set_epsilon(*_: Any) -> None:
-        epsilon = spec.adam_epsilon / math.sqrt(1 - _BETAS[1] ** next(steps))
+        epsilon = spec.adam_epsilon / math.sqrt(1 - beta ** next(steps))
         for group in optimizer.param_groups:
             group["eps"] = epsilon
 

@@ -104,7 +104,6 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
 
 
 def order_named(order: str) -> HeadOrder:
-    """The head order of a name, as a study has it."""
     if order.startswith(REVERSED):
         other = order_named(order.removeprefix(REVERSED))
         return replace(
@@ -130,7 +129,6 @@ def order_named(order: str) -> HeadOrder:
 
 
 def scored_by(order: str) -> str | None:
-    """``HeadOrder.scored_by`` of an order."""
     return order_named(order).scored_by
 
 

@@ -56,7 +56,6 @@ class HeadScores:
 
     @cached_property
     def mean(self) -> OfHeads:
-        """The mean over seeds."""
         return self.by_seed.mean(axis=0)
 
     @cached_property

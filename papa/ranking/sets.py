@@ -59,7 +59,6 @@ class HeadLoss:
             own.model.requires_grad_(False)
 
     def batches(self, rows: Rows) -> Iterator[Rows]:
-        """Rows of like length together."""
         lengths = self.split.first_lengths[rows], self.split.lengths[rows]
         for part in rows_of_like_length(*lengths, self._tokens):
             yield rows[part]
@@ -177,7 +176,6 @@ class LossValue:
     def scores(
         self, values: Float[np.ndarray, " heads"], errors: Any = None, draws: int = 0
     ) -> HeadScores:
-        """Of all heads in turn."""
         error = None if errors is None else errors.reshape(self.size)
         return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
 

@@ -35,13 +35,8 @@ CONTROLS: dict[str, str] = {
 DERIVED: dict[str, str] = {kind: f"{_AT}.kinds:{kind}" for kind in ("low_rank", "relative")}
 """What makes matrices from the average."""
 OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
-OUTPUTS: dict[str, str] = {
-    "mean_output": f"{_AT}.outputs:mean_output",
-    "mean_output_by_slot": f"{_AT}.outputs:mean_output_by_slot",
-    RESAMPLED: f"{_AT}.outputs:resampled_outputs",
-    OPTIMAL: f"{_AT}.outputs:mean_output",
-}
-"""What makes constant outputs from an encoder and a split of text; the optimal one starts there."""
+OUTPUTS = ("mean_output", "mean_output_by_slot", RESAMPLED, OPTIMAL)
+"""Constant outputs; the optimal one starts at the mean."""
 OF_DECODERS = ("streaming",)
 PARAMETERS: dict[str, dict[str, int]] = {
     "local": {"window": 2},

@@ -51,7 +51,6 @@ class MicroBatch:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Inputs and columns."""
         return len(self.rows), len(self.columns)
 
     @property
@@ -61,7 +60,6 @@ class MicroBatch:
 
     @property
     def slot_ids(self) -> Int[Tensor, " tokens"]:
-        """The slot of each token."""
         return self.columns[self.column_ids]
 
     @cached_property

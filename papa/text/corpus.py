@@ -88,7 +88,6 @@ class TokenisedSplit:
 
     @property
     def rows(self) -> Int64[np.ndarray, " rows"]:
-        """The rows' numbers in the split."""
         return np.arange(self.starts[0], self.starts[-1])
 
     @property

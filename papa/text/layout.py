@@ -68,7 +68,6 @@ class PackedTokens:
 
     @cached_property
     def offsets(self) -> Int64[np.ndarray, " rows_and_one"]:
-        """Where each row's tokens start; the last is the number of tokens."""
         return offsets_of(self.lengths)
 
     def take(self, rows: Int[np.ndarray, " n"]) -> PackedTokens:

@@ -228,7 +228,6 @@ def to_classes(
 
 
 def to_numbers(side: Side) -> np.ndarray:
-    """Labels of a regression task as float32."""
     numbers = []
     for at, value in enumerate(side.values):
         with suppress(TypeError, ValueError):

@@ -108,14 +108,12 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
 
 
 def existing(path: Path) -> Path:
-    """The path of a file that is there."""
     if not path.is_file():
         raise DataError(f"there is no file at {path}: correct the path, or put the file there")
     return path
 
 
 def format_of(path: PurePath) -> str | None:
-    """The format that a file's suffix names."""
     return _FORMATS.get(path.suffix.lower())
 
 

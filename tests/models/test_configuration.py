@@ -99,14 +99,6 @@ def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
     assert remembered("weights", key, lambda: 4) == 4
 
 
-def test_an_embedded_encoder_of_other_files_is_refused(
-    shallow: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reference, "embedded_folder", lambda: Path(shallow))
-    with pytest.raises(EncoderError, match="are not the expected ones: run 'make setup' again"):
-        reference.resolve_encoder(EncoderSpec(name=reference.EMBEDDED))
-
-
 def test_every_supported_architecture_has_a_variant_in_the_tests() -> None:
     tested = {make().config.model_type for make in ENCODERS.values()}
     assert {kind for family in FAMILIES for kind in family.model_types} == tested

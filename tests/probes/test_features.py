@@ -16,7 +16,7 @@ from transformers import AutoModel, PreTrainedModel
 
 import papa
 from papa.errors import DataError
-from papa.heads.outputs import ConstantOutputs, drawn_rows, mean_outputs, resampled_outputs
+from papa.heads.outputs import ConstantOutputs, drawn_rows, outputs_over
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference, has_bfloat16
@@ -160,19 +160,19 @@ def difference(encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, 
     return float((encoder.token_states(batch)[-1] - theirs).abs().max())
 
 
-def of_split(encoder: Encoder, split: TokenisedSplit, **options: Any) -> ConstantOutputs:
-    return mean_outputs(encoder, split, batch_tokens=256, **options)
+def of_split(encoder: Encoder, split: TokenisedSplit, kind: str) -> ConstantOutputs:
+    return outputs_over(encoder, split, kind, batch_tokens=256)
 
 
 def test_the_mean_is_that_of_papa_ablated(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    found = of_split(encoder, train, by_slot=False)
+    found = of_split(encoder, train, "mean_output")
     rows, text = np.arange(8), [padded(train, train.rows)]
     with papa.ablated(stock, HEADS, by="mean", data=text):
         with replaced(encoder, found, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
-        with replaced(encoder, of_split(encoder, train, by_slot=True), HEADS):
+        with replaced(encoder, of_split(encoder, train, "mean_output_by_slot"), HEADS):
             assert difference(encoder, stock, train, rows) > 0.01, "negative control"
         assert difference(encoder, stock, train, rows) > 0.01, "negative control"
     assert difference(encoder, stock, train, rows) < 1e-5, "both are as before"
@@ -191,20 +191,20 @@ def test_means_by_slot_are_those_of_the_stock_model(
     real = inputs["attention_mask"].double()
     sums = torch.einsum("bs,bsd->sd", real, seen[0].double())
     expected = (sums / real.sum(0).clamp(min=1)[:, None]).unflatten(1, (12, -1)).transpose(0, 1)
-    found, had = of_split(encoder, train, by_slot=True), real.sum(0) > 0
+    found, had = of_split(encoder, train, "mean_output_by_slot"), real.sum(0) > 0
     assert not had.all()
     torch.testing.assert_close(found.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0)
     overall = (sums.sum(0) / real.sum()).unflatten(0, (12, -1)).float()
     for slot in (~had).nonzero()[:3, 0]:
         torch.testing.assert_close(found.values[1][:, slot], overall, atol=1e-5, rtol=0)
-    one = of_split(encoder, train, by_slot=False)
+    one = of_split(encoder, train, "mean_output")
     torch.testing.assert_close(one.values[1][:, 0], overall, atol=1e-5, rtol=0)
 
 
 def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    found = resampled_outputs(encoder, train, seed=3, batch_tokens=256)
+    found = outputs_over(encoder, train, "resampled_output", seed=3, batch_tokens=256)
     drawn, lengths = drawn_rows(train, 3), train.lengths
     shared = [length for length in drawn if (lengths == length).sum() > 1]
     common = max(shared, key=lambda length: int((lengths == length).sum()))
@@ -215,7 +215,7 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
         with papa.ablated(stock, HEADS, by="resample", data=data), replaced(encoder, found, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
-    other = resampled_outputs(encoder, train, seed=4, batch_tokens=256)
+    other = outputs_over(encoder, train, "resampled_output", seed=4, batch_tokens=256)
     rows = train.rows[lengths == common]
     with replaced(encoder, found, HEADS), torch.inference_mode():
         one = encoder.token_states(micro_batch(train, rows))[-1]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pkgutil import resolve_name
 from typing import Any
 
 from papa.models.reference import EncoderReference, load_tokenizer
@@ -36,8 +35,8 @@ class Constants:
         """What they put out for a task; ``made`` is their source's artifact, verified here."""
         from safetensors.torch import load_file
 
+        from papa.heads.average import ByDistance
         from papa.heads.constants import ConstantMatrices, control, derived
-        from papa.heads.distances import ByDistance
         from papa.heads.outputs import read_outputs
         from papa.heads.substitutes import Streaming
 
@@ -76,12 +75,12 @@ def outputs(
     seed: int | None = None,
 ) -> None:
     """Constant outputs of an encoder's heads, on average or drawn from the training text."""
-    from papa.heads.outputs import FILE
+    from papa.heads.outputs import FILE, outputs_over
 
-    split, tokens = run.corpus(corpus).split("train"), run.execution.batch_tokens
-    asked = {"batch_tokens": run.encoder.tokens_per_batch(tokens), "progress": run.progress}
-    asked |= {} if seed is None else {"seed": seed}
-    found = resolve_name(OUTPUTS[kind])(run.encoder, split, **asked)
+    split = run.corpus(corpus).split("train")
+    tokens = run.encoder.tokens_per_batch(run.execution.batch_tokens)
+    asked: Any = {"batch_tokens": tokens, "seed": seed, "progress": run.progress}
+    found = outputs_over(run.encoder, split, kind, **asked)
     with run.published() as folder:
         found.save(folder / FILE)
 
@@ -91,7 +90,7 @@ def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
     """Average a decoder's attention by distance over the training text of a corpus."""
     from safetensors.torch import save_file
 
-    from papa.heads.distances import AverageByDistance
+    from papa.heads.average import AverageByDistance
 
     average = AverageByDistance()
     own = run.own_model(corpus["task"], encoder)
