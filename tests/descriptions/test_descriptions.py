@@ -194,7 +194,7 @@ def mean(frame: Any, measure: str) -> list[float]:
     return values(frame, measure).tolist()
 
 
-def brought(kind: type[Norms | Mixing], one: Seen) -> Any:
+def found_of(kind: type[Norms | Mixing], one: Seen) -> Any:
     description = kind()
     description.see(one)
     return description.frame()
@@ -209,11 +209,11 @@ def test_norms_are_what_each_token_brings() -> None:
         "own_norm": shares.diagonal(dim1=-2, dim2=-1),
         "added": brought.sum(dim=3).norm(dim=-1),
     }
-    frame = brought(Norms, one)
+    frame = found_of(Norms, one)
     for name, means in expected.items():
         assert mean(frame, name) == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
     one.value[..., 3, :] = 0
-    assert mean(brought(Norms, one), "separator_norm") == [0] * 4, "it takes mass, brings nothing"
+    assert mean(found_of(Norms, one), "separator_norm") == [0] * 4, "it takes mass, brings nothing"
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
@@ -226,17 +226,17 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
         norm = mixed.norm(dim=-1)
         return pytest.approx((norm / (norm + left.norm(dim=-1))).mean(dim=1).tolist(), abs=1e-5)
 
-    frame = brought(Mixing, one)
+    frame = found_of(Mixing, one)
     assert mean(frame, "mixing") == share(others, own)
     assert mean(frame, "mixing_with_residual") == share(others, kept)
     assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
     weights = torch.rand(2, 6) + 0.5
     # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
     parts = [(part - part.mean(dim=-1, keepdim=True)) * weights[:, None] for part in (others, kept)]
-    normed = brought(Mixing, replace(one, norm_weights=weights))
+    normed = found_of(Mixing, replace(one, norm_weights=weights))
     assert mean(normed, "mixing_behind_norm") == share(*parts)
     one.attention[0] = torch.eye(4)
-    alone = mean(brought(Mixing, one), "mixing")
+    alone = mean(found_of(Mixing, one), "mixing")
     assert alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"
 
 

@@ -1,0 +1,132 @@
+"""What is trained to score heads, L0 gates and λ that keeps hidden states: gradients by finite
+differences, and a planted head.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from papa.heads.replacement import mixed_by
+from papa.probes.training import parts_of, total_loss
+from papa.ranking.learned import (
+    COST,
+    PENALTY,
+    drawn_gates,
+    gates,
+    gating,
+    keeping,
+    open_probability,
+    self_lambda,
+)
+from papa.ranking.seeds import HeadScores
+from papa.ranking.sets import Asked, gradient
+from papa.spec import RankingSpec
+from papa.text.batches import micro_batch
+from tests.ranking.planted import Planted
+
+
+@pytest.fixture
+def asked(one_head: Planted) -> Asked:
+    return one_head.asked
+
+
+def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
+    """By hand: s = sigmoid((ln u - ln(1 - u) + log α) / .33), g = min(1, max(0, 1.2 s - .1))."""
+    location = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
+    uniform = torch.tensor([[0.5, 0.2]], dtype=torch.float64)
+    drawn = [1 / (1 + math.exp(-(math.log(0.2) - math.log(0.8) + 1.0) / 0.33)), 0.5]
+    expected = [1.2 * 0.5 - 0.1, 1.2 * drawn[0] - 0.1]
+    torch.testing.assert_close(drawn_gates(location, uniform)[0].tolist(), expected)
+    assert drawn_gates(location, torch.tensor([[0.01, 0.99]])).tolist() == [[0.0, 1.0]]
+
+    # 1 / (1 + e^-(log α + .33 ln 11)): the penalty, and the share of draws that are not 0.
+    by_hand = [1 / (1 + math.exp(-(a + 0.33 * math.log(11)))) for a in (0.0, 1.0)]
+    torch.testing.assert_close(open_probability(location)[0].tolist(), by_hand)
+    many = torch.rand(100_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    shares = (drawn_gates(location.expand_as(many), many) > 0).double().mean(0)
+    torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
+
+
+def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
+    """Finite differences; of a head that carries nothing what remains is the cost."""
+    (groups, loss), step = gating(asked), 1e-2
+    (location,) = groups[0]["params"]
+    (part,) = parts_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
+    (found,) = torch.autograd.grad(loss(part), location)
+    with torch.no_grad():
+        assert loss(part) == loss(part)
+        assert loss(part._replace(dropout_seed=part.dropout_seed + 1)) != loss(part)
+        for head in np.ndindex(*location.shape):
+            losses = []
+            for sign in (1, -1):
+                location[head] = sign * step
+                losses.append(float(loss(part)))
+                location.zero_()
+            slope = (losses[0] - losses[1]) / (2 * step)
+            assert float(found[head]) == pytest.approx(slope, abs=2e-4)
+    stays = float(open_probability(torch.zeros(1, 1)))
+    assert float(found.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
+
+
+def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
+    """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
+    (groups, of_part), rows = keeping(asked), np.arange(16)
+    split, (theta,) = asked.corpus.split("train"), groups[0]["params"]
+    (part,) = parts_of(split, rows, 10_000, (0,))
+    loss, batch = float(total_loss(of_part, [part], theta.device)), micro_batch(split, part.rows)
+    found, theta.grad = theta.grad, None
+
+    def lost(theta: torch.Tensor) -> float:
+        own = asked.encoder.token_states(batch)[-1]
+        with mixed_by(asked.encoder, asked.constants, theta.sigmoid()):
+            error = asked.encoder.token_states(batch)[-1] - own
+        lost = ((error**2).sum(-1) / (own**2).sum(-1)).mean()
+        return float(lost + PENALTY * theta.sigmoid().mean())
+
+    with torch.no_grad():
+        assert loss == pytest.approx(lost(torch.zeros_like(theta)), rel=1e-5)
+        for head in np.ndindex(*theta.shape):
+            moved = torch.zeros_like(theta)
+            moved[head] = 0.02
+            slope = (lost(moved) - lost(-moved)) / 0.04
+            assert float(found[head]) == pytest.approx(slope, abs=2e-5)
+    assert float(found.abs().max()) > 1e-3
+
+    # The same in smaller parts, as another device takes them.
+    parts = parts_of(split, rows, 40, (0,))
+    assert len(parts) > 1
+    assert float(total_loss(of_part, parts, theta.device)) == pytest.approx(loss, rel=1e-5)
+    torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize(("score", "passes", "more"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)])
+def test_a_planted_head_keeps_most_for_what_it_puts_out(
+    score: Callable[[Asked], HeadScores], passes: int, more: float, asked: Asked, one_head: Planted
+) -> None:
+    told: list[tuple[int, int]] = []
+    found = score(replace(asked, progress=lambda *both: told.append(both)))
+    assert told[-1] == (6 * 192, 6 * 192)
+    assert found.evaluations == passes
+    np.testing.assert_array_equal(score(asked).mean, found.mean)
+    *_, other, planted = sorted(found.mean.flatten())
+    assert planted == found.mean[one_head.head]
+    assert score is self_lambda or (planted > 0.8 and other < planted - 0.1)
+    with one_head.scaled(one_head.head, 0):
+        assert score(asked).mean[one_head.head] < planted - more
+
+
+def test_no_label_is_read(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(type(asked.corpus.split("train")), "labels_of", refuse)
+    self_lambda(replace(asked, ranking=RankingSpec(rows=16, epochs=1)))
+    with pytest.raises(AssertionError):
+        gradient(asked)
