@@ -106,8 +106,9 @@ def test_the_references_name_everything_and_formulas_are_mathml(site: Path) -> N
 
 
 def test_the_notebooks_ran(site: Path) -> None:
-    researcher, engineer = (
-        (site / "notebooks" / f"{name}.html").read_text() for name in ("researcher", "engineer")
+    names = ("researcher", "engineer", "team")
+    researcher, engineer, team = (
+        (site / "notebooks" / f"{name}.html").read_text() for name in names
     )
     assert "torch.Size([6, 12, 32, 32])" in researcher
     assert "beats_baseline" in researcher
@@ -117,6 +118,10 @@ def test_the_notebooks_ran(site: Path) -> None:
     assert "done in" not in engineer, "its study is not that of the tutorial"
     assert "36 constant heads" in engineer
     assert "Written to half-constant" in engineer
+    drops = re.findall(r"<td>(weekly[\w-]*)</td>\s*<td>FINISHED</td>\s*<td>([-.\d]+)</td>", team)
+    assert {name for name, _ in drops} == {"weekly", "weekly-zeros"}
+    assert len({drop for _, drop in drops}) == 2, "each study has its own drop"
+    assert "Deleted weekly-zeros" in team
     for notebook in (ROOT / "notebooks").glob("*.ipynb"):
         assert '"outputs": [\n' not in notebook.read_text(), f"{notebook.name}: clear its outputs"
 

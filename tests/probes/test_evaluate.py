@@ -170,7 +170,7 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_said_before_anything_runs(
-    cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    cell: Cell, encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(*_: int) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
