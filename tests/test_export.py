@@ -213,6 +213,7 @@ def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Pat
     assert torch.equal(again.encode(FIRST, convert_to_tensor=True), found)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's and onnxscript's own
 @pytest.mark.parametrize(("family", "pairs"), [("bert", True), ("modernbert", False)])
 def test_torch_writes_its_graph(

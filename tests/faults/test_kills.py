@@ -24,6 +24,7 @@ Live = Callable[..., Life]
 ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
     life = live(tmp_path / "store")

@@ -184,6 +184,7 @@ with WorkerPool(1, "cpu") as pool:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.server
 def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
     fired = tmp_path / "fired"

@@ -93,6 +93,7 @@ def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
     assert len(calls) == 1, "the worker used last is the next one, with the same encoder"
 
 
+@pytest.mark.slow
 @server
 def test_a_call_that_lost_its_worker_goes_to_the_next_but_not_for_ever(
     pool: WorkerPool, tmp_path: Path
