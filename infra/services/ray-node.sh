@@ -9,6 +9,10 @@ if [[ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ]]; then
   echo "ray-node.sh: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" >&2
   exit 1
 fi
+if [[ "${RAY_NODE_IP:-}" == 127.0.0.1 ]]; then
+  echo "ray-node.sh: other nodes do not reach this one at RAY_NODE_IP=127.0.0.1" >&2
+  exit 1
+fi
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
 exec ray start --block --address="$RAY_ADDRESS" \
