@@ -13,7 +13,7 @@ export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 # Else Ray turns it into the machine's outward address.
 if [[ "${RAY_NODE_IP:-}" == 127.0.0.1 ]]; then export RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER=0; fi
 
-exec ray start --head --block --port="${RAY_PORT:-6379}" \
+exec "$(dirname "$0")/ray.sh" ray start --head --block --port="${RAY_PORT:-6379}" \
   --include-dashboard="${RAY_INCLUDE_DASHBOARD:-true}" \
   --dashboard-host="${RAY_DASHBOARD_HOST:-127.0.0.1}" \
   ${RAY_NODE_IP:+--node-ip-address="$RAY_NODE_IP"} \

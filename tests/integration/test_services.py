@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import re
-import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from secrets import token_hex
+from typing import Any
 
 import psutil
 import psycopg2
@@ -13,38 +14,107 @@ import pytest
 from s3fs import S3FileSystem
 
 from flows.server import free_port
-from tests.flows.processes import PATIENCE_SECONDS, listening
+from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait_until
 from tests.integration.s3 import S3Server, s3_server
 from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
 from tests.integration.services import (
-    Postgres, mlflow_server, postgres, prefect_server, prefect_worker, ray_head, ray_node,
+    Postgres,
+    mlflow_server,
+    prefect_server,
+    prefect_worker,
+    ray_node,
 )  # fmt: skip
 
 
-def test_a_role_reaches_its_own_database_alone(database: Postgres) -> None:
-    for role, other in (("mlflow", "prefect"), ("prefect", "mlflow")):
-        login = {"user": role, "password": role + database.password}
-        psycopg2.connect(database.url(role, role), **login).close()
-        with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-            psycopg2.connect(database.url(other, role), **login)
+@pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
+def test_a_role_reaches_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
+    login = {"user": own, "password": own + database.password}
+    psycopg2.connect(database.url(own, own), **login).close()
+    with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
+        psycopg2.connect(database.url(other, own), **login)
 
 
-def test_a_key_opens_its_own_bucket_alone(storage: S3Server) -> None:
-    for own, other in (("papa", "mlflow"), ("mlflow", "papa")):
-        storage.files.pipe(f"{other}/theirs", b"secret")
-        how = {"endpoint_url": storage.endpoint, "use_listings_cache": False}
-        files = S3FileSystem(key=own, secret=storage.of(own)["AWS_SECRET_ACCESS_KEY"], **how)
-        files.pipe(f"{own}/mine", b"mine")
-        assert (files.cat(f"{own}/mine"), f"{own}/mine" in files.ls(own)) == (b"mine", True)
-        files.rm(f"{own}/mine")
-        for refused in (
-            lambda: files.cat(f"{other}/theirs"),
-            lambda: files.ls(other),
-            lambda: files.pipe(f"{other}/theirs", b"mine"),
-            lambda: files.rm_file(f"{other}/theirs"),
-            lambda: files.mkdir("a-new-one"),
-        ):
-            with pytest.raises(PermissionError):
-                refused()
-        assert storage.files.cat(f"{other}/theirs") == b"secret"
-        storage.files.rm(f"{other}/theirs")
+@pytest.mark.parametrize(("own", "other"), [("papa", "mlflow"), ("mlflow", "papa")])
+def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: str) -> None:
+    mine, theirs = f"{own}/of-{own}", f"{other}/of-{other}"
+    storage.files.pipe(theirs, b"theirs")
+    how = {"endpoint_url": storage.endpoint, "use_listings_cache": False}
+    files = S3FileSystem(key=own, secret=storage.of(own)["AWS_SECRET_ACCESS_KEY"], **how)
+    files.pipe(mine, b"mine")
+    assert (files.cat(mine), mine in files.ls(own)) == (b"mine", True)
+    files.rm(mine)
+    for refused in (
+        lambda: files.cat(theirs),
+        lambda: files.ls(other),
+        lambda: files.pipe(theirs, b"mine"),
+        lambda: files.rm_file(theirs),
+        lambda: files.mkdir("a-new-one"),
+    ):
+        with pytest.raises(PermissionError):
+            refused()
+    assert storage.files.cat(theirs) == b"theirs"
+    storage.files.rm(theirs)
+
+
+@contextmanager
+def head_on_loopback(folder: Path) -> Iterator[Service]:
+    own = {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
+    own |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
+    with started([SCRIPTS / "ray-head.sh"], folder, own) as service:
+        wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
+        yield service
+
+
+def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(place: Path) -> None:
+    with head_on_loopback(place / "alone") as head:
+        assert len(listening(head.processes)["127.0.0.1"]) > 5
+    own = {"RAY_ADDRESS": "127.0.0.1:6379", "RAY_NODE_IP": "127.0.0.1", "RAY_AUTH_TOKEN": "0" * 64}
+    with pytest.raises(AssertionError, match="other nodes do not reach this one"):
+        run([SCRIPTS / "ray-node.sh"], own)
+
+
+def another(name: str, folder: Path, request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
+    """A service, by its script, that is no other test's."""
+    of = request.getfixturevalue
+    match name:
+        case "s3":
+            return s3_server(folder)
+        case "mlflow":
+            return mlflow_server(folder, f"sqlite:///{folder}.db", str(folder))
+        case "prefect-server":
+            return prefect_server(folder, of("database"))
+        case "prefect-worker":
+            environment = {**of("prefect").environment, **of("head").environment}
+            return prefect_worker(folder, environment)
+        case "ray-node":
+            return ray_node(folder, of("head"))
+    return head_on_loopback(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("s3", "weed"),
+        ("mlflow", "uvicorn"),
+        ("prefect-server", "prefect"),
+        ("prefect-worker", "prefect worker"),
+        ("prefect-worker", "raylet"),
+        ("ray-head", "gcs_server"),
+        ("ray-head", "raylet"),
+        ("ray-node", "raylet"),
+        ("ray-node", "ray::DashboardAgent"),
+    ],
+)
+def test_a_service_ends_with_a_process_of_its_own(
+    name: str, lost: str, place: Path, request: pytest.FixtureRequest
+) -> None:
+    with another(name, place / token_hex(3), request) as service:  # Short, for Ray's sockets.
+        root = service.process.pid
+
+        def found() -> list[int]:
+            commands = descendants(root) or {root: lost}
+            return [one for one, command in commands.items() if f"{lost} " in f"{command} "]
+
+        wait_until(found, f"{lost} runs", service.process)
+        psutil.Process(found()[0]).kill()
+        service.process.wait(PATIENCE_SECONDS)
