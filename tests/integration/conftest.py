@@ -69,8 +69,8 @@ def prefect(place: Path, database: of_stack.Postgres) -> Iterator[Service]:
 @pytest.fixture(scope="session")
 def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Iterator[Service]:
     keys = {**storage.of("mlflow"), "PGPASSWORD": "mlflow" + database.password}
-    runs = database.url("mlflow", "mlflow")
-    with of_stack.mlflow_server(place / "mlflow", runs, "s3://mlflow", keys) as service:
+    files = "s3://mlflow", keys
+    with of_stack.mlflow_server(place / "mlflow", database.url("mlflow"), *files) as service:
         yield service
 
 

@@ -29,10 +29,8 @@ class Postgres(Service):
     password: str = ""
     port: int = 5432
 
-    def url(self, database: str, role: str = "papa", driver: str = "postgresql") -> str:
-        """Without a password, which ``PGPASSWORD`` says: the superuser's, or with the role before
-        it the role's.
-        """
+    def url(self, database: str, driver: str = "postgresql") -> str:
+        role = "papa" if database == "postgres" else database  # PGPASSWORD has its password.
         return f"{driver}://{role}@127.0.0.1:{self.port}/{database}"
 
 
@@ -81,9 +79,7 @@ def prefect_server(
     port = port or free_port()
     password = password or f"papa:{secrets.token_hex(16)}"
     environment = {
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.url(
-            "prefect", "prefect", "postgresql+asyncpg"
-        ),
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.url("prefect", "postgresql+asyncpg"),
         "PGPASSWORD": "prefect" + database.password,
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_API_HOST": "127.0.0.1",

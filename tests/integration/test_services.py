@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from secrets import token_hex
@@ -11,31 +11,27 @@ from typing import Any
 import psutil
 import psycopg2
 import pytest
-from s3fs import S3FileSystem
 
 from flows.server import free_port
 from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait_until
+from tests.integration import services as stack
 from tests.integration.s3 import S3Server, s3_server
 from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
-from tests.integration.services import (
-    Postgres,
-    mlflow_server,
-    prefect_server,
-    prefect_worker,
-    ray_node,
-)  # fmt: skip
+from tests.integration.services import Postgres
 
 
 @pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
-def test_a_role_reaches_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
+def test_a_role_has_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
     login = {"user": own, "password": own + database.password}
-    psycopg2.connect(database.url(own, own), **login).close()
+    psycopg2.connect(database.url(own), **login).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-        psycopg2.connect(database.url(other, own), **login)
+        psycopg2.connect(database.url(other), **login)
 
 
 @pytest.mark.parametrize(("own", "other"), [("papa", "mlflow"), ("mlflow", "papa")])
 def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: str) -> None:
+    from s3fs import S3FileSystem
+
     mine, theirs = f"{own}/of-{own}", f"{other}/of-{other}"
     storage.files.pipe(theirs, b"theirs")
     how = {"endpoint_url": storage.endpoint, "use_listings_cache": False}
@@ -53,7 +49,6 @@ def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: st
         with pytest.raises(PermissionError):
             refused()
     assert storage.files.cat(theirs) == b"theirs"
-    storage.files.rm(theirs)
 
 
 @contextmanager
@@ -73,22 +68,16 @@ def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(place: Path) -> None:
         run([SCRIPTS / "ray-node.sh"], own)
 
 
-def another(name: str, folder: Path, request: pytest.FixtureRequest) -> AbstractContextManager[Any]:
-    """A service, by its script, that is no other test's."""
-    of = request.getfixturevalue
-    match name:
-        case "s3":
-            return s3_server(folder)
-        case "mlflow":
-            return mlflow_server(folder, f"sqlite:///{folder}.db", str(folder))
-        case "prefect-server":
-            return prefect_server(folder, of("database"))
-        case "prefect-worker":
-            environment = {**of("prefect").environment, **of("head").environment}
-            return prefect_worker(folder, environment)
-        case "ray-node":
-            return ray_node(folder, of("head"))
-    return head_on_loopback(folder)
+OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[Any]]] = {
+    "s3": lambda folder, _: s3_server(folder),
+    "mlflow": lambda folder, _: stack.mlflow_server(folder, f"sqlite:///{folder}.db", str(folder)),
+    "prefect-server": lambda folder, of: stack.prefect_server(folder, of("database")),
+    "prefect-worker": lambda folder, of: stack.prefect_worker(
+        folder, of("prefect").environment | of("head").environment
+    ),
+    "ray-head": lambda folder, _: head_on_loopback(folder),
+    "ray-node": lambda folder, of: stack.ray_node(folder, of("head")),
+}
 
 
 @pytest.mark.parametrize(
@@ -100,15 +89,14 @@ def another(name: str, folder: Path, request: pytest.FixtureRequest) -> Abstract
         ("prefect-worker", "prefect worker"),
         ("prefect-worker", "raylet"),
         ("ray-head", "gcs_server"),
-        ("ray-head", "raylet"),
-        ("ray-node", "raylet"),
         ("ray-node", "ray::DashboardAgent"),
     ],
 )
 def test_a_service_ends_with_a_process_of_its_own(
     name: str, lost: str, place: Path, request: pytest.FixtureRequest
 ) -> None:
-    with another(name, place / token_hex(3), request) as service:  # Short, for Ray's sockets.
+    folder = place / token_hex(3)  # Short, for Ray's sockets.
+    with OTHERS[name](folder, request.getfixturevalue) as service:
         root = service.process.pid
 
         def found() -> list[int]:
