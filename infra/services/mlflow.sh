@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # MLflow's tracking server: runs in a database, files in an object store that only this server
 # reaches.
-#   MLFLOW_BACKEND_STORE_URI      postgresql://user:password@host/database
+#   MLFLOW_BACKEND_STORE_URI      postgresql://user:password@host/database (or PGPASSWORD)
 #   MLFLOW_ARTIFACTS_DESTINATION  s3://bucket/folder (with AWS_* and MLFLOW_S3_ENDPOINT_URL)
 #   MLFLOW_FLASK_SERVER_SECRET_KEY, MLFLOW_AUTH_ADMIN_USERNAME, MLFLOW_AUTH_ADMIN_PASSWORD
 #   MLFLOW_HOST, MLFLOW_PORT, MLFLOW_SERVER_ALLOWED_HOSTS, MLFLOW_SERVER_CORS_ALLOWED_ORIGINS

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Prefect's server: API, user interface and scheduler.
-#   PREFECT_SERVER_DATABASE_CONNECTION_URL  postgresql+asyncpg://user:password@host/database
+#   PREFECT_SERVER_DATABASE_CONNECTION_URL  postgresql+asyncpg://user:password@host/database (or
+#                                           PGPASSWORD)
 #   PREFECT_SERVER_API_AUTH_STRING          user:password
 #   PREFECT_SERVER_API_HOST, PREFECT_SERVER_API_PORT
 #   DOMAIN  a proxy's, at which pages are https://prefect.DOMAIN

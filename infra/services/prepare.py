@@ -1,37 +1,36 @@
 #!/usr/bin/env python
-"""Create what the servers expect: databases in PostgreSQL and the bucket. Safe to run again.
+"""Create what the servers expect: roles and databases in PostgreSQL, and buckets; again is safe.
 
-Environment: ``DATABASE_URL`` (postgresql://user:password@host/postgres), ``DATABASES``, ``BUCKET``,
-and boto3's own.
+Environment: ``DATABASE_URL`` (the superuser's), ``DATABASES`` and for each ``NAME_DB_PASSWORD``,
+``BUCKETS``, and libpq's and boto3's own.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import boto3
 import psycopg2
-from psycopg2 import sql
+from psycopg2 import errors, sql
 
+# A database is of the role of its name, and no other role connects to it.
+STEPS = (
+    "CREATE ROLE {0} LOGIN",
+    "CREATE DATABASE {0} OWNER {0}",
+    "ALTER ROLE {0} PASSWORD {1}",
+    "REVOKE ALL ON DATABASE {0} FROM PUBLIC",
+)
+connection = psycopg2.connect(os.environ["DATABASE_URL"])
+connection.autocommit = True
+for name in os.environ["DATABASES"].split():
+    password = sql.Literal(os.environ[f"{name.upper()}_DB_PASSWORD"])
+    for step in map(sql.SQL, STEPS):
+        with suppress(errors.DuplicateObject, errors.DuplicateDatabase):
+            connection.cursor().execute(step.format(sql.Identifier(name), password))
+connection.close()
 
-def create_databases(address: str, names: list[str]) -> None:
-    connection = psycopg2.connect(address)
-    connection.autocommit = True
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT datname FROM pg_database")
-        there = {name for (name,) in cursor}
-        for name in names:
-            if name not in there:
-                cursor.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
-    connection.close()
-
-
-def create_bucket(name: str) -> None:
+for bucket in os.environ["BUCKETS"].split():
     s3 = boto3.client("s3")
-    if name not in {bucket["Name"] for bucket in s3.list_buckets()["Buckets"]}:
-        s3.create_bucket(Bucket=name)
-
-
-if __name__ == "__main__":
-    create_databases(os.environ["DATABASE_URL"], os.environ["DATABASES"].split())
-    create_bucket(os.environ["BUCKET"])
+    if bucket not in {one["Name"] for one in s3.list_buckets()["Buckets"]}:
+        s3.create_bucket(Bucket=bucket)

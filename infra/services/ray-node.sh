@@ -9,9 +9,13 @@ if [[ -z "${RAY_AUTH_TOKEN:-}${RAY_AUTH_TOKEN_PATH:-}" ]]; then
   echo "ray-node.sh: set RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH" >&2
   exit 1
 fi
+if [[ "${RAY_NODE_IP:-}" == 127.0.0.1 ]]; then
+  echo "ray-node.sh: other nodes do not reach this one at RAY_NODE_IP=127.0.0.1" >&2
+  exit 1
+fi
 export RAY_AUTH_MODE=token RAY_USAGE_STATS_ENABLED=0
 
-exec ray start --block --address="$RAY_ADDRESS" \
+exec "$(dirname "$0")/ray.sh" ray start --block --address="$RAY_ADDRESS" \
   ${RAY_NODE_IP:+--node-ip-address="$RAY_NODE_IP"} \
   ${RAY_NUM_CPUS:+--num-cpus="$RAY_NUM_CPUS"} \
   ${RAY_NUM_GPUS:+--num-gpus="$RAY_NUM_GPUS"} \

@@ -4,7 +4,8 @@
 # so.
 #   S3_FOLDER            where the data lie
 #   S3_CONFIG            SeaweedFS's JSON file of identities: names, keys, rights; without it one is
-#                        made of S3_ACCESS_KEY, S3_SECRET_KEY
+#                        made of S3_ACCESS_KEY, S3_SECRET_KEY, which may do everything, and of
+#   S3_BUCKETS           names, each the access key to that bucket alone, with NAME_S3_SECRET_KEY
 #   S3_HOST, S3_PORT     127.0.0.1 and 8333 without them
 #   S3_INNER_PORTS       seven free ports for its inner servers, from 9333 on without it
 set -euo pipefail
@@ -16,9 +17,15 @@ if [[ -z "${S3_CONFIG:-}" ]]; then
   python3 - >"$S3_CONFIG" <<'EOF'
 import json, os
 
-key = {"accessKey": os.environ["S3_ACCESS_KEY"], "secretKey": os.environ["S3_SECRET_KEY"]}
-rights = ["Admin", "Read", "List", "Tagging", "Write"]
-print(json.dumps({"identities": [{"name": "papa", "credentials": [key], "actions": rights}]}))
+def identity(name, secret, *actions):
+    credentials = [{"accessKey": name, "secretKey": os.environ[secret]}]
+    return {"name": name, "credentials": credentials, "actions": actions}
+
+found = [identity(os.environ["S3_ACCESS_KEY"], "S3_SECRET_KEY", "Admin")]
+for name in os.environ.get("S3_BUCKETS", "").split():
+    rights = [f"{right}:{name}" for right in ("Read", "List", "Tagging", "Write")]
+    found.append(identity(name, f"{name.upper()}_S3_SECRET_KEY", *rights))
+print(json.dumps({"identities": found}))
 EOF
 fi
 read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \

@@ -44,11 +44,13 @@ def _short_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def storage(place: Path) -> Iterator[S3Server]:
-    """The S3-compatible store, which both hosts reach, with the bucket ``papa``."""
+def storage(place: Path, database: of_stack.Postgres) -> Iterator[S3Server]:
+    """The S3-compatible store, which both hosts reach, with the stack's buckets and keys."""
     of_stack.namespace()
-    with s3_server(place / "s3", HOST) as server:
-        server.make_bucket("papa")
+    buckets = "papa mlflow"
+    with s3_server(place / "s3", HOST, buckets) as server:
+        again = {"DATABASES": "mlflow prefect", "BUCKETS": buckets}
+        of_stack.prepare(database, {**again, **server.environment()})
         yield server
 
 
@@ -66,7 +68,8 @@ def prefect(place: Path, database: of_stack.Postgres) -> Iterator[Service]:
 
 @pytest.fixture(scope="session")
 def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Iterator[Service]:
-    files = "s3://papa/mlflow", storage.environment()
+    keys = {**storage.of("mlflow"), "PGPASSWORD": "mlflow" + database.password}
+    files = "s3://mlflow", keys
     with of_stack.mlflow_server(place / "mlflow", database.url("mlflow"), *files) as service:
         yield service
 
@@ -74,7 +77,7 @@ def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Ite
 @pytest.fixture(scope="session")
 def site(place: Path, storage: S3Server) -> dict[str, str]:
     own = {"PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
-    return {**storage.environment(), **own}
+    return {**storage.of("papa"), **own}
 
 
 @pytest.fixture(scope="session")

@@ -28,6 +28,10 @@ class S3Server:
     owner: tuple[str, str]
     reader: tuple[str, str]
 
+    def of(self, bucket: str) -> dict[str, str]:
+        """The environment of the service whose bucket it is."""
+        return self.environment((bucket, bucket + self.owner[1]))
+
     def environment(self, keys: tuple[str, str] | None = None) -> dict[str, str]:
         access, secret = keys or self.owner
         return {
@@ -50,9 +54,9 @@ class S3Server:
 
 
 @contextmanager
-def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
+def s3_server(folder: Path, host: str = "127.0.0.1", buckets: str = "") -> Iterator[S3Server]:
     """Start the server by the project's own script, with its data and log in ``folder``; end it
-    with the block.
+    with the block. Of each of the stack's ``buckets`` the name is a key, with a secret of its own.
     """
     pytest.importorskip("s3fs", reason="the extra 's3' is not installed: run 'make setup'")
     if shutil.which("weed", path=clean(folder)["PATH"]) is None:
@@ -67,7 +71,11 @@ def s3_server(folder: Path, host: str = "127.0.0.1") -> Iterator[S3Server]:
         ports += {free_port()}.difference(ports)
     environment = {
         "S3_FOLDER": str(folder),
-        "S3_CONFIG": str(config),
+        "S3_CONFIG": "" if buckets else str(config),
+        "S3_ACCESS_KEY": owner[0],
+        "S3_SECRET_KEY": owner[1],
+        "S3_BUCKETS": buckets,
+        **{f"{name.upper()}_S3_SECRET_KEY": name + owner[1] for name in buckets.split()},
         "S3_HOST": host,
         "S3_PORT": str(ports[0]),
         "S3_INNER_PORTS": " ".join(map(str, ports[1:])),

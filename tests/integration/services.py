@@ -8,7 +8,6 @@ import os
 import secrets
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -31,7 +30,8 @@ class Postgres(Service):
     port: int = 5432
 
     def url(self, database: str, driver: str = "postgresql") -> str:
-        return f"{driver}://papa:{self.password}@127.0.0.1:{self.port}/{database}"
+        role = "papa" if database == "postgres" else database  # PGPASSWORD has its password.
+        return f"{driver}://{role}@127.0.0.1:{self.port}/{database}"
 
 
 @contextmanager
@@ -56,16 +56,20 @@ def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
 
         def accepts() -> bool:
             with suppress(psycopg2.OperationalError):
-                psycopg2.connect(service.url("postgres")).close()
+                psycopg2.connect(service.url("postgres"), password=password).close()
                 return True
             return False
 
         wait_ready(service, accepts)
-        # As the stack's preparation creates them.
-        program = "import prepare, sys; prepare.create_databases(sys.argv[1], sys.argv[2:])"
-        command = [sys.executable, "-c", program, service.url("postgres"), *databases]
-        run(command, {"PYTHONPATH": str(SCRIPTS)})
+        prepare(service, {"DATABASES": " ".join(databases), "BUCKETS": ""})
         yield service
+
+
+def prepare(database: Postgres, environment: Mapping[str, str]) -> None:
+    own = {"DATABASE_URL": database.url("postgres"), "PGPASSWORD": database.password}
+    for name in environment["DATABASES"].split():
+        own[f"{name.upper()}_DB_PASSWORD"] = name + database.password
+    run([SCRIPTS / "prepare.py"], {**environment, **own})
 
 
 @contextmanager
@@ -76,6 +80,7 @@ def prefect_server(
     password = password or f"papa:{secrets.token_hex(16)}"
     environment = {
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.url("prefect", "postgresql+asyncpg"),
+        "PGPASSWORD": "prefect" + database.password,
         "PREFECT_SERVER_API_AUTH_STRING": password,
         "PREFECT_SERVER_API_HOST": "127.0.0.1",
         "PREFECT_SERVER_API_PORT": str(port),

@@ -10,12 +10,11 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import psutil
 import psycopg2
 import pytest
 
 from tests.flows.history import ask
-from tests.flows.processes import PATIENCE_SECONDS, descendants, status, wait_until
+from tests.flows.processes import descendants, status, wait_until
 from tests.integration.s3 import S3Server
 from tests.integration.service import SCRIPTS, Service, run
 from tests.integration.services import Postgres, prefect_worker
@@ -32,7 +31,7 @@ def test_nobody_is_served_without_the_password(
     database: Postgres, prefect: Service, tracking: Service
 ) -> None:
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
-        psycopg2.connect(database.url("postgres").replace(database.password, "wrong"))
+        psycopg2.connect(database.url("postgres"), password="wrong")
     of_prefect, of_mlflow = prefect.environment, tracking.environment
     flows = f"{of_prefect['PREFECT_API_URL']}/flows/filter"
     question = "api/2.0/mlflow/experiments/search?max_results=1"
@@ -104,20 +103,9 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
 
     # A study this small may end before the other host's worker is up.
     assert logged_runs(tracking, "scheduled") == {"study": 1, "curve": 1, "cell": 2}
-    keys = storage.files.find("papa")
+    keys = [*storage.files.find("papa"), *storage.files.find("mlflow")]
     assert any(re.match(r"papa/store/artifacts/.*/metadata\.json", key) for key in keys)
-    assert any(re.match(r"papa/mlflow/.*/report\.html", key) for key in keys)
-
-
-def test_a_worker_whose_ray_node_is_lost_ends_and_takes_no_jobs(
-    place: Path, environment: dict[str, str]
-) -> None:
-    with prefect_worker(place / "bereft", environment) as worker:
-        up = f"its node runs: {worker.log}"
-        wait_until(lambda: "Ray runtime started" in worker.log.read_text(), up, worker.process)
-        (raylet,) = [one for one in map(psutil.Process, worker.processes) if one.name() == "raylet"]
-        raylet.kill()
-        assert worker.process.wait(PATIENCE_SECONDS) != 0
+    assert any(re.match(r"mlflow/.*/report\.html", key) for key in keys)
 
 
 def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:

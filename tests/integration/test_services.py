@@ -1,0 +1,108 @@
+"""Each service of the stack: what its role and its key reach, and that it ends with any process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import Any
+
+import psutil
+import psycopg2
+import pytest
+
+from flows.server import free_port
+from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait_until
+from tests.integration import services as stack
+from tests.integration.s3 import S3Server, s3_server
+from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
+from tests.integration.services import Postgres
+
+
+@pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
+def test_a_role_has_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
+    login = {"user": own, "password": own + database.password}
+    psycopg2.connect(database.url(own), **login).close()
+    with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
+        psycopg2.connect(database.url(other), **login)
+
+
+@pytest.mark.parametrize(("own", "other"), [("papa", "mlflow"), ("mlflow", "papa")])
+def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: str) -> None:
+    from s3fs import S3FileSystem
+
+    mine, theirs = f"{own}/of-{own}", f"{other}/of-{other}"
+    storage.files.pipe(theirs, b"theirs")
+    how = {"endpoint_url": storage.endpoint, "use_listings_cache": False}
+    files = S3FileSystem(key=own, secret=storage.of(own)["AWS_SECRET_ACCESS_KEY"], **how)
+    files.pipe(mine, b"mine")
+    assert (files.cat(mine), mine in files.ls(own)) == (b"mine", True)
+    files.rm(mine)
+    for refused in (
+        lambda: files.cat(theirs),
+        lambda: files.ls(other),
+        lambda: files.pipe(theirs, b"mine"),
+        lambda: files.rm_file(theirs),
+        lambda: files.mkdir("a-new-one"),
+    ):
+        with pytest.raises(PermissionError):
+            refused()
+    assert storage.files.cat(theirs) == b"theirs"
+
+
+@contextmanager
+def head_on_loopback(folder: Path) -> Iterator[Service]:
+    own = {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
+    own |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
+    with started([SCRIPTS / "ray-head.sh"], folder, own) as service:
+        wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
+        yield service
+
+
+def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(place: Path) -> None:
+    with head_on_loopback(place / "alone") as head:
+        assert len(listening(head.processes)["127.0.0.1"]) > 5
+    own = {"RAY_ADDRESS": "127.0.0.1:6379", "RAY_NODE_IP": "127.0.0.1", "RAY_AUTH_TOKEN": "0" * 64}
+    with pytest.raises(AssertionError, match="other nodes do not reach this one"):
+        run([SCRIPTS / "ray-node.sh"], own)
+
+
+OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[Any]]] = {
+    "s3": lambda folder, _: s3_server(folder),
+    "mlflow": lambda folder, _: stack.mlflow_server(folder, f"sqlite:///{folder}.db", str(folder)),
+    "prefect-server": lambda folder, of: stack.prefect_server(folder, of("database")),
+    "prefect-worker": lambda folder, of: stack.prefect_worker(
+        folder, of("prefect").environment | of("head").environment
+    ),
+    "ray-head": lambda folder, _: head_on_loopback(folder),
+    "ray-node": lambda folder, of: stack.ray_node(folder, of("head")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "lost"),
+    [
+        ("s3", "weed"),
+        ("mlflow", "uvicorn"),
+        ("prefect-server", "prefect"),
+        ("prefect-worker", "prefect worker"),
+        ("prefect-worker", "raylet"),
+        ("ray-head", "gcs_server"),
+        ("ray-node", "ray::DashboardAgent"),
+    ],
+)
+def test_a_service_ends_with_a_process_of_its_own(
+    name: str, lost: str, place: Path, request: pytest.FixtureRequest
+) -> None:
+    folder = place / token_hex(3)  # Short, for Ray's sockets.
+    with OTHERS[name](folder, request.getfixturevalue) as service:
+        root = service.process.pid
+
+        def found() -> list[int]:
+            commands = descendants(root) or {root: lost}
+            return [one for one, command in commands.items() if f"{lost} " in f"{command} "]
+
+        wait_until(found, f"{lost} runs", service.process)
+        psutil.Process(found()[0]).kill()
+        service.process.wait(PATIENCE_SECONDS)
