@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from papa.errors import SpecError
@@ -35,10 +34,6 @@ AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 _OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
-_SCORED_ROWS = 32
-"""Rows scored at a time."""
-_COUNTED_TOKENS = 4096
-"""Tokens of rows whose entries are counted at a time."""
 
 MakeModule = Callable[[int, int], nn.Module]
 """From the width of inputs and the number of classes to a module: [n, inputs] to [n, classes]."""
@@ -51,7 +46,7 @@ def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
     if not isinstance(constants, ConstantMatrices):
         return None
     entries = EntryCounts()
-    for batch in micro_batches(split, None, _COUNTED_TOKENS):
+    for batch in micro_batches(split, None, 4096):
         entries.add(constants.seen, batch)
     return entries.unseen_share
 
@@ -146,10 +141,9 @@ def train_probes(
 
 @torch.inference_mode()
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
-    """What the predictions of every seed score."""
     found = list[np.ndarray]()
     for features, rows in source.windows():
-        parts = [probe.predictions(features, part) for part in rows.split(_SCORED_ROWS)]
+        parts = [probe.predictions(features, part) for part in rows.split(32)]
         found.append(torch.cat(parts, dim=1).cpu().numpy())
         del features
     return [score(own, *labels_of(source.split)) for own in np.concatenate(found, axis=1)]
@@ -225,14 +219,10 @@ class ModuleProbe(OwnProbe):
                 "number for each class"
             )
 
-    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
+    def forward(self, inputs: Inputs, dropout_seeds: Sequence[int] = ()) -> Tensor:
         with torch.random.fork_rng():
             torch.manual_seed(dropout_seeds[0] if dropout_seeds else 0)
-            summed = F.cross_entropy(self.module.train()(inputs[0]), labels[0], reduction="sum")
-        return summed[None] / max(labels.shape[1], 1)
-
-    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        return self.module.eval()(inputs[0]).argmax(-1)[None]
+            return self.module.train(bool(dropout_seeds))(inputs[0])[None]
 
 
 class FittedProbe(OwnProbe):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -55,7 +53,6 @@ class PackedFeatures:
 
     @property
     def lengths(self) -> Int[Tensor, " rows"]:
-        """Tokens of each row, on the CPU."""
         return self.offsets.diff()
 
     def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
@@ -86,9 +83,7 @@ def pack_features(
     split: TokenisedSplit,
     rows: Int[np.ndarray, " rows"],
 ) -> PackedFeatures:
-    """The features with their slots and labels, row by row; ``values`` are of the tokens that a
-    probe sees.
-    """
+    """With their slots and labels, row by row; ``values`` are of the tokens that a probe sees."""
     slot_ids, labels = split.tokens(rows).slot_ids, split.labels_of(rows)
     if split.label_per_token:
         kept = labels != IGNORED
@@ -128,7 +123,6 @@ class WordEmbeddings:
         self.width, self.tokens_per_batch = self.word_embeddings.shape[1], encoder.tokens_per_batch
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
-        """Return the embedding of each real token, input by input."""
         states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
         check_states(self.model, states, batch)
         return states
@@ -294,10 +288,7 @@ def reserve(path: Path, size: int) -> None:
     """Make a file of this size, whose blocks are taken at once where the file system can: a full
     disk is known before the encoder runs.
     """
-    free = shutil.disk_usage(path.parent).free
     try:
-        if free < size:
-            raise OSError(errno.ENOSPC, f"{free / 1e9:.2f} GB are free")
         with path.open("xb") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)

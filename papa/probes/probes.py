@@ -18,16 +18,18 @@ from papa.probes.features import PackedFeatures
 from papa.text.layout import offsets_of, positions_in_rows
 from papa.text.tokens import IGNORED
 
-INITIAL_SCALE = 0.02
-
-
 Inputs = Float[Tensor, "seeds n inputs"]
 Labels = Shaped[Tensor, "seeds n"]
 Rows = Int[Tensor, "seeds batch"]
 
 
 class Probe(nn.Module):
-    """What training and scoring need of a probe, which multiplies its inputs in ``dtype``."""
+    """What training and scoring need of a probe, which multiplies its inputs in ``dtype``. Its
+    outputs [seeds, n, labels] are logits; with ``regression`` the one is a number, trained by
+    squared error.
+    """
+
+    regression = False
 
     def __init__(self, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
@@ -63,10 +65,16 @@ class Probe(nn.Module):
     def loss(
         self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None
     ) -> Float[Tensor, " seeds"]:
-        raise NotImplementedError
+        outputs = self(inputs, dropout_seeds)
+        if self.regression:
+            return (outputs.squeeze(-1) - labels).square().mean(1)
+        flat = outputs.flatten(0, 1), labels.flatten()
+        losses = F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(labels)
+        return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Shaped[Tensor, "all n"]:
-        raise NotImplementedError
+        outputs = self(inputs)
+        return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
 
 
 class SeedLinear(nn.Module):
@@ -86,8 +94,7 @@ class SeedLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         drawn = [
-            torch.empty(inputs, outputs).normal_(std=INITIAL_SCALE, generator=own)
-            for own in generators
+            torch.empty(inputs, outputs).normal_(std=0.02, generator=own) for own in generators
         ]
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
@@ -118,8 +125,7 @@ class TokenProbe(Probe):
 
     ``layers`` is L+1, the embeddings counted; ``dtype`` is of the products of the first Linear,
     where nearly all of the work is; ``dropout`` the share of the values between tanh and the last
-    Linear that training drops. With ``regression`` the one output is a number, trained by squared
-    error.
+    Linear that training drops.
     """
 
     def __init__(
@@ -142,23 +148,10 @@ class TokenProbe(Probe):
     def forward(
         self, inputs: Inputs, dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, "seeds n labels"]:
-        """The logits, or the numbers."""
         hidden = torch.tanh(self.dense(inputs))
         if dropout_seeds is not None and self.dropout > 0:
             hidden = dropped(hidden, self.dropout, dropout_seeds)
         return self.classifier(hidden)
-
-    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
-        outputs = self(inputs, dropout_seeds)
-        if self.regression:
-            return (outputs.squeeze(-1) - labels).square().mean(1)
-        flat = outputs.flatten(0, 1), labels.flatten()
-        losses = F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(labels)
-        return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
-
-    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        outputs = self(inputs)
-        return outputs.squeeze(-1) if self.regression else outputs.argmax(-1)
 
 
 class SequenceProbe(TokenProbe):
@@ -171,7 +164,6 @@ class SequenceProbe(TokenProbe):
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
-        """The weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
         batch, width = rows.shape[1], features.values.shape[-1]
         values, device = features.values, features.values.device
@@ -229,7 +221,6 @@ class MaskedProbe(Probe):
         self.register_buffer("word_embeddings", given, persistent=False)
 
     def forward(self, tokens: Inputs) -> Float[Tensor, "seeds n width_e"]:
-        """What the decoder reads."""
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:

@@ -121,18 +121,22 @@ Learned = tuple[Groups, PartLoss]
 """What is trained together, and by which loss."""
 
 
-def seen_alone(
-    rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
-) -> Window:
-    """For one seed: ``losses`` takes the rows of a minibatch, its epoch and its number there, where
-    a window has so many steps.
-    """
+def train_alone(
+    groups: Groups,
+    losses: Callable[[Rows, int, int], Float[Tensor, " 1"]],
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    window: int,
+    **how: Any,
+) -> None:
+    """One seed: ``losses`` takes the rows of a minibatch, its epoch and its number there."""
 
-    def window(members: Rows, epoch: int, index: int) -> Losses:
-        first = index * steps
+    def learn(members: Rows, epoch: int, index: int) -> Losses:
+        first = index * (window // spec.batch_size)
         return lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)
 
-    return window
+    train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
 
 
 def train_parts(
@@ -155,8 +159,7 @@ def train_parts(
         parts = parts_of(split, minibatch, tokens, (seed, *place))
         return total_loss(loss, parts, encoder.device)
 
-    learn = seen_alone(rows, losses, window // spec.batch_size)
-    train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
+    train_alone(groups, losses, rows, spec, seed, window, **how)
 
 
 def total_loss(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Float[Tensor, " 1"]:
@@ -195,8 +198,7 @@ def train_theta(
         theta.grad /= max(answered, 1)
         return torch.tensor([total / max(answered, 1)])
 
-    learn = seen_alone(rows, losses, window // spec.batch_size)
-    train([{"params": [theta]}], learn, spec, [seed], rows=len(rows), window=window, **how)
+    train_alone([{"params": [theta]}], losses, rows, spec, seed, window, **how)
 
 
 def probe_loss(
@@ -311,7 +313,6 @@ def take_step(
     return found, norms
 
 
-_BETAS = (0.9, 0.999)
 _NORM_EPSILON = 1e-6
 """Added to a norm before it divides, as ``torch.nn.utils.clip_grad_norm_`` does."""
 
@@ -322,16 +323,14 @@ def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
     PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
     an ε that shrinks from step to step.
     """
-    decay = spec.weight_decay
-    optimizer = torch.optim.AdamW(
-        groups, lr=spec.learning_rate, betas=_BETAS, weight_decay=decay, fused=True
-    )
-    steps = count(1)
+    decay, steps = spec.weight_decay, count(1)
+    optimizer = torch.optim.AdamW(groups, lr=spec.learning_rate, weight_decay=decay, fused=True)
+    (_, beta), epsilon = optimizer.defaults["betas"], spec.adam_epsilon
 
     def set_epsilon(*_: Any) -> None:
-        epsilon = spec.adam_epsilon / math.sqrt(1 - _BETAS[1] ** next(steps))
+        shrunk = epsilon / math.sqrt(1 - beta ** next(steps))
         for group in optimizer.param_groups:
-            group["eps"] = epsilon
+            group["eps"] = shrunk
 
     optimizer.register_step_pre_hook(set_epsilon)
     return optimizer
