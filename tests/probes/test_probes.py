@@ -40,8 +40,13 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
     found = TokenProbe((0, 1), **sizes).losses(features, rows)
     for seed in range(2):
-        (alone,) = TokenProbe((seed,), **sizes).losses(features, rows[seed : seed + 1])
-        torch.testing.assert_close(found[seed], alone)
+        probe, (first, last) = (
+            TokenProbe((seed,), **sizes),
+            features.offsets[[3 * seed, 3 * seed + 3]],
+        )
+        logits = probe(features.values[first:last].flatten(1)[None])[0]
+        chosen = torch.arange(len(logits)), features.labels[first:last]
+        torch.testing.assert_close(found[seed], -logits.log_softmax(-1)[chosen].mean())
 
 
 def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:

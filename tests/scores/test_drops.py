@@ -7,7 +7,7 @@ import math
 import pandas
 import pytest
 
-from papa.scores.summary import LINE, heads_at, summarise, verdict_on
+from papa.scores.summary import LINE, heads_at, summarise
 from papa.spec.orders import Cell
 from tests.reporting.studies import results
 
@@ -30,18 +30,8 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
     return pandas.DataFrame(rows)
 
 
-def test_the_whole_interval_must_be_within_the_drop() -> None:
-    ends = {
-        (-0.01, 0.01): "within",
-        (-0.002, 0.011): "undecided",
-        (0.011, 0.02): "beyond",
-        (math.nan, math.nan): "undecided",
-    }
-    assert {own: verdict_on(*own, 0.01, all_within=True) for own in ends} == ends
-
-
 def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
-    drops = (9, -0.02, 0.001), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
+    drops = (9, -0.02, 0.01), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
     told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
     for some, expected in ((drops, told), ((drops[0], drops[2]), {9: "within", 36: "within"})):
         found = heads_at(summary(*some), {}, 0.01).set_index("constant_heads")

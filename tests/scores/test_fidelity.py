@@ -63,13 +63,6 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
 def test_intervals_stay_within_what_a_measure_can_be() -> None:
     one = mean_over_examples("agreement", np.ones(8, dtype=bool))
     assert one.low < one.mean == one.high == 1
-    assert mean_over_examples("agreement", np.zeros(8, dtype=bool)).low == 0
-    few = np.array([0.1, 0.5, 0.9])
-    for measure in ("divergence", "cosine_lost", "loss_after"):
-        assert mean_over_examples(measure, few).low == 0, measure
-    assert mean_over_examples("loss_difference", few).low < 0
-    assert mean_over_examples("divergence", few).high > 1
-    assert mean_over_examples("cosine_lost", few + 1.1).high == 2
     losses = mean_over_examples("loss_after", np.array([0.9, 1.1] * 4))
     assert 1 < losses.high < 1.2, "no unit widens what examples show"
     assert np.isnan(mean_over_examples("loss_after", np.ones(8)).high)

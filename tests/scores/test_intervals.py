@@ -50,16 +50,23 @@ def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> Non
 
 @pytest.mark.parametrize(
     ("metric", "least", "most"),
-    [("f1", 0, 1), ("cosine", -1, 1), ("negative_log_perplexity", -math.inf, 0)],
+    [
+        ("f1", 0, 1),
+        *((measure, -1, 1) for measure in ("cosine", "similarities", "spearman")),
+        ("negative_log_perplexity", -math.inf, 0),
+        *((measure, 0, math.inf) for measure in ("divergence", "loss_before", "loss_after")),
+        ("cosine_lost", 0, 2),
+        ("loss_difference", -math.inf, math.inf),
+    ],
 )
 def test_intervals_hold_no_score_that_the_metric_cannot_have(
     metric: str, least: float, most: float
 ) -> None:
-    for mean in (most, max(least, -5.0)):
+    for mean in (min(most, 5.0), max(least, -5.0)):
         free = interval([mean - 0.3, mean, mean + 0.3])
         found = clipped(metric, free)
         assert (found.low, found.high) == (max(free.low, least), min(free.high, most))
-    assert math.isnan(clipped(metric, interval([most])).high), "one seed has no ends"
+    assert math.isnan(clipped(metric, interval([0.5])).high), "one seed has no ends"
 
 
 def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
