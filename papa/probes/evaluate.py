@@ -177,7 +177,6 @@ def is_estimator(probe: Any) -> bool:
 
 
 def check_probe(probe: Any) -> None:
-    """Refuse what is no probe."""
     if not is_estimator(probe) and (not callable(probe) or isinstance(probe, nn.Module)):
         raise SpecError(
             f"probe is a {type(probe).__name__}, expected an estimator with fit and predict, or a "

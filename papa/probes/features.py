@@ -134,11 +134,9 @@ FeatureModel: TypeAlias = Encoder | WordEmbeddings
 
 @contextmanager
 def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
-    """Switch the encoder's dropout on inside the block, as the authors' code runs it; its modes and
-    the random state come back after it.
+    """Switch the encoder's dropout on inside the block, as the authors' code runs it; the random
+    state comes back after it.
     """
-    # Module by module, as nothing says that all are in the same mode.
-    modes = [(module, module.training) for module in encoder.model.modules()]
     devices = [encoder.device] if encoder.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
@@ -147,8 +145,7 @@ def active_dropout(encoder: FeatureModel, seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            for module, training in modes:
-                module.training = training
+            encoder.model.eval()
 
 
 @dataclass(frozen=True)

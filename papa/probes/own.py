@@ -108,7 +108,6 @@ def check_own(
 
 
 def class_names(model: PreTrainedModel) -> tuple[str, ...]:
-    """The names of the classes that the model's head gives."""
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
@@ -130,7 +129,6 @@ class OwnHead(NamedTuple):
     special_tokens: SpecialTokens
 
     def padded(self, split: TokenisedSplit, rows: np.ndarray) -> Padded:
-        """The rows of a split with these numbers."""
         tokens, device = split.tokens(rows), self.model.device
 
         def padded(values: np.ndarray, fill: int) -> Int[Tensor, "batch tokens"]:

@@ -224,7 +224,7 @@ class MaskedProbe(Probe):
         return self.narrow(F.gelu(self.dense(tokens)))
 
     def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
-        return DecoderLosses.apply(self(inputs), self.word_embeddings, self.bias, labels)
+        return decoder_losses(self(inputs), self.word_embeddings, self.bias, labels)
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
         """The natural log-probability that each masked token's true word receives."""
@@ -235,23 +235,19 @@ class MaskedProbe(Probe):
         return found
 
 
-class DecoderLosses(torch.autograd.Function):
-    """The mean cross-entropy of each seed over its tokens with labels (not -100). Gradients are
-    computed in the forward pass, chunk by chunk, so no more than 64 MiB of logits exist at any
-    time; backward only scales them.
+def decoder_losses(
+    hidden: Float[Tensor, "seeds n width_e"],
+    embeddings: Float[Tensor, "vocabulary width_e"],
+    bias: Float[Tensor, "seeds vocabulary"],
+    labels: Int[Tensor, "seeds n"],
+) -> Float[Tensor, " seeds"]:
+    """The mean cross-entropy of each seed over its tokens with labels (not -100). Its gradients are
+    computed beside it, chunk by chunk, so no more than 64 MiB of logits exist at any time.
     """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: Float[Tensor, "seeds n width_e"],
-        embeddings: Float[Tensor, "vocabulary width_e"],
-        bias: Float[Tensor, "seeds vocabulary"],
-        labels: Int[Tensor, "seeds n"],
-    ) -> Float[Tensor, " seeds"]:
-        losses = hidden.new_zeros(len(hidden))
-        hidden_gradient, bias_gradient = torch.zeros_like(hidden), torch.zeros_like(bias)
-        counts = (labels != IGNORED).sum(1).clamp(min=1)
+    losses = hidden.new_zeros(len(hidden))
+    of_hidden, of_bias = torch.zeros_like(hidden), torch.zeros_like(bias)
+    counts = (labels != IGNORED).sum(1).clamp(min=1)
+    with torch.no_grad():
         for seed, part in _chunks(hidden, len(embeddings)):
             chosen = part.start + (labels[seed, part] != IGNORED).nonzero().squeeze(1)
             true = labels[seed, chosen]
@@ -262,16 +258,11 @@ class DecoderLosses(torch.autograd.Function):
             gradient = log_p.exp_()
             gradient[torch.arange(len(true), device=true.device), true] -= 1
             gradient /= counts[seed]
-            hidden_gradient[seed, chosen] = gradient @ embeddings
-            bias_gradient[seed] += gradient.sum(0)
-        ctx.save_for_backward(hidden_gradient, bias_gradient)
-        return losses
-
-    @staticmethod
-    def backward(ctx: Any, *of_losses: Tensor) -> tuple[Tensor, None, Tensor, None]:
-        of_hidden, of_bias = ctx.saved_tensors
-        scales = of_losses[0][:, None]
-        return of_hidden * scales[..., None], None, of_bias * scales, None
+            of_hidden[seed, chosen] = gradient @ embeddings
+            of_bias[seed] += gradient.sum(0)
+    # What has these gradients, and adds 0 to the losses.
+    linear = (hidden * of_hidden).sum((1, 2)) + (bias * of_bias).sum(1)
+    return losses + (linear - linear.detach())
 
 
 def _chunks(hidden: Tensor, vocabulary: int) -> Iterator[tuple[int, slice]]:

@@ -1,4 +1,4 @@
-"""Cells on real text: stored and streamed features, dropout, learning, the baseline of word
+"""Cells on real text: stored and streamed features, dropout, the baseline of word
 embeddings, trained and unseen constants, what is kept of each row, and what is left behind.
 """
 
@@ -23,7 +23,7 @@ from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
 from papa.probes.training import probe_loss, train_parts
 from papa.spec import Columns, EmbeddedSource, TaskSpec
-from papa.text.batches import MicroBatch, micro_batch
+from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, with_probe
 
@@ -78,30 +78,6 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     alone = np.concatenate([scores(cell(name, seeds=(seed,), **how)) for seed in (7, 3)])
     np.testing.assert_allclose(scores(found), alone, atol=1e-4)
     assert name != "wikitext" or abs(alone[0] - alone[1]) > 1e-3
-
-
-def test_text_is_learned(
-    cell: Cell,
-    corpus_of: Callable[..., TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    encoder: Encoder,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Sentiment of the embedded reviews, against the same probe on features that say nothing; the
-    probe never reads the split it is scored on.
-    """
-    corpus = corpus_of("cola", **REVIEWS, train_rows=300, validation_rows=150)
-    task = tasks["cola"].model_copy(update={"metric": "accuracy"})
-
-    def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
-        return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
-
-    learned = scores(cell(task, corpus, epochs=20))
-    monkeypatch.setattr(encoder, "token_states", says_nothing)
-    control = scores(cell(task, corpus))
-    assert learned.min() > max(0.6, control.max() + 0.05), (learned, control)
-    assert learned.max() < 0.9, "a probe that had seen these rows would know nearly all"
-    assert control.max() < 0.58, control
 
 
 def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from papa.models.encoder import Encoder
 from papa.probes import probes
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.probes import DecoderLosses, MaskedProbe, SequenceProbe, TokenProbe, dropped
+from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, decoder_losses, dropped
 from papa.text.corpus import TokenisedCorpus
 from tests.probes.conftest import LAYERS
 
@@ -40,11 +40,8 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
     found = TokenProbe((0, 1), **sizes).losses(features, rows)
     for seed in range(2):
-        probe, (first, last) = (
-            TokenProbe((seed,), **sizes),
-            features.offsets[[3 * seed, 3 * seed + 3]],
-        )
-        logits = probe(features.values[first:last].flatten(1)[None])[0]
+        first, last = features.offsets[[3 * seed, 3 * seed + 3]]
+        logits = TokenProbe((seed,), **sizes)(features.values[first:last].flatten(1)[None])[0]
         chosen = torch.arange(len(logits)), features.labels[first:last]
         torch.testing.assert_close(found[seed], -logits.log_softmax(-1)[chosen].mean())
 
@@ -96,7 +93,7 @@ def test_loss_and_gradients_are_those_of_the_whole_table(
     scale = torch.tensor([1.0, 3.0])
 
     found, plain = ([one.clone().requires_grad_() for one in (hidden, bias)] for _ in range(2))
-    losses = DecoderLosses.apply(found[0], embeddings, found[1], labels)
+    losses = decoder_losses(found[0], embeddings, found[1], labels)
     (losses * scale).sum().backward()
     logits = plain[0] @ embeddings.T + plain[1][:, None]
     # A seed without labels has the loss 0.
