@@ -77,7 +77,6 @@ def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, 
 REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], str]] = {
     "Dense": ((mean, dense), {}, "Dense"),
     "CLS": ((lambda: Pooling(32, "cls"),), {}, "cls"),
-    "max": ((lambda: Pooling(32, "max"),), {}, "max"),
     "mean and max": ((lambda: Pooling(32, ("mean", "max")),), {}, "mean, max"),
     "prompt": (
         (mean,),
