@@ -1,17 +1,9 @@
 """What a model's own answers score, which of its classes are a task's; what a changed model keeps
-of its answers; and the baseline of a probe: the best that always giving one answer scores on the
-validation split.
+of its answers; and the baseline of a probe, the best single answer (docs/results.md).
 
-Where most labels are of one class, a probe that learned nothing scores high, and F1 gives points
-for always answering the positive class. The answer is chosen on the split that it is scored on,
-which can only make it harder to beat; correlations are 0. A masked language model has no single
-answer that a probability of zero would not ruin: its baseline gives every token the share that its
-word has among the masked words of the training split, add-one smoothed.
-
-Every measure of what is kept has a 95 % interval over examples: the jackknife's, as a study's
-scores have it. For similarities and neighbours an example is a sentence, with all of its pairs. The
-bootstrap will not do there: a sentence drawn twice is its own nearest neighbour. The jackknife of
-neighbours is wider than it need be, never too narrow.
+Every measure of what is kept has the jackknife's 95 % interval over examples; for similarities and
+neighbours an example is a sentence, with all of its pairs. The bootstrap will not do there: a
+sentence drawn twice is its own nearest neighbour.
 """
 
 from __future__ import annotations
@@ -21,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 from papa.errors import DataError, joined
 from papa.scores.intervals import Interval, clipped, over_examples
@@ -135,9 +127,7 @@ def classes_told(names: Sequence[str] | None, own: Sequence[str], task: TaskSpec
 
 @dataclass(frozen=True)
 class ConstantAnswer(Scored):
-    """The best score that one answer for every example gets; the answer is None where it is no
-    class (correlations, masked words).
-    """
+    """Whose answer is None where it is no class (correlations, masked words)."""
 
     answer: str | None
 
@@ -145,7 +135,9 @@ class ConstantAnswer(Scored):
 def best_constant_answer(
     corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
 ) -> ConstantAnswer:
-    """The score of always giving one answer, on the validation split."""
+    """The best score that one answer for every example gets on the validation split, chosen there,
+    which can only make it harder to beat.
+    """
     labels, lengths = labels_of(corpus.split("validation"))
     names = corpus.label_names
     if corpus.kind == "mlm":
@@ -196,7 +188,6 @@ def embedding_score(
     before: Float[np.ndarray, "sentences width"],
     after: Float[np.ndarray, "sentences new_width"],
 ) -> Influenced:
-    """One of the measures of ``embedding_fidelity``, and what it loses without each sentence."""
     before, after = (_normalised(embeddings) for embeddings in (before, after))
     if measure == "cosine":
         return mean_of((before * after).sum(1))
@@ -253,26 +244,14 @@ def _neighbours_kept(
     """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes
     its place.
     """
-    found = [_nearest(similarities, count) for similarities in (before, after)]
-    near, following = zip(*found, strict=True)
-    rows = np.arange(len(before))
-    kept = near[0] & near[1]
-    enters = near[1][rows, following[0]], near[0][rows, following[1]]
-    alone = kept.sum(1)[:, None] - kept * (1 - (following[0] == following[1]))[:, None]
-    # [sentence, the one left out]
-    without = alone + near[0] * enters[0][:, None] + near[1] * enters[1][:, None]
-    np.fill_diagonal(without, 0)
-    share = float(kept.sum() / (len(rows) * count))
-    return share, share - without.sum(0) / ((len(rows) - 1) * count)
+    others = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
+    nearest = np.argsort(-others, axis=2, kind="stable")[:, :, : count + 1]
 
+    def kept(out: int) -> float:
+        lists = nearest[:, np.arange(len(before)) != out]
+        left = lists != out
+        first, second = lists[left & (left.cumsum(axis=2) <= count)].reshape(2, -1, count)
+        return float((first[:, :, None] == second[:, None]).sum() / first.size)
 
-def _nearest(
-    similarities: Float[np.ndarray, "n n"], count: int
-) -> tuple[Bool[np.ndarray, "n n"], Int[np.ndarray, " n"]]:
-    """Which sentences are the ``count`` nearest of each, and which one follows."""
-    others = similarities.copy()
-    np.fill_diagonal(others, -np.inf)
-    order = np.argsort(-others, axis=1, kind="stable")
-    near = np.zeros(others.shape, dtype=bool)
-    np.put_along_axis(near, order[:, :count], True, axis=1)
-    return near, order[:, count]
+    share = kept(-1)
+    return share, share - np.array([kept(out) for out in range(len(before))])

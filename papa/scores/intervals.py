@@ -1,8 +1,5 @@
-"""Intervals over seeds and validation examples together (paper, Sections 4.1 and 4.2).
-
-The interval over seeds is Student's t. Over examples it is the jackknife's, seeds held fixed, and
-no narrower than what the rule of three leaves. Their half-widths are added as variances are.
-Differences are paired by seed and by example.
+"""Intervals over seeds and validation examples together (paper, Sections 4.1 and 4.2), as
+docs/results.md says.
 """
 
 from __future__ import annotations
@@ -47,7 +44,6 @@ class Interval:
 
     @classmethod
     def around(cls, mean: float, half: float) -> Interval:
-        """The interval of this half-width."""
         return cls(float(mean), float(mean) - half, float(mean) + half)
 
 
@@ -129,7 +125,7 @@ def wilson(
 def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:
-    """The interval of what no seed changes: over examples alone; no ends for one example."""
+    """The interval of what no seed changes; no ends for one example."""
     return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95))
 
 
@@ -189,9 +185,8 @@ def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
 def paired_drop(original: Measured, other: Measured) -> Interval:
     """The relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
 
-    The interval is that of a ratio of means, linearised: of what seeds and examples lose beside the
-    same share of their own originals. Its ends are nan for one seed or example, everything is nan
-    where no seed is in both or the original comes near 0: where half its interval's width is more
+    The interval is that of a ratio of means, linearised. Its ends are nan for one seed or example,
+    everything is nan where no seed is in both or half the width of the original's interval is more
     than half its score.
     """
     if not (both := _paired(original, other)):

@@ -20,8 +20,7 @@ from papa.spec.task import EMBEDDING_METRICS, RANKED, is_own
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
 _ENTITIES = ("entity_f1", "bare_entity_f1")
-_filters = Lock()
-"""Warning filters are global to the process: one thread at a time may change them."""
+_filters = Lock()  # Warning filters are global to the process.
 
 
 @dataclass(frozen=True)
@@ -104,9 +103,7 @@ def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | No
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
-    """The score that belongs to sums of ``Scored.examples``; 0 where nothing was
-    counted, and of ``matthews`` where all predictions, or labels, are the same.
-    """
+    """Of sums of ``Scored.examples``; 0 where nothing was counted, or ``matthews`` of one class."""
     if metric == "f1" or metric in _ENTITIES:
         return _ratio(2 * totals[..., 0], totals[..., 1] + totals[..., 2])
     if metric != "matthews":

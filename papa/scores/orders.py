@@ -51,14 +51,12 @@ def compare_orders(
     """Compare every two head orders, known by (encoder, task) and name, of each encoder, task and
     kind of constants.
 
-    Any list of heads scores a little better or worse than another, whatever made it. So what is
-    beyond chance is beyond what single random lists differ by: by the spread of the random order's
-    seeds, each of which draws a list; without a random order nothing is told.
+    What is beyond chance is beyond what single random lists differ by: by the spread of the random
+    order's seeds, each of which draws a list; without a random order nothing is told.
 
     Returns:
-        ``orders.csv``: a row for every two orders at each fraction at which some heads are constant
-        and others not, and one of mean scores over these; and ``order_scores.csv``. None where
-        there is one order, or no such fraction.
+        ``orders.csv`` and ``order_scores.csv`` (docs/results.md); None where there is one order, or
+        no fraction at which some heads are constant and others not.
     """
     between = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, Any]] = []
@@ -169,7 +167,6 @@ def alike(
 
 @lru_cache
 def random_alike(seeds: int, heads: int, counts: tuple[int, ...]) -> Float[np.ndarray, "draws _"]:
-    """``alike`` of random orders."""
     numbers = np.random.default_rng(0)
     return np.stack([alike(numbers.random((seeds, heads)), counts) for _ in range(DRAWS)])
 

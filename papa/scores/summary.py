@@ -100,7 +100,6 @@ def ends_of(found: Interval, mean: str, low: str = "", high: str = "") -> dict[s
 
 
 def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
-    """The columns of the first's score less the other's; empty where there is no first."""
     found = difference(first, other) if first else NOT_KNOWN
     return {"contrast_with": name if first else "", **ends_of(found, "contrast")}
 
@@ -159,9 +158,8 @@ def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
-    """The summaries of studies as one table, whose rows have ``study`` first; rows that the studies
-    have in common are adjacent. Each study's drops are relative to its own original score;
-    contrasts are with the first study's same cells, seeds paired by their number.
+    """The summaries of studies as one table, ``study`` first; rows that they have in common are
+    adjacent, contrasts are with the first study's same cells, seeds paired by their number.
     """
     columns = [*LINE, "fraction", "metric"]
     name, first, parts = "", dict[Any, Measured](), []
@@ -183,14 +181,10 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
 def heads_at(
     summary: pandas.DataFrame, constant_heads: Mapping[Cell, Sequence[Head] | None], max_drop: float
 ) -> pandas.DataFrame:
-    """Which heads may become constant within a relative drop of the score, a share: a row for every
-    cell of a summary with constant heads, in each line the fewest first, with the drop, the
-    verdict, the reason why nothing can be told ("" where something can), and ``heads``, the
-    ``constant_heads`` of the cell; None where each seed has others.
-
-    A number of heads is within where the upper end of its drop's 95 % interval is (paper, Sections
-    3.4 and 4.2), and so is that of every smaller number: tested up to the first failure, the chance
-    that any "within" is wrong stays that of a single test, 2.5 %.
+    """Which heads may become constant within a relative drop of the score, a share (paper, Sections
+    3.4 and 4.2; docs/results.md): a row for every cell with constant heads, in each line the fewest
+    first, with the drop, the verdict, the reason why nothing can be told ("" where something can),
+    and ``heads``, the ``constant_heads`` of the cell; None where each seed has others.
     """
     rows = []
     for _, line in summary.groupby(LINE, sort=False):
@@ -208,14 +202,13 @@ def heads_at(
 
 
 def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
-    """What a drop's interval says of heads, given whether every smaller number is within."""
+    """What a drop's interval says, given whether every smaller number of heads is within."""
     if high <= max_drop and all_within:
         return "within"
     return "beyond" if low > max_drop else "undecided"
 
 
 def _doubt(line: pandas.DataFrame) -> str:
-    """Why the cells of a line tell of no drop; "" where they do."""
     first = line.iloc[0]
     if not (line["fraction"] == 1).any():
         return "it has no fraction 1"

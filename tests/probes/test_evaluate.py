@@ -22,7 +22,6 @@ from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
 from papa.probes.training import probe_loss, train_parts
-from papa.scores.metrics import score_of_examples
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -43,7 +42,12 @@ REVIEWS: dict[str, Any] = {
     [("cola", 16), ("rte", 16), ("wnut17", 16), ("wikitext", 16), ("wikitext", WINDOW_ROWS)],
 )
 def test_stored_and_streamed_features_give_the_same_scores(
-    task: str, window: int, cell: Cell, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+    task: str,
+    window: int,
+    cell: Cell,
+    encoder: Encoder,
+    corpora: dict[str, TokenisedCorpus],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", window)
     with counted_passes(encoder) as stored_passes:
@@ -51,6 +55,10 @@ def test_stored_and_streamed_features_give_the_same_scores(
     with counted_passes(encoder) as streamed_passes:
         streamed = cell(task, budget=0)
     np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
+    if task == "cola":
+        # The last columns say which class each row has: in the split's order.
+        labels = corpora[task].split("validation").labels
+        np.testing.assert_array_equal(stored[0].examples[:, -1], labels)
     if task == "wikitext":
         monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", 8)
         other_order = scores(cell(task)) - scores(stored)
@@ -71,20 +79,6 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     alone = np.concatenate([scores(cell(name, seeds=(seed,), **how)) for seed in (7, 3)])
     np.testing.assert_allclose(scores(found), alone, atol=1e-4)
     assert name != "wikitext" or abs(alone[0] - alone[1]) > 1e-3
-
-
-@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
-def test_what_each_row_adds_gives_the_score(
-    name: str, cell: Cell, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
-) -> None:
-    """In the split's order, also where batches are scored shortest first."""
-    split = corpora[name].split("validation")
-    for scored in cell(name, batch_tokens=256):
-        assert len(scored.examples) == len(split)
-        assert score_of_examples(tasks[name].metric, scored.examples) == scored.score
-        if name == "cola":
-            # The last columns say which class each row has.
-            np.testing.assert_array_equal(scored.examples[:, -1], split.labels)
 
 
 def test_text_is_learned(

