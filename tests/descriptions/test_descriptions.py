@@ -10,18 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from pandas import DataFrame, Series
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import kurtosis as scipy_kurtosis
+from torch import Tensor
 from transformers import AutoModel
 
 import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.seen import ATTENTIONS, Means, Seen
+from papa.descriptions.treebank import Tree
 from papa.library.encoder import TextEncoder
 from papa.models.encoder import Encoder
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
-from tests.descriptions.cases import seen, values
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import some_inputs
 
@@ -272,3 +274,24 @@ def test_a_text_at_a_time_is_held() -> None:
     # A, C and what one description makes of them; the average, in float64 with its counts. All
     # texts at once would be 24 times in A, C and their values alone.
     assert float(done.stdout) < 20 * CONSTANTS_MB
+
+
+def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Seen:
+    """A text of random values and states, whose last token is a separator."""
+    layers, heads, n, _ = attention.shape
+    generator = torch.Generator().manual_seed(n)
+    value, states, maps = (
+        torch.randn(*shape, generator=generator)
+        for shape in ((layers, heads, n, 3), (layers + 1, n, 6), (layers, heads, 3, 6))
+    )
+    separators = torch.arange(n) == n - 1
+    numbers = None if words is None else torch.tensor(words)
+    return Seen(of, attention, value, states, separators, maps, tree, numbers)
+
+
+def values(frame: DataFrame, measure: str, of: str = "input-dependent") -> Series:
+    """What a description tells of a measure of one attention, by layer and what else it has."""
+    own = frame[(frame["measure"] == measure) & (frame["attention"] == of)]
+    index = [name for name in ("layer", "head") if own[name].notna().any()]
+    index += ["of"] if own["of"].ne("").any() else []
+    return own.set_index(index)["value"]

@@ -23,7 +23,7 @@ from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
 from papa.text.table import SourceTable
 from papa.text.tokens import special_tokens_of
-from tests.descriptions.cases import seen, values
+from tests.descriptions.test_descriptions import seen, values
 from tests.text.conftest import bert  # noqa: F401
 
 

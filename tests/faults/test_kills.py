@@ -13,7 +13,7 @@ import pandas
 import pytest
 
 from tests.faults.life import Fault, Life, Revived, Seen, draw
-from tests.integration.s3 import s3_server
+from tests.integration.service import s3_server
 from tests.integration.services import mlflow_server
 from tests.storage.conftest import small_disk
 

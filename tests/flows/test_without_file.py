@@ -17,7 +17,7 @@ from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
 from papa.study.manifest import save_study
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 from tests.study.test_own import SMALL
 
 BERT = "google-bert/bert-base-uncased"

@@ -20,7 +20,7 @@ from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
 from papa.worker import encoder_here
 from tests.hub.conftest import Folder, refused, resolved
-from tests.hub.datasets import ROWS
+from tests.hub.encoders import ROWS
 from tests.hub.server import TOKEN, Handler, Hub
 
 PICKLED, BERT = "google/electra-base-discriminator", "google-bert/bert-base-uncased"

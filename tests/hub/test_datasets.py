@@ -19,7 +19,7 @@ from papa.text.rows import read_rows
 from papa.text.sources import commit_of, fingerprint, read_split
 from papa.text.table import SourceTable
 from tests.hub.conftest import forget
-from tests.hub.datasets import NER, POS, ROWS, UPOS, write_glue, write_readme
+from tests.hub.encoders import NER, POS, ROWS, UPOS, write_glue, write_readme
 from tests.hub.server import TOKEN, Hub
 from tests.text.conftest import known_task
 

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, TINY, Finished, artifacts, papa, said, write_study
 from tests.hub.conftest import Folder, environment_of, forget, used_here
-from tests.hub.datasets import publish_all
+from tests.hub.encoders import publish_all
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server

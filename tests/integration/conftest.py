@@ -12,8 +12,7 @@ import pytest
 
 from tests.integration import services as of_stack
 from tests.integration.__main__ import HOST
-from tests.integration.s3 import S3Server, s3_server
-from tests.integration.service import Service
+from tests.integration.service import S3Server, Service, s3_server
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

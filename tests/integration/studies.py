@@ -11,8 +11,7 @@ from typing import Any
 import fsspec
 
 from tests.flows.processes import PATIENCE_SECONDS
-from tests.integration.s3 import S3Server
-from tests.integration.service import Service, started
+from tests.integration.service import S3Server, Service, started
 
 
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:

@@ -15,8 +15,7 @@ import pytest
 
 from tests.flows.history import ask
 from tests.flows.processes import descendants, status, wait_until
-from tests.integration.s3 import S3Server
-from tests.integration.service import SCRIPTS, Service, run
+from tests.integration.service import SCRIPTS, S3Server, Service, run
 from tests.integration.services import Postgres, prefect_worker
 from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
 from tests.tasks.tracked import logged

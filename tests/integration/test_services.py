@@ -15,8 +15,15 @@ import pytest
 from flows.server import free_port
 from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait_until
 from tests.integration import services as stack
-from tests.integration.s3 import S3Server, s3_server
-from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
+from tests.integration.service import (
+    SCRIPTS,
+    S3Server,
+    Service,
+    run,
+    s3_server,
+    started,
+    wait_ready,
+)
 from tests.integration.services import Postgres
 
 

@@ -26,7 +26,7 @@ from papa.probes import features
 from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 from tests.study.test_own import NAMES, rows
 from tests.study.test_own import SMALL as SHAPE
 

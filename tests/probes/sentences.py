@@ -12,7 +12,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel
 
 import papa
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 
 SMALL: dict[str, Any] = {
     "hidden_size": 32,

@@ -18,7 +18,7 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
 from papa.errors import DataError, EncoderError
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 from tests.probes.sentences import SIMILAR, SMALL, dense, mean, original, pairs, sentence_encoder
 
 pytestmark = pytest.mark.unchecked

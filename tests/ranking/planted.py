@@ -29,7 +29,7 @@ from papa.ranking.sets import Asked
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 
 LAYERS, HEADS, WIDTH = 2, 3, 24
 MARKED, PLAIN = ("king", "queen"), ("man", "woman")

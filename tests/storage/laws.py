@@ -9,6 +9,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from hashlib import sha256
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -20,28 +21,20 @@ import torch
 from safetensors.torch import save_file
 
 from papa.errors import ArtifactError
+from papa.files import cache_folder
 from papa.storage.artifacts import (
     METADATA,
+    ArtifactReference,
+    digest_of,
     is_complete,
     metadata_below,
     published,
     read_metadata,
     remove,
+    signed,
     verified,
 )
-from papa.storage.files import Files
-from tests.storage.files import (
-    MEGABYTE,
-    SECRET,
-    content,
-    data,
-    document,
-    in_cache,
-    names,
-    publish,
-    put,
-    reference,
-)
+from papa.storage.files import Address, Files
 
 NAMES = [
     "../escaped.txt", "inner/../../escaped.txt", "../outside/secret.txt", "{outside}/escaped.txt",
@@ -282,3 +275,49 @@ class StoreLaws:
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert names(place) == before
         publish(f"{place}/third")
+
+
+MEGABYTE = 2**20
+SECRET = "what lies outside"
+
+
+def publish(address: str, text: str = "data") -> None:
+    with published(address, {"stage": "test"}) as scratch:
+        (scratch / "inner").mkdir()
+        (scratch / "inner" / "file.txt").write_text(text)
+
+
+def put(address: str, name: str, data: bytes) -> None:
+    """Write a file past the store, as somebody else would."""
+    with Files(address).used("") as (files, root):
+        files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
+        files.pipe_file(f"{root}/{name}", data)
+
+
+DATA = "0123456789abcdef" * 2
+
+
+def document(name: str, content: bytes) -> bytes:
+    """Metadata that fit the data in every respect, whatever the file's name is."""
+    files = {name: sha256(content).hexdigest()}
+    return json.dumps(signed({"stage": "test", "data": DATA, "files": files})).encode()
+
+
+def data(address: str, name: str = "inner/file.txt") -> str:
+    return f"{read_metadata(address)['data']}/{name}"
+
+
+def reference(address: Address) -> ArtifactReference:
+    return ArtifactReference(str(address), digest_of(read_metadata(address)))
+
+
+def names(address: str) -> list[str]:
+    return sorted(Files(address).find())
+
+
+def content(address: str) -> str:
+    return (verified(address) / "inner" / "file.txt").read_text()
+
+
+def in_cache() -> dict[str, str]:
+    return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}

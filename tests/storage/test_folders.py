@@ -11,8 +11,7 @@ from papa.files import scratch_beside, write_atomically
 from papa.probes.features import reserve
 from papa.storage.artifacts import METADATA, metadata_below, remove, verified
 from papa.storage.files import Files
-from tests.storage.files import MEGABYTE, data, names, publish
-from tests.storage.laws import StoreLaws
+from tests.storage.laws import MEGABYTE, StoreLaws, data, names, publish
 
 
 class TestFolders(StoreLaws):

@@ -18,9 +18,8 @@ from papa.errors import ArtifactError, PapaError, TransientError
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.storage.files import _PATIENCE, Files
 from tests.flows.processes import PATIENCE_SECONDS
-from tests.integration.s3 import S3Server
-from tests.storage.files import DATA, content, data, publish, put, reference
-from tests.storage.laws import StoreLaws
+from tests.integration.service import S3Server
+from tests.storage.laws import DATA, StoreLaws, content, data, publish, put, reference
 
 
 class UriLaws(StoreLaws):

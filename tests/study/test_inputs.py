@@ -22,7 +22,7 @@ from papa.text.sources import fingerprint
 from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
-from tests.models.lower import lower_layers
+from tests.models.inputs import lower_layers
 
 
 def test_what_auto_takes_is_what_study_and_all_encoders_say(

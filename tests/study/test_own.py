@@ -41,7 +41,7 @@ from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.make import SIZES
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked

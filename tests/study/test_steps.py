@@ -21,7 +21,7 @@ from papa.study.step import Step
 from papa.study.steps import StudySteps, study_steps
 from tests.finished import cells_of
 from tests.flows.conftest import SMALL
-from tests.storage.files import reference
+from tests.storage.laws import reference
 
 HEADS = 72
 

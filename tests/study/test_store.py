@@ -14,7 +14,7 @@ from papa.files import sha256_of_json
 from papa.storage.artifacts import metadata_below, published, remove
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
-from tests.storage.files import names, put
+from tests.storage.laws import names, put
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])

@@ -18,7 +18,7 @@ from papa.text.rows import read_rows, rows_of
 from papa.text.sources import Split
 from papa.text.table import SourceTable
 from tests.make import SIZES
-from tests.models.lower import with_tokenizer
+from tests.models.inputs import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
 
 WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
