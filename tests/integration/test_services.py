@@ -17,11 +17,10 @@ from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait
 from tests.integration import services as stack
 from tests.integration.s3 import S3Server, s3_server
 from tests.integration.service import SCRIPTS, Service, run, started, wait_ready
-from tests.integration.services import Postgres
 
 
 @pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
-def test_a_role_has_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
+def test_a_role_has_one_database_alone(database: stack.Postgres, own: str, other: str) -> None:
     login = {"user": own, "password": own + database.password}
     psycopg2.connect(database.url(own), **login).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
@@ -97,8 +96,7 @@ OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[
 def test_a_service_ends_with_a_process_of_its_own(
     name: str, lost: str, place: Path, request: pytest.FixtureRequest
 ) -> None:
-    folder = place / token_hex(3)  # Short, for Ray's sockets.
-    with OTHERS[name](folder, request.getfixturevalue) as service:
+    with OTHERS[name](place / token_hex(3), request.getfixturevalue) as service:
         root = service.process.pid
 
         def found() -> list[int]:
