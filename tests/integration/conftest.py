@@ -46,9 +46,8 @@ def _short_folder() -> Iterator[Path]:
 def storage(place: Path, database: of_stack.Postgres) -> Iterator[S3Server]:
     """The S3-compatible store, which both hosts reach, with the stack's buckets and keys."""
     of_stack.namespace()
-    buckets = "papa mlflow"
-    with s3_server(place / "s3", HOST, buckets) as server:
-        again = {"DATABASES": "mlflow prefect", "BUCKETS": buckets}
+    with s3_server(place / "s3", HOST, "papa mlflow") as server:
+        again = {"DATABASES": "mlflow prefect", "BUCKETS": "papa mlflow"}
         of_stack.prepare(database, {**again, **server.environment()})
         yield server
 

@@ -125,7 +125,6 @@ class S3Server:
     reader: tuple[str, str]
 
     def of(self, bucket: str) -> dict[str, str]:
-        """The environment of the service whose bucket it is."""
         return self.environment((bucket, bucket + self.owner[1]))
 
     def environment(self, keys: tuple[str, str] | None = None) -> dict[str, str]:

@@ -24,11 +24,10 @@ from tests.integration.service import (
     started,
     wait_ready,
 )
-from tests.integration.services import Postgres
 
 
 @pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
-def test_a_role_has_its_own_database_alone(database: Postgres, own: str, other: str) -> None:
+def test_a_role_has_one_database_alone(database: stack.Postgres, own: str, other: str) -> None:
     login = {"user": own, "password": own + database.password}
     psycopg2.connect(database.url(own), **login).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
@@ -41,8 +40,8 @@ def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: st
 
     mine, theirs = f"{own}/of-{own}", f"{other}/of-{other}"
     storage.files.pipe(theirs, b"theirs")
-    how = {"endpoint_url": storage.endpoint, "use_listings_cache": False}
-    files = S3FileSystem(key=own, secret=storage.of(own)["AWS_SECRET_ACCESS_KEY"], **how)
+    keys = {"key": own, "secret": own + storage.owner[1]}
+    files = S3FileSystem(**keys, endpoint_url=storage.endpoint, use_listings_cache=False)
     files.pipe(mine, b"mine")
     assert (files.cat(mine), mine in files.ls(own)) == (b"mine", True)
     files.rm(mine)
@@ -55,7 +54,6 @@ def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: st
     ):
         with pytest.raises(PermissionError):
             refused()
-    assert storage.files.cat(theirs) == b"theirs"
 
 
 @contextmanager
@@ -68,6 +66,9 @@ def head_on_loopback(folder: Path) -> Iterator[Service]:
 
 
 def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(place: Path) -> None:
+    stack.namespace()
+    # Without a way there Ray finds no other address anyhow.
+    run(["ip", "route", "replace", "8.8.8.8", "dev", "veth0"], {})
     with head_on_loopback(place / "alone") as head:
         assert len(listening(head.processes)["127.0.0.1"]) > 5
     own = {"RAY_ADDRESS": "127.0.0.1:6379", "RAY_NODE_IP": "127.0.0.1", "RAY_AUTH_TOKEN": "0" * 64}
@@ -102,8 +103,7 @@ OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[
 def test_a_service_ends_with_a_process_of_its_own(
     name: str, lost: str, place: Path, request: pytest.FixtureRequest
 ) -> None:
-    folder = place / token_hex(3)  # Short, for Ray's sockets.
-    with OTHERS[name](folder, request.getfixturevalue) as service:
+    with OTHERS[name](place / token_hex(3), request.getfixturevalue) as service:
         root = service.process.pid
 
         def found() -> list[int]:
