@@ -251,11 +251,7 @@ WNUT = ["O"] + [
 UNIVERSAL = "NOUN PUNCT ADP NUM SYM SCONJ ADJ PART DET CCONJ PROPN PRON X _ ADV INTJ VERB AUX"
 UPOS = UNIVERSAL.split()
 ROWS = 12
-SENTENCES = [
-    ["Papers", "from", "Rome", "say", "so", "."],
-    ["It", "is", "new", "."],
-    ["Why", "?"],
-] * 4
+SPLIT = [["Papers", "from", "Rome", "say", "so", "."], ["It", "is", "new", "."], ["Why", "?"]] * 4
 BRANCHES = {
     ("nyu-mll/glue", "main"): "glue",
     ("eriktks/conll2003", "main"): "conll2003/main",
@@ -314,14 +310,14 @@ def write_converted(folder: Path, config: str, content: tuple[Features, dict[str
 
 
 def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
-    """``SENTENCES`` with columns of tags, over all classes; entities are those of Rome."""
-    content: dict[str, Any] = {"tokens": SENTENCES}
+    """``SPLIT`` with columns of tags, over all classes; entities are those of Rome."""
+    content: dict[str, Any] = {"tokens": SPLIT}
     for column, own in names.items():
-        spread = [[at + row for at in range(len(words))] for row, words in enumerate(SENTENCES)]
+        spread = [[at + row for at in range(len(words))] for row, words in enumerate(SPLIT)]
         content[column] = [[number % len(own) for number in row] for row in spread]
     if own := names.get("ner_tags"):
         place = next(at for at, name in enumerate(own) if "b-loc" in name.lower())
-        content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in SENTENCES]
+        content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in SPLIT]
     tags = {column: List(ClassLabel(names=list(own))) for column, own in names.items()}
     return Features({"tokens": List(TEXT), **tags}), content
 
