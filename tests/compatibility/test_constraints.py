@@ -16,13 +16,11 @@ UNTYPED = {"types-psutil", "types-pyyaml", "papa-attention"}
 
 
 def pinned(file: str) -> dict[str, Version]:
-    """The version of each package in a file of constraints."""
     found = re.findall(r"^([\w.-]+)==([^\s;]+)", (CHECKOUT / file).read_text(), re.MULTILINE)
     return {canonicalize_name(name): Version(version) for name, version in found}
 
 
 def required() -> dict[str, Requirement]:
-    """What pyproject.toml names, with every extra."""
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
     texts = [*project["dependencies"], *(text for named in extras for text in named)]

@@ -51,7 +51,6 @@ from tests.study.test_steps import steps_of
 
 @stage("vocabulary", version=1)
 def vocabulary(run: Context, encoder: EncoderReference) -> None:
-    """How many words an encoder knows."""
     with run.published() as folder:
         (folder / "words.json").write_text(json.dumps(len(run.encoder.word_embeddings)))
 
@@ -158,7 +157,6 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def score(asked: Asked) -> HeadScores:
-    """How large a head's values are."""
     layers = asked.encoder.model.encoder.layer
     weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
     return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])
@@ -245,7 +243,6 @@ OF_HALF: dict[str, Any] = {**SMALL, "fractions": [1, 0.5]}
 
 
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
-    """A study beside its file of scores."""
     folder.mkdir(exist_ok=True)
     np.savetxt(folder / "heads.tsv", scores, fmt="%.17g", delimiter="\t")
     (folder / "study.yaml").write_text(yaml.safe_dump({**OF_HALF, "orders": orders}))
@@ -253,7 +250,6 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
 
 
 def probes(study: StudySpec) -> list[Any]:
-    """The steps at 1/2."""
     steps = study_steps(resolve_inputs(study).inputs())
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]

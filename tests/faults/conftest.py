@@ -44,6 +44,5 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What became of the command that each fault hurt."""
     for fault, outcome in (one for life in _lives for one in life.struck):
         terminalreporter.line(f"{fault.victim} at '{fault.point}': {outcome}")

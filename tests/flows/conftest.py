@@ -180,7 +180,6 @@ def everything(folder: Path) -> dict[str, bytes]:
 
 
 def words(finished: Finished) -> Sequence[str]:
-    """The error lines: what a person reads when a command fails."""
     return [line for line in finished.err.splitlines() if not line.startswith("imported:")]
 
 

@@ -32,7 +32,6 @@ def descendants(root: int) -> dict[int, str]:
 
 
 def start_of(pid: int) -> float | None:
-    """When a process started; None where it is gone."""
     with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         return None if process.status() == psutil.STATUS_ZOMBIE else process.create_time()

@@ -26,7 +26,6 @@ def cut(file: Path) -> None:
 
 
 def empty(file: Path) -> None:
-    """As a machine leaves it that lost its power."""
     file.write_bytes(b"")
 
 
@@ -37,7 +36,6 @@ def flip(file: Path) -> None:
 
 
 def foreign(file: Path) -> None:
-    """Metadata that are sound, and another step's."""
     document = json.loads(file.read_text())
     file.write_text(json.dumps(signed({**document, "key": "0" * 64})))
 

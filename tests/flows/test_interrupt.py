@@ -34,7 +34,6 @@ COMPUTED = ("tokenise", "average", "rank", "probe")
 
 
 def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finished:
-    """Send a signal when a line appears. No process is left."""
     with cli.start(*arguments) as process:
         cli.until(process.stderr, line)
         children = {pid: start_of(pid) for pid in descendants(process.pid)}

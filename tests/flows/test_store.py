@@ -83,7 +83,6 @@ def store(tiny: tuple[str, Path], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Path:
-    """A folder beside the store, as a home folder is."""
     folder = tmp_path / "outside"
     (folder / "small").mkdir(parents=True)
     for name in ("secret.txt", "small/thesis.txt"):

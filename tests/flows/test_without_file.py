@@ -67,7 +67,6 @@ EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 
 
 def of_own(path: Path, lines: list[str], *models: str, others: bool = False) -> StudySpec:
-    """What is asked of a model on a file of these lines."""
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
     return own_study(models or (EMBEDDED,), path, others, None, ["seeds=[0]"], store)

@@ -36,7 +36,6 @@ class Case:
         return some_inputs(seed, lengths, pad=self.pad, segments=self.segments)
 
     def theta(self, value: float | None = None) -> Tensor:
-        """θ of every head: this, or drawn at random."""
         generator = torch.Generator().manual_seed(3)
         drawn = torch.randn(*self.shape, dtype=torch.float64, generator=generator)
         return (drawn if value is None else torch.full_like(drawn, value)).to(self.encoder.device)
@@ -47,15 +46,12 @@ class Case:
         return [states[inputs.attention_mask] for states in outputs.hidden_states]
 
     def states(self, inputs: Inputs) -> list[Tensor]:
-        """The encoder's."""
         return [states.cpu() for states in self.encoder.token_states(inputs.compact())]
 
     def away(self, inputs: Inputs, expected: list[Tensor]) -> float:
-        """How far the encoder's hidden states are from these."""
         return distance(self.states(inputs), expected)
 
     def plain_outputs(self, inputs: Inputs):
-        """Of the stock model."""
         return plain_pass(
             self.plain,
             input_ids=inputs.input_ids,
@@ -72,12 +68,10 @@ class Case:
         return averager.result()
 
     def constants(self, seed: int = 5) -> ConstantMatrices:
-        """Drawn at random."""
         generator = torch.Generator().manual_seed(seed)
         matrices = torch.rand(*self.shape, SLOTS, SLOTS, generator=generator)
         return ConstantMatrices(matrices, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "average")
 
 
 def distance(ours: list[Tensor], theirs: list[Tensor]) -> float:
-    """The largest difference of any layer's hidden states."""
     return max(float((a - b).abs().max()) for a, b in zip(ours, theirs, strict=True))

@@ -14,7 +14,6 @@ LAYERS, HEADS, HALF, TOKENS = 2, 4, 24, 64
 
 
 def repeated(seed: int, texts: int = 64) -> Tensor:
-    """Random tokens, and the same again."""
     half = torch.randint(TOKENS, (texts, HALF), generator=torch.Generator().manual_seed(seed))
     return torch.cat([half, half], dim=1)
 

@@ -34,7 +34,6 @@ OF_ALL = pytest.mark.parametrize(
 
 @torch.no_grad()
 def states(model: Any, **inputs: Any) -> torch.Tensor:
-    """Of padding too."""
     outputs = model(**inputs)
     return outputs.logits if "logits" in outputs else outputs.last_hidden_state
 

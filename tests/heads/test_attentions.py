@@ -18,7 +18,6 @@ REPLACED = [(0, 1), (0, 2), (1, 0)]
 
 @torch.no_grad()
 def matrices(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
-    """Those of each layer at real tokens, which are on the left."""
     found = model(**inputs, output_attentions=True).attentions
     real = inputs.get("attention_mask", torch.ones(2, found[0].shape[-1])).bool()
     return [one * real[:, None, :, None] for one in found]

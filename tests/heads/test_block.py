@@ -25,7 +25,6 @@ TEXTS, BERT = inputs_of("bert"), partial(random_model, "bert")
 
 
 def sigmoid(module: Any, query: Any, key: Any, value: Any, *_: object, **__: object) -> Any:
-    """Somebody's own attention."""
     return ((query @ key.mT).sigmoid() @ value).transpose(1, 2).contiguous(), None
 
 

@@ -86,7 +86,6 @@ LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
 
 
 def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
-    """What takes the place of A, for ``plainly``."""
 
     def change(layer: int) -> Change:
         def apply(own: Tensor) -> Tensor:

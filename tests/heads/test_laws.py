@@ -130,7 +130,6 @@ def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
 
 
 def theta_gradient(states: list[Tensor], theta: Tensor) -> Tensor:
-    """Of a number that reads every layer's tokens."""
     generator = torch.Generator().manual_seed(7)
     weights = torch.randn(*states[0].shape, generator=generator, dtype=torch.float64)
     read = sum((layer.cpu() * weights).sum() for layer in states)

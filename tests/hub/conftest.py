@@ -44,7 +44,6 @@ def resolved(name: str | Path, revision: str | None = None) -> EncoderReference:
 def refused(
     name: str | Path, error: type[PapaError] = EncoderError, revision: str | None = None
 ) -> str:
-    """The sentence, which holds neither a token nor a second line."""
     with pytest.raises(error) as found:
         resolved(name, revision)
     said = str(found.value)
@@ -55,14 +54,12 @@ def refused(
 
 
 def forget() -> None:
-    """Forget what a process asked the hub once."""
     sources.commit_of.cache_clear()
     sources._splits.cache_clear()
 
 
 @pytest.fixture(scope="session")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The registry's datasets in a folder."""
     folder = tmp_path_factory.mktemp("public")
     write_all(folder)
     return folder
@@ -83,7 +80,6 @@ def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    """An empty hub that listens."""
     hub = Hub()
     hub.start()
     yield hub
@@ -124,13 +120,11 @@ def used_here(hub: Hub, environment: Mapping[str, str]) -> Iterator[pytest.Monke
 
 @pytest.fixture
 def on_hub(hub: Hub, hub_environment: dict[str, str]) -> Iterator[Hub]:
-    """The hub, for this process."""
     with used_here(hub, hub_environment):
         yield hub
 
 
 @pytest.fixture
 def public(on_hub: Hub, written: Path) -> Hub:
-    """The hub with the registry's datasets."""
     publish_all(on_hub, written)
     return on_hub

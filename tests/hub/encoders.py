@@ -72,7 +72,6 @@ OTHERS = {
 
 
 def wordpieces(folder: Path, json_alone: bool = False) -> None:
-    """BERT's files, or ``tokenizer.json`` alone, as of ModernBERT."""
     words = (word.strip(",:") for sentence in SENTENCES for word in sentence.lower().split())
     letters = "abcdefghijklmnopqrstuvwxyz,:"
     pieces = [*WORDPIECES, *letters, *(f"##{letter}" for letter in letters), *words]
@@ -264,7 +263,6 @@ BRANCHES = {
 
 
 def write_all(folder: Path) -> None:
-    """Every dataset that the registry of tasks names."""
     write_glue(folder / "glue")
     write_converted(folder / "conll2003", "conll2003", of_words(pos_tags=POS, ner_tags=NER))
     write_converted(folder / "wnut_17", "wnut_17", of_words(ner_tags=WNUT))
@@ -279,7 +277,6 @@ def publish_all(hub: Hub, folder: Path) -> None:
 
 
 def write_glue(folder: Path, rows: int = ROWS, only: Sequence[str] = tuple(GLUE)) -> None:
-    """Configurations in the README; test labels are hidden (-1)."""
     files, infos = {}, {}
     for config in only:
         columns, names, splits = GLUE[config]
@@ -323,7 +320,6 @@ def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
 
 
 def write_wikitext(folder: Path) -> None:
-    """Training text in two files; every other row is blank."""
     lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * 3
     features, files = Features({"text": TEXT}), {}
     for config, parts in (("wikitext-103-raw-v1", 2), ("wikitext-2-raw-v1", 1)):

@@ -39,7 +39,6 @@ class Refused(Exception):
 
 
 def files_in(folder: Path) -> dict[str, str]:
-    """Each file and its digest, of which git's are shorter."""
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): digest_of(path) for path in files}
 
@@ -61,14 +60,12 @@ class Repository:
     access: str = "public"
 
     def split(self, path: str) -> tuple[str, str]:
-        """The commit and the rest of ``<branch or commit>/<rest>``."""
         for revision in sorted([*self.branches, *self.commits], key=len, reverse=True):
             if f"{path}/".startswith(f"{revision}/"):
                 return self.branches.get(revision, revision), path[len(revision) + 1 :]
         raise Refused(404, "RevisionNotFound", f"Invalid rev id: {path}")
 
     def tree(self, commit: str) -> list[dict[str, Any]]:
-        """All files at a commit, as the hub's listings describe them."""
         entries: list[dict[str, Any]] = []
         for path, digest in files_in(folder := self.commits[commit]).items():
             size = (folder / path).stat().st_size
@@ -113,7 +110,6 @@ class Hub:
         return f"http://127.0.0.1:{self.ports[0]}"
 
     def start(self) -> None:
-        """Listen, at the same addresses as before if it was stopped."""
         for port, to_storage in zip(self.ports, (False, True), strict=True):
             server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, self, to_storage))
             threading.Thread(target=partial(server.serve_forever, 0.05), daemon=True).start()
@@ -121,7 +117,6 @@ class Hub:
         self.ports = tuple(server.server_port for server in self._servers)
 
     def stop(self) -> None:
-        """Stop listening: the hub is gone."""
         while self._servers:
             server = self._servers.pop()
             server.shutdown()

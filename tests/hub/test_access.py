@@ -158,7 +158,6 @@ TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
 
 @pytest.fixture
 def all_public(public: Hub, encoder_folder: Folder) -> Hub:
-    """The hub with the registry's datasets and two encoders."""
     for name in (ONE_BERT, DEBERTA):
         public.publish("models", name, encoder_folder(name))
     return public

@@ -33,7 +33,6 @@ PICKLED = "google/electra-base-discriminator"
 
 
 def hidden_states(reference: EncoderReference) -> list[Tensor]:
-    """Of inputs that do not depend on the tokenizer."""
     encoder = load_encoder(reference)
     batch = some_inputs(1, pad=encoder.config.pad_token_id).compact()
     with torch.inference_mode():

@@ -21,7 +21,6 @@ ONE_SHOTS = {"prepare", "deploy"}
 
 
 def configured(folder: Path, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """The stack with these values in .env."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     compose = shutil.which("docker-compose", path=path)
     if compose is None:

@@ -45,7 +45,6 @@ def _ip(*arguments: str) -> None:
 
 
 def _to_the_end(command: list[str], environment: dict[str, str]) -> int:
-    """Run pytest; on SIGTERM let it end what it started."""
     with subprocess.Popen(command, env=environment) as process:
         signal.signal(signal.SIGTERM, lambda *_: process.send_signal(signal.SIGINT))
         while True:

@@ -35,7 +35,6 @@ def gpt() -> Any:
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
-    """Texts of 4 to 9 tokens in two batches, padded on one side."""
     draw = torch.Generator().manual_seed(1)
     ids = torch.randint(1, 99, (TEXTS, 9), generator=draw)
     mask = torch.arange(9)[None] < torch.randint(4, 10, (TEXTS, 1), generator=draw)
@@ -46,7 +45,6 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
 
 
 def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
-    """Each text by itself, without padding."""
     return [
         {"input_ids": ids[mask.bool()][None]}
         for one in data

@@ -53,7 +53,6 @@ def scores(found: papa.Measurement, fraction: float) -> list[float]:
 
 @pytest.fixture
 def measured(encoder: TextEncoder, reviews: Reviews) -> Measured:
-    """Reviews measured with changes to their task."""
     return lambda seeds=(0, 1), **changed: papa.measure(
         encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **{**FEW, "seeds": list(seeds)}
     )
@@ -165,7 +164,6 @@ def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """A module of the user's."""
     source = "def score(true, predicted):\n    return float((true == predicted).mean())\n"
     (tmp_path / "papa_own_metric.py").write_text(source)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -53,7 +53,6 @@ def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[s
 
 
 def evaluations(number: int) -> dict[str, Any]:
-    """What a part of the page on harnesses leaves."""
     return pasted(EVALUATE, EVALUATE.read_text().split("\n## ")[number])
 
 

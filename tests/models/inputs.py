@@ -68,7 +68,6 @@ def some_inputs(
 
 
 def lower_layers(layers: int, folder: Path) -> EncoderReference:
-    """Write the encoder of the first layers to a folder."""
     embedded = embedded_folder()
     shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((embedded / "config.json").read_text())

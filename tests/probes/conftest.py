@@ -67,7 +67,6 @@ def corpus_of(
     reference: EncoderReference,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Callable[..., TokenisedCorpus]:
-    """Tokenise a task by name, with changes to its specification."""
     tokenizer = load_tokenizer(reference)
 
     def build(name: str, **changes: Any) -> TokenisedCorpus:

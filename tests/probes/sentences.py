@@ -26,7 +26,6 @@ SMALL: dict[str, Any] = {
 
 
 def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> float:
-    """What the original scores on rows."""
     task = {"text": "a", "text_pair": "b", "label": "label", "head": "own", **task}
     found = papa.measure(
         papa.load_encoder(encoder, slots=32, device="cpu"),
@@ -44,7 +43,6 @@ WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass"
 
 
 def pairs(count: int) -> dict[str, list[Any]]:
-    """Texts that share some words."""
     rows: dict[str, list[Any]] = {"a": [], "b": [], "label": []}
     for row in range(count):
         shared = row % 5

@@ -154,7 +154,6 @@ def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:
 
 @torch.inference_mode()
 def difference(encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, rows: Any) -> float:
-    """The largest one of last hidden states, on real tokens."""
     inputs, batch = padded(split, rows), micro_batch(split, rows)
     theirs = stock(**inputs).last_hidden_state[batch.inputs_of_tokens, batch.slot_ids]
     return float((encoder.token_states(batch)[-1] - theirs).abs().max())

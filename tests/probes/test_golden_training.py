@@ -141,7 +141,6 @@ def probing(
 def mixed(
     golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int = 10**6
 ) -> dict[str, float]:
-    """Ten steps of θ and a probe."""
     groups, loss = mixing(encoder, golden.constants, golden.corpus, TASK, seed=0)
     golden.place(groups[1]["params"])
     split = golden.corpus.split("train")

@@ -30,7 +30,6 @@ Poisoned = Callable[..., Encoder]
 
 @pytest.fixture
 def poisoned(reference: EncoderReference) -> Poisoned:
-    """The encoder with a bad number in its weights."""
 
     def build(name: str, place: int, precision: Precision = "float32") -> Encoder:
         model = load_encoder(reference).model

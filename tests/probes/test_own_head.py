@@ -31,7 +31,6 @@ ORDER = ("entailment", "neutral", "contradiction")
 
 @pytest.fixture(scope="module")
 def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A head whose classes have no names."""
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)).eval()
     return with_tokenizer(model, tmp_path_factory.mktemp("head"))
@@ -39,7 +38,6 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def answered(head: Path) -> dict[str, list[Any]]:
-    """Pairs, and what the head answers to them."""
     rows = pairs(60)
     model = BertForSequenceClassification.from_pretrained(head).eval()
     tokenizer = AutoTokenizer.from_pretrained(head)

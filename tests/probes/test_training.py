@@ -125,7 +125,6 @@ Build = Callable[..., tuple[Learned, TokenisedSplit]]
 def build(
     encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
 ) -> Build:
-    """What trains λ on a task."""
 
     def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
@@ -137,7 +136,6 @@ def build(
 
 
 def total(learned: Learned, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
-    """The loss, and the gradient of every parameter."""
     groups, loss = learned
     trained = [parameter for group in groups for parameter in group["params"]]
     for parameter in trained:

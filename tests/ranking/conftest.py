@@ -27,7 +27,6 @@ def asked(
     reference: EncoderReference,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Asked:
-    """Reviews, and no planted head."""
     entry = {"name": "reviews", "slots": SLOTS, "train_rows": 96, "validation_rows": 32}
     document = {"name": "t", "encoders": [EMBEDDED], "tasks": [entry]}
     (task,) = resolve_study(document, folder=Path(), origin="test").tasks
@@ -40,7 +39,6 @@ def asked(
 
 @pytest.fixture(scope="session", params=[(0, 2), (1, 1)], ids=str)
 def one_head(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """The planted head is in the first layer, then in the last."""
     return planted(tmp_path_factory.mktemp("planted"), request.param)
 
 

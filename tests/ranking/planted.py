@@ -38,7 +38,6 @@ SHARPNESS = 12.0
 
 
 def planted_encoder(folder: Path, head: Head) -> EncoderReference:
-    """Write an encoder whose ``head`` alone carries the label."""
     vocabulary = AutoTokenizer.from_pretrained(embedded_folder())
     config = BertConfig(
         vocab_size=len(vocabulary),
@@ -94,7 +93,6 @@ def with_classifier(folder: Path, task: TaskSpec) -> None:
 
 
 def planted_task(folder: Path) -> TaskSpec:
-    """Write the sentences, and describe the task."""
     drawn = random.Random(0)
     for split, rows in (("train", 192), ("validation", 32)):
         with (folder / f"{split}.jsonl").open("w") as file:
@@ -128,7 +126,6 @@ class Planted(NamedTuple):
         return replace(self.asked, **changes)
 
     def weight(self, layer: int) -> Tensor:
-        """The output map of a layer of the model that answers."""
         own: Any = self.asked.own
         model = own.model.bert if own else self.asked.encoder.model
         found: Tensor = model.encoder.layer[layer].attention.output.dense.weight
@@ -136,7 +133,6 @@ class Planted(NamedTuple):
 
     @contextmanager
     def scaled(self, head: Head, factor: float) -> Iterator[None]:
-        """Inside the block what a head puts out is multiplied."""
         layer, number = head
         weight, width = self.weight(layer).data, WIDTH // HEADS
         kept = weight.clone()

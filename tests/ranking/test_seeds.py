@@ -21,7 +21,6 @@ STUDIES = 400
 
 
 def trained(values: np.ndarray) -> TrainedLambda:
-    """λ of each seed after its only epoch."""
     return TrainedLambda({seed: own.reshape(1, LAYERS, HEADS) for seed, own in enumerate(values)})
 
 

@@ -133,7 +133,6 @@ def captums(value: Value, orders: Sequence[np.ndarray] | None = None) -> np.ndar
 
 
 def drawn_orders(seed: int) -> list[np.ndarray]:
-    """Those that PAPA draws, each with its reverse."""
     drawn = np.random.default_rng(seed)
     orders = [drawn.permutation(len(HEADS)) for _ in range(DRAWS)]
     return [walk for order in orders for walk in (order, order[::-1])]
@@ -194,7 +193,6 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
 
 @torch.no_grad()
 def losses(given: Planted, constant: Sequence[Head] = ()) -> tuple[np.ndarray, np.ndarray]:
-    """The mean loss of every training row, and its labels."""
     asked = given.asked
     split, found = asked.corpus.split("train"), list[float]()
     counts = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])

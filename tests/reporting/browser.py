@@ -31,7 +31,6 @@ class Page:
         self.driver, self.downloads = driver, downloads
 
     def open(self, path: Path) -> None:
-        """Open a file and wait until its figures are drawn."""
         self.driver.get("about:blank")
         for log in ("browser", "performance"):
             self.driver.get_log(log)
@@ -62,7 +61,6 @@ class Page:
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requested(self) -> set[str]:
-        """Every address that was asked for since the last call."""
         log = self.driver.get_log("performance")
         events = [json.loads(entry["message"])["message"] for entry in log]
         sent = [one for one in events if one["method"] == "Network.requestWillBeSent"]

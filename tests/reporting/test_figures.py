@@ -25,7 +25,6 @@ def texts(figure: Figure) -> list[str]:
 
 
 def marks(figure: Figure, kind: str) -> int:
-    """How many marks of a kind have a value that readers are told."""
     return len(re.findall(rf'aria-roledescription="{kind}"', figure.svg()))
 
 
@@ -165,17 +164,6 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     ]
     assert texts == {*MODELS, *named}
     assert "…" not in svg
-
-
-def test_a_legend_makes_no_figure_wider() -> None:
-    """Long names stand below each other."""
-    tasks = (("cola", "matthews"), ("sst2", "accuracy"))
-    short, *widths = (
-        float(ElementTree.fromstring(scores_figure(drawn).svg()).attrib["width"])
-        for names in (("a", "b"), MODELS, ("a" * 96, "b" * 96, "c" * 96))
-        for drawn in [summarise(results(encoders=names, tasks=tasks))]
-    )
-    assert widths == pytest.approx([short, short], abs=2)
 
 
 def reference(tmp_path: Path, *rows: str) -> pandas.DataFrame:

@@ -32,7 +32,6 @@ def frame() -> pandas.DataFrame:
 
 @pytest.fixture(scope="module")
 def plain(frame: pandas.DataFrame) -> str:
-    """The page of ``frame``, with matrices and λ."""
     average = average_of()
     return page(findings(frame, averages=[average], heads=scores_of(average)))
 

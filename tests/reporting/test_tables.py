@@ -279,7 +279,6 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
 
 
 def scored(score: dict[float, float], **changes: Any) -> pandas.DataFrame:
-    """Results whose seeds all score alike."""
     frame = results(**{"fractions": tuple(score), **changes}).assign(word_embeddings=0.6)
     return frame.assign(score=frame["fraction"].map(score))
 

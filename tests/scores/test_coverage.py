@@ -37,7 +37,6 @@ def true_score(metric: Metric, right: float) -> float:
 
 
 def seeds_alone(original: Measured, other: Measured) -> Interval:
-    """The interval that knows of no examples."""
     size = np.mean(list(original.scores.values()))
     return interval(
         [(original.scores[seed] - other.scores[seed]) / size for seed in original.scores]

@@ -277,7 +277,6 @@ ROWS = 150
 
 
 def hits(correct: np.ndarray) -> Measured:
-    """The accuracy of right and wrong answers, bool [seeds, rows]."""
     examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
     return Measured.of("accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples))
 

@@ -178,7 +178,6 @@ MASKED = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_pe
 def tokenised(
     folder: Path, suffix: str, content: str, **task: Any
 ) -> tuple[TokenisedCorpus, TaskSpec]:
-    """Rows given as text; both splits hold the same."""
     path = folder / f"rows.{suffix}"
     path.write_text(content)
     source = {"kind": "files", "train": path, "validation": path}

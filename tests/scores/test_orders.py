@@ -21,7 +21,6 @@ SEEDS = (0, 1, 2)
 
 
 def found() -> dict[tuple[str, str], dict[str, FoundOrder]]:
-    """All but that by λ, which is of another run."""
     orders = {
         order: FoundOrder({seed: head_order(order, None, 6, 12, seed) for seed in SEEDS})
         for order in ORDERS[:3]

@@ -288,7 +288,6 @@ def publish(address: str, text: str = "data") -> None:
 
 
 def put(address: str, name: str, data: bytes) -> None:
-    """Write a file past the store, as somebody else would."""
     with Files(address).used("") as (files, root):
         files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
         files.pipe_file(f"{root}/{name}", data)

@@ -108,7 +108,6 @@ def axes(study: StudySpec) -> tuple[set, ...]:
 
 
 def scores_of(number: str) -> dict[Cell, float]:
-    """The paper's numbers for a study."""
     known = read_reference(STUDIES / "paper" / f"{number}.csv")
     columns = known[["encoder", "task", "constants", "order", "fraction"]]
     keys = columns.itertuples(index=False, name=None)
@@ -118,7 +117,6 @@ def scores_of(number: str) -> dict[Cell, float]:
 
 
 def printed(row: dict[str, str]) -> dict[Cell, float]:
-    """The row of a table, as cells of a study."""
     model = {"roberta-base": ROBERTA, "roberta-large": ROBERTA_LARGE}[row["model"]]
     constants = LABELS.get(row["matrices"], row["matrices"])
     cell = constants, "lambda", 1.0 if row["matrices"] == "original" else 0.0

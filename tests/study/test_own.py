@@ -42,7 +42,6 @@ from tests.finished import Scored, cells_of, described, score_study
 from tests.flows.conftest import hurried  # noqa: F401
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
-from tests.plain import plain_model, plainly, with_constants
 
 pytestmark = pytest.mark.unchecked
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
@@ -58,7 +57,6 @@ SMALL: dict[str, Any] = SIZES | {
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
-    """Words in any order; the label says which of two comes first."""
     draw, found = random.Random(seed), []
     for _ in range(count):
         words = draw.sample(WORDS, draw.randint(4, 8))
@@ -158,29 +156,6 @@ def test_a_classifier_scores_what_the_stock_model_scores_and_agrees_with_itself(
 
 
 @torch.no_grad()
-def test_constant_heads_are_those_of_a_plain_implementation(
-    classified: Scored, classifier: Path
-) -> None:
-    """Constants are read at the slots of the layout: [SEP], wherever it stands, in the last."""
-    step = own_step(classified, "accuracy", 0.5)
-    source = step["heads"].constants.source
-    constants = ConstantMatrices.load(source.folder(classified[1]), slots=16)
-    heads = step["heads"].chosen({})
-    assert heads == ((0, 0), (0, 1), (0, 2), (0, 3))
-    model = plain_model(BertForSequenceClassification.from_pretrained(classifier).eval())
-    modules = [layer.attention.self for layer in model.bert.encoder.layer]
-    found = answered(classified, "accuracy", 0.5)["logits"]
-    for row in range(5):
-        inputs = padded([rows(120, 2)[row]["text"]])
-        tokens = inputs["input_ids"].shape[1]
-        slots = torch.tensor([*range(tokens - 1), 15])
-        own = constants.matrices[:, :, slots][..., slots]
-        with plainly(modules, with_constants(own, heads, torch.ones(1, tokens))):
-            logits = model(**inputs).logits.numpy()
-        assert np.abs(logits - found[row]).max() < 1e-4
-
-
-@torch.no_grad()
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
@@ -258,7 +233,6 @@ DESIGN: dict[str, Any] = {
 
 @pytest.fixture(scope="module")
 def pairs(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Pairs of RTE, alike where the second follows from the first."""
     folder = tmp_path_factory.mktemp("pairs")
     for split, count in (("train", 16), ("validation", 40)):
         frame = pandas.read_json(shared / "data" / "rte" / f"{split}.jsonl", lines=True).head(count)

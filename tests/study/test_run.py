@@ -57,7 +57,6 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
 
 @stage("reads", version=1, where="driver")
 def reads(run: Context, word: str, read: Step | None) -> None:
-    """Read what another step wrote, and write a file of its own."""
     for artifact in run.found.values():
         if DAMAGES:
             DAMAGES.pop()
@@ -73,7 +72,6 @@ BEGUN, MET = threading.Event(), threading.Event()
 
 @stage("late", version=1, where="driver")
 def late(run: Context, read: Step) -> None:
-    """Read what another step wrote while that is made again."""
     assert BEGUN.wait(PATIENCE_SECONDS)
     try:
         verified(*run.found.values())

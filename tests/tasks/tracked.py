@@ -36,7 +36,6 @@ def address_in(store: Path) -> str:
 
 
 def logged(address: str, name: str) -> pandas.DataFrame:
-    """A study's active runs, as MLflow's own client tells of them."""
     from mlflow import MlflowClient
 
     client = MlflowClient(address)

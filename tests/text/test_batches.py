@@ -23,13 +23,11 @@ KINDS = {"cola": COLA, "rte": {**PAIR, "slots": 256}}
 
 @pytest.fixture(params=KINDS)
 def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Build) -> Any:
-    """Real rows in several shards."""
     task = real(request.param, "validation", **KINDS[request.param], train_rows=277)
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
 def tokens_of(rows: Any, *parts: Any) -> list[tuple[int, ...]]:
-    """Row, slot, id and segment of every token."""
     return sorted(zip(*(part.tolist() for part in (rows, *parts)), strict=True))
 
 
@@ -87,7 +85,6 @@ def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
 
 
 def full() -> MicroBatch:
-    """Two inputs without padding."""
     ids, slots = np.arange(6), np.tile(np.arange(3), 2)
     return MicroBatch.of(
         np.arange(2), PackedTokens(ids, slots, ids, np.array([3, 3]), np.array([1, 1]))

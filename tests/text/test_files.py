@@ -133,7 +133,6 @@ def of_words(words: str, label: str) -> dict[str, Any]:
 
 
 def conll(sentence: str) -> str:
-    """Six sentences that differ in their comments."""
     return "".join(sentence.format(row) for row in range(6))
 
 

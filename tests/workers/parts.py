@@ -21,7 +21,6 @@ def own_process(*, progress: Progress) -> int:
 
 
 def loaded(*, encoder: Any, progress: Progress) -> tuple[int, int]:
-    """The worker's process id, and which object its encoder is."""
     return os.getpid(), id(encoder)
 
 
@@ -30,7 +29,6 @@ def opened(*, address: str, progress: Progress) -> None:
 
 
 def dies(*, times: int, folder: Path, progress: Progress) -> int:
-    """End the process at the first so many calls."""
     before = len(list(folder.iterdir()))
     if before < times:
         (folder / str(before)).touch()
