@@ -241,6 +241,7 @@ def test_torch_writes_its_graph(
         assert difference(torch.from_numpy(found)[real], expected) < TOLERANCE
 
 
+@pytest.mark.unchecked
 @pytest.mark.filterwarnings("ignore")  # torch's own: its quantisation is deprecated
 def test_the_pages_recipes_run_when_pasted(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -162,6 +162,7 @@ def score(asked: Asked) -> HeadScores:
     return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])
 
 
+@pytest.mark.unchecked
 def test_an_entry_of_the_methods_is_a_head_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

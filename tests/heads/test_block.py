@@ -93,6 +93,7 @@ def test_what_is_impossible_is_one_sentence(
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.unchecked
 def test_compiled_passes_follow_each_block() -> None:
     """The answers of a block are its own, whatever was compiled before."""
     model, inputs = random_model("bert"), inputs_of("bert")

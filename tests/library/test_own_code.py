@@ -58,6 +58,7 @@ def measured(encoder: TextEncoder, reviews: Reviews) -> Measured:
     )
 
 
+@pytest.mark.unchecked
 def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured) -> None:
     named, own, other = (
         measured((0, 1, 2), **metric)
@@ -75,6 +76,7 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured
     assert other.summary["high"].max() <= 1, "scikit-learn's have a range"
 
 
+@pytest.mark.unchecked
 def test_an_estimator_is_fitted_on_means_over_tokens(
     encoder: TextEncoder, reviews: Reviews, measured: Measured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -230,6 +230,7 @@ def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: P
     assert np.sort(scored.mean.flatten())[-2] < 0.05 < 0.3 < scored.mean.max()
 
 
+@pytest.mark.unchecked
 def test_gradients_are_finite_differences(answering: Planted) -> None:
     found, step = gradient(answering.asked), 0.02
     assert found.standard_error is not None

@@ -248,6 +248,7 @@ def test_a_difference_that_few_examples_show_is_told() -> None:
     assert p_value(first, other) < 0.05
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_of_orders_that_know_nothing_one_family_in_twenty_has_a_star(seeds: int) -> None:
     numbers, told, without, pairs = np.random.default_rng(0), [], [], []

@@ -29,6 +29,7 @@ DAMAGES: list[None] = []
 """How often what a step reads is damaged meanwhile."""
 
 
+@pytest.mark.unchecked
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     steps = [step for step in steps_of().steps if step.stage in ("tokenise", "average")]
     (store := Store(tmp_path / "store")).make()
