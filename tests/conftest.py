@@ -128,7 +128,6 @@ def prefect() -> Iterator[dict[str, str]]:
 
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """An S3-compatible server on loopback, with the bucket ``papa``."""
     with s3_server(tmp_path_factory.mktemp("s3")) as server:
         server.make_bucket("papa")
         yield server

@@ -39,7 +39,6 @@ def states(model: Any, **inputs: Any) -> torch.Tensor:
 
 
 def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
-    """What a causal token may see, as a model adds it to its scores."""
     length = mask.shape[1]
     seen = torch.ones(length, length, dtype=torch.bool).tril() & mask[:, None, None].bool()
     return torch.where(seen, 0.0, torch.finfo(torch.float32).min)

@@ -15,7 +15,7 @@ from torch import Tensor
 from papa.errors import ArtifactError
 from papa.heads import kinds
 from papa.heads.average import GRID, AttentionAverager, AttentionSums
-from papa.heads.constants import FILE, ConstantMatrices, control
+from papa.heads.constants import FILE, ConstantMatrices, constant_product, control
 from papa.heads.kinds import Averages, low_rank, relative
 from papa.models.layer import Heads, LayerAttention
 from papa.models.reference import EMBEDDED, resolve_encoder
@@ -199,3 +199,10 @@ def test_relative_is_the_mean_over_all_pairs_at_a_distance(special: tuple[int, .
         total = sum(given.counts[at] * given.matrices[:, :, *at] for at in pairs)
         assert found[:, :, i, j] == pytest.approx(total / max(seen, 1)), (i, j)
     assert np.abs(found - given.matrices).max() > 0.1, "negative control"
+
+
+def test_rows_are_divided_by_their_absolute_sums_over_real_tokens() -> None:
+    matrices, value = torch.tensor([[[1.0, -3.0], [0.0, 0.0]]]), torch.tensor([[[[2.0], [4.0]]]])
+    for real, expected in ((None, -2.5), ([[True, True]], -2.5), ([[True, False]], 2.0)):
+        mask = None if real is None else torch.tensor(real)
+        assert constant_product(matrices, value, mask).flatten().tolist() == [expected, 0.0]

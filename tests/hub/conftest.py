@@ -67,7 +67,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    """Writes an encoder's repository once; who changes it copies it."""
     place = tmp_path_factory.mktemp("encoders")
 
     @cache
@@ -88,7 +87,6 @@ def hub() -> Iterator[Hub]:
 
 @pytest.fixture
 def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
-    """For processes that shall use the hub: see ``environment_of``."""
     return environment_of(hub, tmp_path)
 
 

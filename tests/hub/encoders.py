@@ -82,7 +82,6 @@ def wordpieces(folder: Path, json_alone: bool = False) -> None:
 
 
 def bytes_of(folder: Path, *special_tokens: str, json_too: bool = True) -> None:
-    """``vocab.json`` and ``merges.txt`` of a byte-level vocabulary."""
     tokenizer = ByteLevelBPETokenizer()
     special = list(special_tokens)
     tokenizer.train_from_iterator(SENTENCES, 330, special_tokens=special, show_progress=False)

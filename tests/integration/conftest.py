@@ -86,7 +86,6 @@ def head(place: Path, site: dict[str, str]) -> Iterator[Service]:
 
 @pytest.fixture
 def node(place: Path, elsewhere: Path, site: dict[str, str], head: Service) -> Iterator[Service]:
-    """The cluster's second node; it sees none of this host's folder."""
     own = {"environment": {**site, "PAPA_CACHE": str(elsewhere / "cache")}, "hidden": [place]}
     with of_stack.ray_node(elsewhere / "node", head, **own) as service:
         yield service

@@ -106,7 +106,6 @@ def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Ser
 def mlflow_server(
     folder: Path, backend: str, artifacts: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Service]:
-    """MLflow's server on a database, with its files at ``artifacts``."""
     port, password = free_port(), secrets.token_hex(16)
     own = {
         "MLFLOW_BACKEND_STORE_URI": backend,

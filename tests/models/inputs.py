@@ -80,7 +80,6 @@ def lower_layers(layers: int, folder: Path) -> EncoderReference:
 
 
 def with_tokenizer(model: PreTrainedModel, folder: Path) -> Path:
-    """A model's folder, with the tokenizer of the embedded encoder."""
     model.save_pretrained(folder)
     for file in tokenizer_files(embedded_folder()):
         shutil.copy(file, folder)

@@ -78,7 +78,6 @@ SPLITS = ("train", "validation")
 
 @pytest.fixture(scope="module")
 def pos(tasks: dict[str, TaskSpec], shared: Path) -> TaskSpec:
-    """Parts of speech: a token task that a few rows teach something."""
     files = {split: shared / "data" / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
     changes = {
         "source": {"kind": "files", **files},

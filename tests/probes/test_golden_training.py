@@ -66,7 +66,6 @@ class Golden:
         )
 
     def place(self, parameters: list[torch.nn.Parameter]) -> None:
-        """A sequence probe of every seed starts where the authors' did."""
         theirs = [self.start[f"probe.{name}"] for name in NAMES]
         with torch.no_grad():
             for own, given in zip(parameters, theirs, strict=True):

@@ -40,7 +40,6 @@ SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
 
 def noting(seen: dict[int, list[np.ndarray]]) -> Window:
-    """Trains nothing, and notes which rows each seed sees in an epoch."""
 
     def window(rows: np.ndarray, epoch: int, index: int) -> Losses:
         def losses(batch: torch.Tensor, step: int) -> torch.Tensor:

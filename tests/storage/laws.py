@@ -75,7 +75,6 @@ class StoreLaws:
         """An address whose artifacts are written on this disk first."""
 
     def plant(self, address: str, name: str, content: bytes) -> None:
-        """What a hostile writer would: metadata that name data outside."""
         put(address, METADATA, document(name, content))
 
     def test_an_artifact_is_published_whole_with_digests_or_not_at_all(self, place: str) -> None:

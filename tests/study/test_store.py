@@ -93,7 +93,6 @@ def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
 
 
 def fill(store: Store) -> None:
-    """A finished study, an unfinished one, and what a killed run left."""
     made: list[str] = []
     for stage in STAGES:
         made.append(make(store, stage, USED, made[-1:]))
