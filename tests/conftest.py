@@ -18,7 +18,7 @@ from beartype import BeartypeConf, beartype
 
 from tests.integration.service import S3Server, s3_server
 
-# Four pytest workers share two cores; processes that tests start inherit it. Torch, not imported
+# Three pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.

@@ -57,9 +57,11 @@ def scores(store: Path) -> pandas.DataFrame:
     return results.drop(columns="seconds")
 
 
-def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) -> None:
+def test_what_is_damaged_is_made_again_by_what_reads_it(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
     """Within files, which a plan does not see; in their sizes; and in metadata."""
-    study, store = tiny
+    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
     before, steps = scores(store), len(steps_of(study)[1].steps)
     damage_all(store, flip)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
@@ -82,8 +84,8 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(tiny: tuple[str, Path]) 
     pandas.testing.assert_frame_equal(scores(store), before)
 
 
-def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path]) -> None:
-    study, store = tiny
+def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("summary.csv", "report.html", "study.yaml"):

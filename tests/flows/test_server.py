@@ -50,6 +50,7 @@ def study(shallow: str, tmp_path: Path) -> str:
     return cli.known(cli.write_study(tmp_path, cli.IDENTITY | {"encoders": [shallow]}))
 
 
+@pytest.mark.slow
 def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Path) -> None:
     """A trigger in its database completes the flow run, with a result that is a pickle."""
     home, fired, record = tmp_path / "home", tmp_path / "fired", tmp_path / "record"
@@ -76,6 +77,7 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
     assert fired.exists(), "the control: Prefect does what its records say"
 
 
+@pytest.mark.slow
 def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     """On loopback, behind a password, on the user's database; it ends with a killed study."""
     store, home, other = tmp_path / "store", tmp_path / "home", tmp_path / "other.db"

@@ -214,7 +214,7 @@ def planted() -> Any:
 DATA = [{"input_ids": torch.arange(WORDS)[:, None].expand(WORDS, size)} for size in (5, 6, 7, 8)]
 
 
-@pytest.mark.unchecked
+@pytest.mark.slow
 def test_planted_heads_have_their_roles() -> None:
     model = planted()
     options: dict[str, Any] = {"by": "causal_gates", "constants": "zeros", "progress": False}

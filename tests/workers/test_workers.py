@@ -130,6 +130,7 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
     assert torch.equal(*found)
 
 
+@pytest.mark.slow
 @server
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path) -> None:
