@@ -22,7 +22,12 @@ node=$!
 trap 'kill "$worker"' TERM INT
 ended=0
 wait -n || ended=$?
-kill "$worker" 2>/dev/null && wait "$worker" || true
+kill "$worker" 2>/dev/null || true
+# One that was told while it started may never end.
+for _ in {1..30}; do
+  if kill -0 "$worker" 2>/dev/null; then sleep 1; fi
+done
+kill -KILL "$worker" 2>/dev/null || true
 kill "$node" 2>/dev/null || true
 wait
 exit "$ended"
