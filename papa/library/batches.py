@@ -50,7 +50,11 @@ def batches_of(
         if texts and all(map(_is_batch, texts)):
             return texts
     if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
-        raise DataError(f"data holds no batch of what the model is called with: {_GIVE}")
+        held = type(texts[0]).__name__ if texts else "nothing"
+        raise DataError(
+            f"data holds {held}, no text and no batch for the model: {_GIVE}; papa.measure also "
+            'takes {"train": …, "validation": …}'
+        )
     if tokenizer is None:
         raise DataError(f"data holds texts, and no tokenizer is there to read them: {_GIVE}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase):

@@ -103,7 +103,8 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
         assert int(service["mem_limit"]) > int(service.get("shm_size", 0)), name
         # Compose would have to write configs into the image.
         assert not any(map(service.get, ("privileged", "configs"))), name
-        assert ("build" in service) or service["user"] == "postgres", name
+        assert "build" in service or "@sha256:" in service["image"], name
+        assert "build" in service or service["user"] == "postgres", name
         health = service.get("healthcheck", {}).get("test", [])
         for command in [service["command"][0], *health[1:2]] if "build" in service else []:
             assert command.startswith("infra/services/"), name
@@ -112,6 +113,7 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     assert (
         'VOLUME ["/tmp", "/home/papa"]\nENTRYPOINT ["/app/infra/services/entry.sh"]' in dockerfile
     )
+    assert {"@sha256:" in one for one in re.findall(r"\S+:\d\S+", dockerfile)} == {True}
     users = re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)
     assert {user.isdecimal() and int(user) > 0 for user in users} == {True}, "not root"
 

@@ -167,14 +167,14 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "no tokenizer is there to read them"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
-        (lambda g: hand(gpt(), [1]), "data holds no batch of what the model is called"),
+        (lambda g: hand(gpt(), [1]), "data holds int, no text and no batch"),
         (lambda g: hand(gpt(), constants="zeroes"), "there is no substitute 'zeroes'"),
         (lambda g: hand(classifier(3, torch.nan)), "answers with head (0, 0) replaced holds NaN"),
     ],
     "ablated": [
         (lambda g: ablate([3]), "there is no head 3: heads are (layer, head), from (0, 0) to"),
         (lambda g: ablate(torch.ones(3, 4)), "the mask of heads has the shape (3, 4), expected"),
-        (lambda g: ablate([(0, 0)], "average"), "data holds no batch"),
+        (lambda g: ablate([(0, 0)], "average"), "data holds nothing, no text"),
         (lambda g: ablate([(0, 0)], torch.ones(2, 3, 9, 9)), "of shape [2, 3, 9, 9], expected"),
     ],
     "fidelity": [
