@@ -16,8 +16,8 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-slow test-integration test-services test-faults test-compatibility lint
-.PHONY: bench docs audit setup clean
+.PHONY: demo check test test-slow test-integration test-faults test-compatibility lint bench docs
+.PHONY: audit setup clean
 
 setup: $(STAMP)
 
@@ -51,11 +51,7 @@ test-slow: setup
 	$(PYTEST) -m slow
 
 test-integration: setup
-	$(BIN)/python -m tests.integration --ignore=tests/integration/test_services.py
-
-# With servers of its own: whether the others left theirs as they were is not asked.
-test-services: setup
-	$(BIN)/python -m tests.integration tests/integration/test_services.py
+	$(BIN)/python -m tests.integration
 
 test-faults: setup
 	$(BIN)/python -m pytest tests/faults -m 'faults or server'
