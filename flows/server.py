@@ -40,6 +40,12 @@ def settle_environment() -> None:
             os.environ[name] = f"{_LOOPBACK},{known}".rstrip(",")
 
 
+def settle_umask(folder: Path) -> None:
+    """What is written is its owner's alone, or the group's that may write to the folder."""
+    shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
+    os.umask(0o007 if shared else 0o077)
+
+
 def missing_engines() -> str:
     """What running a study needs and is not installed, in a sentence; else ""."""
     missing = joined(name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None)
@@ -51,9 +57,7 @@ def prepare_engines(folder: Path, *, verbose: bool) -> None:
     """To be called before Prefect is imported; with ``verbose`` engines show what they log."""
     if missing := missing_engines():
         raise PapaError(missing)
-    # What is written is its owner's alone, or the group's that may write to the folder.
-    shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
-    os.umask(0o007 if shared else 0o077)
+    settle_umask(folder)
     level = "INFO" if verbose else "CRITICAL"
     os.environ |= {"PREFECT_LOGGING_LEVEL": level, "PREFECT_SERVER_LOGGING_LEVEL": level}
     # What runs log is kept with them, whatever the terminal shows.

@@ -28,12 +28,13 @@ from pydantic import PositiveInt
 
 from flows.check import Checked, check_study
 from flows.progress import StudyProgress
-from flows.server import settle_environment
+from flows.server import settle_environment, settle_umask
 from papa.errors import PapaError
 from papa.files import write_atomically
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
+from papa.study.manifest import save_study
 from papa.study.run import Session
 from papa.study.step import Step
 from papa.workers import WorkerPool
@@ -100,14 +101,30 @@ def run_study(
             it the worker's RAY_ADDRESS, else its own machine.
     """
     if (given := ready.get(None)) is not None:
-        return _recorded(given)
+        with _reason_kept(given.store, given.checked.inputs.study.name):
+            return _recorded(given)
     settle_environment()
     opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
+    settle_umask(opened.root)
     opened.make()
     spec = load_study(Path(study), overrides or ())
-    checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
-    with workers_of(checked, opened) as pool:
-        return _recorded(Ready(checked, opened, StudyProgress(len(checked.steps.steps)), pool))
+    save_study(opened, spec)
+    with _reason_kept(opened, spec.name):
+        checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
+        with workers_of(checked, opened) as pool:
+            return _recorded(Ready(checked, opened, StudyProgress(len(checked.steps.steps)), pool))
+
+
+@contextmanager
+def _reason_kept(store: Store, study: str) -> Iterator[None]:
+    """Why a run of a study fails stands beside its results, for ``papa list``."""
+    failed = store.study(f"{study}.failed")
+    try:
+        yield
+        failed.unlink(missing_ok=True)
+    except PapaError as error:
+        write_atomically(failed, f"{error}\n")
+        raise
 
 
 @contextmanager
@@ -131,13 +148,9 @@ def _recorded(given: Ready) -> str:
         # Tags given around the flow would go to its task runs, and cost each a request.
         client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *named])
     given.on_interrupt.append(partial(_mark_crashed, run))
-    failed = given.store.study(f"{spec.name}.failed")
     try:
         given.link.set_result(_run(given))
-        failed.unlink(missing_ok=True)
     except BaseException as error:
-        if isinstance(error, PapaError):
-            write_atomically(failed, f"{error}\n")  # For ``papa list``.
         given.link.set_exception(error)
         raise
     return str(given.store.study(spec.name))

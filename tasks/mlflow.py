@@ -263,7 +263,7 @@ class Tracking:
         table = read_table(verified(artifact) / "summary.csv")
         first, smallest = table.iloc[0], float(table["fraction"].min())
         at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        ends = [("relative_drop", table[at]["relative_drop"].mean(), 0, 0)]
+        ends = [("relative_drop", table[at]["relative_drop"].mean(skipna=False), 0, 0)]
         for line, rows in table.groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"

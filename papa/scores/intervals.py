@@ -75,8 +75,8 @@ class Measured:
 
 
 def unit_of(metric: str) -> float:
-    """A score's ``Measured.unit``; nobody knows the scale of a metric of the user's own."""
-    return math.nan if is_own(metric) else 1.0
+    """A score's ``Measured.unit``; nobody knows the scale of a loss, or of the user's own metric."""
+    return math.nan if is_own(metric) or metric == "negative_log_perplexity" else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
