@@ -98,8 +98,7 @@ class ConstantMatrices(Weights):
         if part.longest > self.slots:
             raise DataError(
                 f"a text has {part.longest} tokens and the constant matrices have {self.slots} "
-                'slots: cut it, or take matrices for more slots or by="relative", which has no '
-                "limit"
+                'slots: cut it, or take matrices for more slots, or "relative", which has no limit'
             )
         matrices = self.matrices[layer].to(part.value.device)
         return read_at(matrices, indices(heads, matrices.device), part.query_slots, part.key_slots)

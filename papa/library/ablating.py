@@ -4,7 +4,7 @@ own answers meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, TypeAlias, cast
@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, DataError, SpecError, in_one_line, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
 from papa.heads.average import AttentionAverager, AverageByDistance
 from papa.heads.constants import ConstantMatrices, control
 from papa.heads.interface import attention_modules, head_count, routed
@@ -94,9 +94,9 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        heads = [(layer, head) for layer, own in heads.items() for head in own]
+        heads = [(layer, head) for layer, own in heads.items() for head in _listed(own)]
     found = set[Head]()
-    for pair in heads:
+    for pair in _listed(heads):
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if layer not in range(len(sizes)) or head not in range(sizes[layer]):
             last = len(sizes) - 1, sizes[0] - 1
@@ -105,6 +105,10 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
             )
         found.add((layer, head))
     return sorted(found)
+
+
+def _listed(given: Any) -> Any:
+    return given if isinstance(given, Iterable) else [given]
 
 
 def substitute_for(
@@ -126,12 +130,15 @@ def substitute_for(
     if callable(by):
         return OfFunction(by)
     parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
-    name = parameters.pop("kind", None)
+    name = str(parameters.pop("kind", None))
     if parameters and name in {*_MADE, *CONTROLS, *_FROM_TEXT}:
+        given = {*parameters}
         try:
             parameters = ConstantsSpec.model_validate({"kind": name, **parameters}).parameters
         except ValidationError as error:
             raise SpecError(f"by={by!r}: {in_one_line(error)}") from None
+        if others := given - {*parameters}:
+            raise SpecError(f"by={by!r}: {joined(others)} is of studies alone: leave it out")
     if name in _MADE:
         return _MADE[name](**parameters)
     if name in CONTROLS:
@@ -139,7 +146,7 @@ def substitute_for(
         made = lru_cache(1)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
         return OfFunction(lambda layer, head, slots: made(slots)[head])
     if name not in _FROM_TEXT:
-        known = nearest_first(str(name), {*_MADE, *CONTROLS, *_FROM_TEXT})
+        known = nearest_first(name, {*_MADE, *CONTROLS, *_FROM_TEXT})
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
     batches = batches_of(data, model, tokenizer)
     observer = _FROM_TEXT[name](model, modules, seed, **parameters)
@@ -297,6 +304,8 @@ def of_batch(
     """
     outputs = called(model, inputs)
     if score is not None:
+        if not callable(score):
+            raise SpecError(f"score is {score!r}, expected a function of outputs and batch")
         own = checked_score(score(outputs, inputs))
         rows = {len(one) for one in inputs.values() if isinstance(one, Tensor) and one.dim()}
         if rows and len(own) not in rows:

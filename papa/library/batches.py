@@ -50,9 +50,9 @@ def batches_of(
         if texts and all(map(_is_batch, texts)):
             return texts
     if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
-        held = type(texts[0]).__name__ if texts else "nothing"
+        found = type(texts[0]).__name__ if texts else "nothing"
         raise DataError(
-            f"data holds {held}, no text and no batch for the model: {_GIVE}; papa.measure also "
+            f"data holds {found}, no text and no batch for the model: {_GIVE}; papa.measure also "
             'takes {"train": …, "validation": …}'
         )
     if tokenizer is None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import DataError, EncoderError, SpecError, in_one_line
+from papa.errors import DataError, EncoderError, SpecError, in_one_line, joined
 from papa.models import encoder as encoders
 from papa.models.encoder import Encoder
 from papa.models.reference import (
@@ -228,6 +228,8 @@ def table_of(data: Table, origin: str) -> SourceTable:
     if "input_ids" in names:
         told = ", ".join(names)
         raise DataError(f"{origin}: tokenised inputs ({told}) were given: give the texts")
+    if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
+        raise DataError(f"{origin}: {joined(map(str, names))} are tables: give one of them")
     classes: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):

@@ -162,16 +162,18 @@ def measure(
         if not isinstance(task, Task):
             name = type(task).__name__
             raise SpecError(f"task is a {name}, expected papa.Task: name others, as tokenizer=")
-        if any(one is not None for one in (*rows, store, task.probe)) or task.metric != "accuracy":
+        taken = ("text", "text_pair", "label", "name", "head", "score")
+        plain = Task(**{name: getattr(task, name) for name in taken})
+        if any(one is not None for one in (*rows, store)) or task != plain:
             raise SpecError(
                 "a model that you hold is measured on all data by score=: leave out store, numbers "
-                "of rows, and the task's metric and probe"
+                f"of rows, and all of the task but {', '.join(taken)}"
             )
         given = encoder, dataset, task, tokenizer, score or task.score, constants, orders, fractions
         return measure_held(*given, seeds, ranking_seeds, progress)
+    check_loaded(encoder, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
         raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")
-    check_loaded(encoder, decoder=True, whole=True)
     if store is not None and not encoder.reference.folder:
         raise SpecError("a store knows encoders by their files: leave store out")
     named = [one for one in constants if isinstance(one, str | Mapping)]

@@ -215,6 +215,11 @@ class WrittenTable:
             columns.append([aligned(cell, width) for cell in (first, rule, *others)])
         return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
+    def __str__(self) -> str:
+        return self.markdown
+
+    _repr_markdown_ = __str__
+
     def terminal(self) -> Table:
         """All names in one column; intervals and answers below their numbers."""
         names = max(1, [*self.words, False].index(False))

@@ -75,7 +75,7 @@ class Measured:
 
 
 def unit_of(metric: str) -> float:
-    """A score's ``Measured.unit``; nobody knows the scale of a loss, or of the user's own metric."""
+    """A score's ``Measured.unit``; nobody knows that of a loss, or of a metric of one's own."""
     return math.nan if is_own(metric) or metric == "negative_log_perplexity" else 1.0
 
 

@@ -39,8 +39,7 @@ class SourceTable:
         if name not in self.rows.column_names:
             found = nearest_first(name, self.rows.column_names)
             raise DataError(
-                f"{self.origin} has no column '{name}' (found: {found}): set the task's columns to "
-                "fit it"
+                f"{self.origin} has no column '{name}' (found: {found}): name the right column"
             )
         column = self.rows.column(name)
         if column.null_count:
@@ -54,8 +53,8 @@ class SourceTable:
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if kind not in (pa.string(), pa.large_string(), pa.string_view()):
             raise DataError(
-                f"{self.origin}: column '{name}' holds {shortened(kind)}, not text: set the task's "
-                "columns to fit it"
+                f"{self.origin}: column '{name}' holds {shortened(kind)}, not text: name the right "
+                "column"
             )
         return column.cast(pa.large_string())
 
