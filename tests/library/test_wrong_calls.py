@@ -93,8 +93,8 @@ def hand(model: Any, data: Any = None, task: Any = None, by: str = "effect", **m
     papa.head_scores(model, texts() if data is None else data, task, by=by, **more)
 
 
-def kept(model: Any, data: Any) -> None:
-    papa.fidelity(model, [], data=data)
+def kept(model: Any, data: Any, score: Any = None) -> None:
+    papa.fidelity(model, [], data=data, score=score)
 
 
 odd = torch.zeros(SHAPE)
@@ -107,6 +107,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.average(g.encoder.tokenizer(["a"])), "tokenised inputs (input_ids"),
         (lambda g: g.average([("a", "b"), "c"]), "text 1 is 'c', expected a pair of strings"),
         (lambda g: g.average([1, 2]), "column 'text' holds int64, not text"),
+        (lambda g: g.average(g.reviews), "train, validation are tables: give one of them"),
         (lambda g: g.average({"body": ["a"]}), "no column 'text' (found: body)"),
         (lambda g: g.average(pandas.DataFrame({"text": ["a", 2]})), "cannot be read as a table"),
         (lambda g: papa.describe(g.encoder, ["a"], ["similarty"]), "no description 'similarty' (d"),
@@ -143,6 +144,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.measure(fractions=[2]), "'fractions.0'"),
         (lambda g: g.measure(seeds=3), "'seeds': Input should be a valid tuple, found 3"),
         (lambda g: g.measure(constants=[]), "constants is list, expected a list of one or more"),
+        (lambda g: papa.measure(gpt(), texts(), replace(TASK, epochs=1)), "all of the task but"),
         (lambda g: g.measure(constants=odd), "constants is Tensor, expected a list"),
         (lambda g: g.measure(constants=["trained"], task=PROBE), "have PAPA's own probe"),
     ],
@@ -168,17 +170,17 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: hand(gpt(), ["a text"]), "no tokenizer is there to read them"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
         (lambda g: hand(gpt(), [1]), "data holds int, no text and no batch"),
-        (lambda g: hand(gpt(), constants="zeroes"), "there is no substitute 'zeroes'"),
+        (lambda g: hand(gpt(), constants=["zeros"]), "there is no substitute ['zeros']"),
         (lambda g: hand(classifier(3, torch.nan)), "answers with head (0, 0) replaced holds NaN"),
     ],
     "ablated": [
-        (lambda g: ablate([3]), "there is no head 3: heads are (layer, head), from (0, 0) to"),
-        (lambda g: ablate(torch.ones(3, 4)), "the mask of heads has the shape (3, 4), expected"),
-        (lambda g: ablate([(0, 0)], "average"), "data holds nothing, no text"),
-        (lambda g: ablate([(0, 0)], torch.ones(2, 3, 9, 9)), "of shape [2, 3, 9, 9], expected"),
+        (lambda g: ablate(3), "there is no head 3: heads are (layer, head), from (0, 0) to"),
+        (lambda g: ablate({0: 9}), "there is no head (0, 9)"),
+        (lambda g: ablate([], {"kind": "average", "rows": 3}), "rows is of studies alone: leave"),
     ],
     "fidelity": [
         (lambda g: kept(bert(), [{"input_ids": BATCH["input_ids"][:3]}]), "holds 3 texts"),
+        (lambda g: kept(gpt(), [BATCH], "loss"), "score is 'loss', expected a function of"),
         (lambda g: kept(classifier(1), [BATCH]), "without logits of two classes"),
         (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),
         (lambda g: kept(gpt(), [{"input_ids": BATCH["input_ids"][:, :1]}]), "no token that counts"),

@@ -134,6 +134,7 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
     known = paired_drop(replace(large, unit=1.0), replace(half, unit=1.0))
     assert known.high != pytest.approx(paired_drop(large, half).high, rel=1e-5), "a control"
     assert math.isnan(joint(own(1.0, 0.7, 0.0)).low), "no two examples differ"
+    assert math.isnan(unit_of("negative_log_perplexity")), "a loss has no scale either"
 
 
 def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
