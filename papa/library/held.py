@@ -18,15 +18,15 @@ from jaxtyping import Float, Int, Real
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, joined
+from papa.errors import DataError, SpecError, joined, meant
 from papa.library.ablating import ablated, answers, substitute_for
 from papa.library.batches import Batch, Data, batches_of, check_answering
-from papa.library.head_scores import METHODS, every_head, head_scores
+from papa.library.head_scores import every_head, head_scores
 from papa.library.measuring import Measurement
 from papa.library.tasks import Task, as_list
 from papa.progress import bar
 from papa.ranking.given import OwnOrder, named_orders, score_of_each
-from papa.ranking.orders import head_order, scored_by
+from papa.ranking.orders import HEAD_ORDERS, head_order, scored_by
 from papa.reporting.answers import answers as told
 from papa.scores.answers import LEAST_SENTENCES, embedding_score
 from papa.scores.metrics import mean_of
@@ -74,6 +74,11 @@ def measure_held(
     names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
     if not all(0 <= one <= 1 for one in fractions):
         raise SpecError("fractions are shares of heads, 0 to 1")
+    known = [*HEAD_ORDERS, "effect"]
+    for name in (one.removeprefix(REVERSED) for one in names):
+        if name not in known and scores_in(name) is None:
+            near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
+            raise SpecError(f"{near}: give one of {joined(known)}, or what papa.head_scores gives")
     found: dict[tuple[str, frozenset[Head]], tuple[Measured, float]] = {}
 
     def value(name: str, heads: Sequence[Head]) -> tuple[Measured, float]:
@@ -87,9 +92,6 @@ def measure_held(
 
     by_method: dict[str, pandas.DataFrame] = {}
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
-        if method not in METHODS:
-            near = f"orders: '{method}' is of encoders: give one of {joined(METHODS[:2])}"
-            raise SpecError(f"{near}, or what papa.head_scores gives")
         if method == "lambda" and own is not None:
             try:
                 answers(model, train[:1])

@@ -163,7 +163,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
         "give one of loss, agreement": {"data": [batch], "score": "accuracy"},
         "leave out store": {"data": [batch], "train_rows": 3},
         "holds one text": {"data": {"input_ids": batch["input_ids"][:1]}},
-        "'gates' is of encoders": {"data": [batch], "orders": ["gates"]},
+        "no order 'gates' for this model": {"data": [batch], "orders": ["gates"]},
         "shares of heads": {"data": [batch], "fractions": [2]},
         "fractions is [], expected a list": {"data": [batch], "fractions": []},
         "texts: give one for each": {
