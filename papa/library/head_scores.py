@@ -266,7 +266,8 @@ def trained_lambda(
         theta.data = torch.from_numpy(start).logit().float()
     given = theta, loss, lambda rows: rows[:, None], np.arange(len(batches))
     spec = ProbeSpec(learning_rate=learning_rate, batch_size=1, epochs=epochs)
-    with bar(f"λ, seed {seed}", progress) as report:
+    what = f"gates pulled to {int(pull > 0)}" if pull else "λ"
+    with bar(f"{what}, seed {seed}", progress) as report:
         train_theta(*given, spec, seed, window=len(batches), progress=report)
     return theta.detach().sigmoid().double().numpy()
 
