@@ -31,8 +31,8 @@ class Dispatch:
         modules: that of each layer; one stands for several layers where they share weights.
         rules: of the layers that have some, those of outer blocks first.
         batch: what packed tokens are of; None where they are padded.
-        slots, real: the slot of each token and whether it is one, where the caller knows.
-        seen_real: which padded tokens up to those of the current pass are real, likewise.
+        slots, real, seen_real: the slot of each token, and which are real, of the pass and before,
+            where the caller knows.
         matrices: whether a pass of padded tokens shall give them, too.
         reached: whether attention came by since the last pass began; None before any.
         calls, places: of each module, and by how many queries and keys, in the current pass.

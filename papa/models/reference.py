@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
+EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their own head: those on which
 ``papa.ablated`` is tested."""
@@ -77,6 +78,8 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
         fetched(spec.name, revision, what, weights, EncoderError)
     digests = {path.name: sha256_of_file(path) for path in files.weight_files(folder)}
     digest = files.encoder_digest(digests, files.read_configuration_file(folder, what)[1])
+    if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
+        raise EncoderError(f"{what} has other files in {folder} than it should: see 'make setup'")
     found = replace(described, digest=digest)
 
     def weights_fit() -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -275,6 +277,8 @@ def reserve(path: Path, size: int) -> None:
         with path.open("xb") as file:
             if hasattr(os, "posix_fallocate"):
                 os.posix_fallocate(file.fileno(), 0, size)
+            elif shutil.disk_usage(path.parent).free < size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             file.truncate(size)
     except OSError as error:
         path.unlink(missing_ok=True)

@@ -107,10 +107,8 @@ def dropped(
 
 
 class TokenProbe(Probe):
-    """A label for each labelled token: concat of the layers → Linear d → tanh → Linear labels.
-
-    ``layers`` is L+1; ``dtype`` is of the first Linear's products; ``dropout`` is before the last
-    Linear. With ``regression`` the one output is a number, trained by squared error.
+    """A label for each labelled token: concat of the L+1 ``layers`` → Linear d, with products of
+    ``dtype`` → tanh → ``dropout`` → Linear labels, with ``regression`` one, by squared error.
     """
 
     def __init__(

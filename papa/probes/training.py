@@ -289,10 +289,8 @@ _NORM_EPSILON = 1e-6
 
 
 def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
-    """Make AdamW at a constant rate, with ε where transformers 4, the authors' library, has it.
-
-    PyTorch divides by √(v / (1 - β₂ᵗ)) + ε, transformers 4 by (√v + ε) / √(1 - β₂ᵗ): the same with
-    an ε that shrinks from step to step.
+    """AdamW at a constant rate, with ε where transformers 4, the authors' library, has it: that
+    divides by (√v + ε) / √(1 - β₂ᵗ), PyTorch by √(v / (1 - β₂ᵗ)) + ε, so ε shrinks by step.
     """
     decay, steps = spec.weight_decay, count(1)
     optimizer = torch.optim.AdamW(groups, lr=spec.learning_rate, weight_decay=decay, fused=True)

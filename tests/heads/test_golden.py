@@ -63,12 +63,8 @@ def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
 
 
 class AsAssigned(Rule):
-    """The authors' assignment of the heads that stay: in the order in which Python iterates over a
-    set.
-
-    Their code lists the input-dependent heads as ``list(set(range(H)) - set(constant))``. For {6,
-    9} that list is [9, 6], so head 6 multiplies its values with head 9's attention and the other
-    way round (docs/fidelity.md).
+    """The authors' code lists input-dependent heads as ``list(set(range(H)) - set(constant))``: for
+    {6, 9} that is [9, 6], so either head multiplies its values with the other's attention.
     """
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:

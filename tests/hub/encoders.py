@@ -344,9 +344,7 @@ def write_universal_dependencies(folder: Path) -> None:
 def write(
     folder: Path, file: str, features: Features, content: Mapping[str, Sequence[Any]]
 ) -> None:
-    """A Parquet file with the class names in its metadata, as the ``datasets`` library
-    writes them.
-    """
+    """A Parquet file with the class names in its metadata, as ``datasets`` writes them."""
     count = len(next(iter(content.values())))
     missing = {name: list(range(count)) for name in features if name not in content}
     path = folder / file

@@ -62,9 +62,7 @@ def test_labelled_data_is_the_same_in_every_container(
 
 
 def test_features_are_the_models_own_hidden_states(encoder: TextEncoder, shallow: str) -> None:
-    """A text that fills the layout has no gap before [SEP], so the stock model sees the
-    same input.
-    """
+    """A text that fills the layout has no gap before [SEP]: the stock model sees the same."""
     text = " ".join(["film"] * (SLOTS - 2))
     inputs = encoder.tokenizer([text], return_tensors="pt")
     assert inputs["input_ids"].shape == (1, SLOTS)

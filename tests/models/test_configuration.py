@@ -78,6 +78,10 @@ def test_what_describes_no_encoder_and_what_fits_no_weights_or_tokenizer(tmp_pat
     change({"auto_map": {"AutoModel": "code.Model"}})
     control = resolve_encoder(EncoderSpec(name=str(folder)))
     assert (control.layers, control.heads, control.width) == (6, 12, 384)
+    with pytest.MonkeyPatch.context() as here:
+        here.setattr(reference, "embedded_folder", lambda: folder)
+        with pytest.raises(EncoderError, match="has other files"):
+            resolve_encoder(EncoderSpec(name=reference.EMBEDDED))
     for damaged in ("", "[]", '{"model": 7}'):
         (folder / "tokenizer.json").write_text(damaged)
         found = refusal(folder, lambda spec: reference.load_tokenizer(describe_encoder(spec)))

@@ -209,9 +209,7 @@ SEEDS = 5
 
 
 def scores_of(numbers: np.random.Generator, *shares: float) -> list[Measured]:
-    """Accuracies of orders that are as good as ``shares``, on the same examples, some of which are
-    hard for all.
-    """
+    """Accuracies of orders as good as ``shares`` on the same examples, some hard for all."""
     hard, found = numbers.normal(size=ROWS), []
     for share in shares:
         noise = numbers.normal(size=(SEEDS, ROWS)) + 0.05 * numbers.normal(size=(SEEDS, 1))
