@@ -54,7 +54,8 @@ class StudyProgress:
         line = f"{name}: {sentence} | study {len(self._finished) / self.steps:.0%}"
         self.log(line)
         if self.shown:
-            self.bar.write(line, file=sys.stderr)
+            # In one piece: a run that ends says so from another thread.
+            self.bar.write(f"{line}\n", file=sys.stderr, end="")
 
 
 def duration(seconds: float) -> str:
