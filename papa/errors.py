@@ -88,7 +88,7 @@ _CLASS = re.compile(r"<class '([\w.]+)'>")
 def in_one_line(error: Exception) -> str:
     """What a library or the system said, in short."""
     said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    if hasattr(error, "errors"):  # Of pydantic.
+    if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
         said = "; ".join(": ".join(map(str, (*of["loc"], of["msg"]))) for of in error.errors())
     return shortened(_CLASS.sub(r"\1", " ".join(said.split())) or type(error).__name__, 300)
 

@@ -138,7 +138,9 @@ def substitute_for(
         except ValidationError as error:
             raise SpecError(f"by={by!r}: {in_one_line(error)}") from None
         if others := given - {*parameters}:
-            raise SpecError(f"by={by!r}: {joined(others)} is of studies alone: leave it out")
+            raise SpecError(
+                f"by={by!r}: {joined(sorted(others))} is of studies alone: leave it out"
+            )
     if name in _MADE:
         return _MADE[name](**parameters)
     if name in CONTROLS:
