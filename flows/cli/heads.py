@@ -118,13 +118,16 @@ def _lines(answer: dict[str, Any], max_drop: float) -> Iterator[str]:
     for one in answer["counts"] if not answer["reason"] else ():
         if one["constant_heads"] < most:
             continue
-        why = "" if one["verdict"] != "undecided" else "; more seeds or rows help"
-        if why and one["drop_high"] <= max_drop:
-            why = ", but fewer are not known to be within"
+        between, why = "no example differs", ""
+        if (high := one["drop_high"]) is not None:
+            between = f"{100 * one['drop_low']:z.1f} to {percent_label(high)}"
+            if one["verdict"] == "undecided":
+                fewer = ", but fewer are not known to be within"
+                why = fewer if high <= max_drop else "; more seeds or rows help"
         yield (
             f"  {one['constant_heads']} of {answer['heads_in_all']}"
             f"{told.get(one['verdict'], ': too many')}: drop {percent_label(one['drop'])} "
-            f"({100 * one['drop_low']:z.1f} to {percent_label(one['drop_high'])}){why}"
+            f"({between}){why}"
         )
         if one["constant_heads"] == most and one["heads"] is None:
             yield "  which ones differs from seed to seed in this head order"

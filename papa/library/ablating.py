@@ -132,7 +132,7 @@ def substitute_for(
     parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
     name = str(parameters.pop("kind", None))
     if parameters and name in {*_MADE, *CONTROLS, *_FROM_TEXT}:
-        given = {*parameters}
+        given = {key for key, value in parameters.items() if value is not None}
         try:
             parameters = ConstantsSpec.model_validate({"kind": name, **parameters}).parameters
         except ValidationError as error:

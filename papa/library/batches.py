@@ -50,10 +50,10 @@ def batches_of(
         if texts and all(map(_is_batch, texts)):
             return texts
     if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
-        found = type(texts[0]).__name__ if texts else "nothing"
+        found = joined(dict.fromkeys(type(one).__name__ for one in texts)) or "nothing"
         raise DataError(
-            f"data holds {found}, no text and no batch for the model: {_GIVE}; papa.measure also "
-            'takes {"train": …, "validation": …}'
+            f"data holds {found}, expected texts, pairs of texts, or batches: {_GIVE}; "
+            'papa.measure also takes {"train": …, "validation": …}'
         )
     if tokenizer is None:
         raise DataError(f"data holds texts, and no tokenizer is there to read them: {_GIVE}")

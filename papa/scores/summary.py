@@ -193,7 +193,8 @@ def heads_at(
         for row in constant.to_dict("records"):
             drop, low, high = row["relative_drop"], row["drop_low"], row["drop_high"]
             verdict = "undecided" if reason else verdict_on(low, high, max_drop, all_within)
-            all_within = verdict == "within"
+            # A cell of which no example differs has no interval, and keeps none from being told.
+            all_within = verdict == "within" or (all_within and math.isnan(high))
             told = (verdict, reason, constant_heads.get(Cell.of(row)))
             of_cell = (row[name] for name in (*LINE, "fraction", "constant_heads"))
             rows.append((*of_cell, drop, low, high, *told))

@@ -163,9 +163,7 @@ def test_figure_2a_ends_with_all_cells(
     tmp_path: Path,
     prefect: dict[str, str],
 ) -> None:
-    """Tiny stand-ins for the encoders and the data sets, in the files and branches of the public
-    ones.
-    """
+    """Tiny stand-ins for encoders and data sets, in the files and branches of public ones."""
     for name in ENCODERS:
         hub.publish("models", name, encoder_folder(name))
     publish_all(hub, written)

@@ -169,7 +169,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "no tokenizer is there to read them"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
-        (lambda g: hand(gpt(), [1]), "data holds int, no text and no batch"),
+        (lambda g: hand(gpt(), [1]), "data holds int, expected texts"),
         (lambda g: hand(gpt(), constants=["zeros"]), "there is no substitute ['zeros']"),
         (lambda g: hand(classifier(3, torch.nan)), "answers with head (0, 0) replaced holds NaN"),
     ],
