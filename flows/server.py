@@ -32,7 +32,12 @@ _ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill $$) & exec "$0" "$@" 3<&- <
 
 
 def settle_environment() -> None:
-    """No engine of this process sends telemetry, or reaches this machine through a proxy."""
+    """No engine of this process sends telemetry, or reaches this machine through a proxy; and no
+    flow warns that it keeps no result, which it is not to.
+    """
+    logging.getLogger("prefect.flow_runs").addFilter(
+        lambda record: not str(record.msg).startswith("Failed to write result")
+    )
     os.environ.update(_ENVIRONMENT)
     for name in ("NO_PROXY", "no_proxy"):
         known = os.environ.get(name, "")

@@ -6,7 +6,6 @@ what is complete there is not computed again, and nothing that Prefect recorded 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -55,12 +54,6 @@ STAGES = {
     aggregate: ("aggregate",),
 }
 """The tasks in the order in which they are submitted, and the stages of the steps of each."""
-
-
-# Of a flow that fails Prefect warns that it cannot keep the exception, which it is not to.
-logging.getLogger("prefect.flow_runs").addFilter(
-    lambda record: not str(record.msg).startswith("Failed to write result")
-)
 
 
 @dataclass(frozen=True)

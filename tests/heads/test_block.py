@@ -48,7 +48,7 @@ def compiled() -> Any:
 
 
 T5: dict[str, Any] = {"vocab_size": 50, "d_kv": 8, "d_model": 16, "d_ff": 16, "num_heads": 2}
-SINKS: dict[str, Any] = {**SIZES, "vocab_size": 50, "head_dim": 8, "num_local_experts": 2}
+SINKS: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 8, "num_local_experts": 2, **WORDS}
 CLIP = {"text_config": {**SIZES, "vocab_size": 50}, "vision_config": IMAGES}
 IDS = {"input_ids": torch.tensor([[3, 4]])}
 REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
@@ -56,6 +56,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("there is no head (0, 4)", BERT, {"heads": {0: [4]}}),
     ("there is no head (7,)", BERT, {"heads": [(7,)]}),
     ("expected (3, 4)", BERT, {"heads": torch.ones(4, 3)}),
+    ("no other value", BERT, {"heads": torch.full((3, 4), 0.5)}),
     ("no other value", BERT, {"heads": torch.full((3, 4), torch.nan)}),
     ("there is no substitute 'averge' (known: average", BERT, {"by": "averge"}),
     ("data holds nothing, expected", BERT, {"by": "average"}),
@@ -70,7 +71,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("compiled by torch.compile", compiled, {}),
     ("attention function is 'sigmoid'", with_sigmoid, {}),
     ("no head was replaced", bypassing, {"inputs": IDS}),
-    ("'s_aux', which would", made("GptOss", "ForCausalLM", **SINKS), {"inputs": IDS}),
+    ("'s_aux', which would be lost", made("GptOss", "ForCausalLM", **SINKS), {"inputs": IDS}),
 ]
 
 

@@ -159,7 +159,7 @@ def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]
 @pytest.mark.parametrize("lengths", [(3, 9, 5, 9), (9, 9, 9, 9)])
 @pytest.mark.parametrize("block", ["replaced", "mixed"])
 def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) -> None:
-    """The authors' code drops entries of constant attention too, anew each time and input."""
+    """The authors' code drops entries of constant and mixed attention, anew each time and input."""
     case, copies = Case("bert"), 20
     held = (
         replaced(case.encoder, case.constants(), EVERY)

@@ -182,8 +182,7 @@ def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
         ends = found[["low", "drop", "high"]].itertuples(index=False, name=None)
         assert [*ends] == [(low, (low + high) / 2, high) for _, low, high in some]
     same = summary(drops[0], drops[2]).assign(drop_high=[0.0, math.nan, 0.005])
-    verdicts = [*heads_at(same, {}, 0.01)["verdict"]]
-    assert verdicts == ["undecided", "within"], "no example differs at 9"
+    assert [*heads_at(same, {}, 0.01)["verdict"]] == ["undecided", "within"], "none differs at 9"
 
 
 def test_heads_are_those_of_their_cells() -> None:
