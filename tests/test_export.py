@@ -210,7 +210,7 @@ def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Pat
     assert difference(found, means) < TOLERANCE
     model.save_pretrained(str(tmp_path / "saved"))
     again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert torch.equal(again.encode(FIRST, convert_to_tensor=True), found)
+    assert difference(again.encode(FIRST, convert_to_tensor=True), found) < TOLERANCE
 
 
 @pytest.mark.slow

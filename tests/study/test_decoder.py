@@ -144,7 +144,8 @@ def test_lambda_has_its_control_of_next_words_that_changed_places(
     )
     scores = read_head_scores("lambda", true, shuffled)
     assert scores.facts([0.5])["control"] is not None
-    assert (scores.by_seed != read_head_scores("lambda", shuffled).by_seed).all()
+    control = read_head_scores("lambda", shuffled)
+    assert np.abs(scores.by_seed - control.by_seed).max() > 1e-3
 
 
 def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path) -> None:
