@@ -20,14 +20,14 @@ from papa.library.tasks import Task, as_list, study_inputs
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import answers, certainty
+from papa.reporting.answers import answers, certainty, of_text
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.own import OwnScore
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
-from papa.storage.artifacts import ArtifactReference
+from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.study.inputs import StudyInputs
 from papa.study.results import results_table
@@ -213,6 +213,7 @@ def measure(
         told, trained = answers(summarise(results)), scores.get("lambda")
         if isinstance(trained, TrainedLambda):
             told.append(certainty(trained.facts(inputs.study.fractions)))
+        told += of_text(results, {part.task.name: read_metadata(found[part.text])})
         heads: dict[Cell, tuple[Head, ...] | None] = {}
         for cell, made in part.cells.items():
             every = {read_scores(found[step]).constant_heads for step in made}

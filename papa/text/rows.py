@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from papa.errors import DataError, joined, shown
 from papa.spec import TaskSpec
 from papa.spec.task import KINDS
+from papa.text.row_warnings import blank_texts, class_names, header_rows, repeated_rows
 from papa.text.sources import fingerprint, read_source
 from papa.text.table import SourceTable
 
@@ -55,6 +56,9 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         sides, labels, names = _in_classes(task, sides, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(side.table), np.int64) for side in sides]
+    if sides[0].column and task.kind != "words":
+        for split, side in zip(("training", "validation"), sides, strict=True):
+            warnings += header_rows(split, side.values, side.column)
     limits = task.train_rows, task.validation_rows
     tables = [
         _sampled(task, side.table, pa.array(own), limit)
@@ -65,6 +69,9 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         columns = [table["label"] for table in tables]
         flat = [(pc.list_flatten(own) if of_words else own).to_numpy() for own in columns]
         warnings += label_warnings(flat, names, of_words or bool(task.labels))
+    warnings += blank_texts(tables) + repeated_rows(*tables)
+    if task.kind == "similarity":
+        tables = [_both_texts(table) for table in tables]
     return TaskRows(tables[0], tables[1], names, warnings)
 
 
@@ -77,12 +84,14 @@ def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None
     if limit is not None and limit < len(table):
         # Without repeats; a smaller sample of the same seed is the start of a larger one.
         table = table.take(np.random.default_rng(task.sample_seed).permutation(len(table))[:limit])
-    if task.kind == "similarity":
-        # The two texts of a pair are two rows, one after the other, both with its label.
-        pairs = zip(table["text"].to_pylist(), table["text_pair"].to_pylist(), strict=True)
-        both = pa.array(chain(*pairs), pa.large_string())
-        table = pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
     return table
+
+
+def _both_texts(table: pa.Table) -> pa.Table:
+    """The two texts of each pair as two rows, one after the other, both with the pair's label."""
+    pairs = zip(table["text"].to_pylist(), table["text_pair"].to_pylist(), strict=True)
+    both = pa.array(chain(*pairs), pa.large_string())
+    return pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
 
 
 @dataclass(frozen=True)
@@ -294,4 +303,4 @@ def label_warnings(splits: Sequence[np.ndarray], names: Sequence[str], declared:
                 "marks rows without agreement in many data sets and counts as a class here: where "
                 f"it does, {_NAME_THEM}"
             )
-    return warnings
+    return warnings + class_names(names, counts)

@@ -195,3 +195,17 @@ def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:by_layer"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:by_layer"]
     assert "scores of by_layer" in found.table
+
+
+def test_warnings_of_papa_check_are_among_the_answers(
+    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    rows = reviews["train"].head(12)
+    overlapping = pandas.concat([rows.head(5), reviews["validation"].head(7)])
+    data = {"train": rows, "validation": overlapping}
+    found = papa.measure(encoder, data, TASK, fractions=[1], seeds=[0], progress=False)
+    assert any("5 of 12 validation rows" in answer for answer in found.answers)
+    assert "5 of 12 validation rows" in str(found)
+    apart = {**data, "validation": reviews["validation"].head(12)}
+    found = papa.measure(encoder, apart, TASK, fractions=[1], seeds=[0], progress=False)
+    assert not any("12 validation rows" in answer for answer in found.answers)

@@ -24,6 +24,11 @@ from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
 WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
 
 
+def unseen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The rows with other texts, as those of another split have."""
+    return [{**row, "text": f"unseen {row['text']}"} for row in rows]
+
+
 def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
     return [{"tokens": ["word"] * len(row), "tags": row} for row in tags]
 
@@ -85,7 +90,7 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
 
 
 def test_numbers_to_predict(make_task: Make) -> None:
-    rows = [texts(0, 2.5, -1), texts(" 1.5", "-2e3", "16777217")]
+    rows = [texts(0, 2.5, -1), unseen(texts(" 1.5", "-2e3", "16777217"))]
     found = read_rows(make_task(*rows, metric="spearman"))
     assert found.train["label"].to_pylist() == [0.0, 2.5, -1.0]
     assert found.validation["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
@@ -142,7 +147,7 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
 
 def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
-    found = read_rows(make_task(rows, **MLM))
+    found = read_rows(make_task(rows, [{"text": ""}, {"text": "Other text ."}], **MLM))
     assert found.train["text"].to_pylist() == ["= Heading =", "Text ."]
     assert not found.warnings
 
@@ -160,7 +165,8 @@ def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
         (mixed, texts(*[1] * 10, *[0] * 90), "and 90% of the validation labels"),
     ):
         labels = ["-", "1"]
-        found = " ".join(read_rows(make_task(train, validation, labels=labels)).warnings)
+        task = make_task(train, unseen(validation), labels=labels)
+        found = " ".join(read_rows(task).warnings)
         assert said in found
         assert bool(found) == bool(said)
     task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
@@ -179,7 +185,7 @@ NAMED = SourceTable(
 def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     make_task: Make, classes: list[Any], none: Any
 ) -> None:
-    files = texts(*classes * 6, none, none, none), texts(*classes * 4, none)
+    files = texts(*classes * 6, none, none, none), unseen(texts(*classes * 4, none))
     (said,) = read_rows(make_task(*files)).warnings
     assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
     assert "name the classes in the task's labels" in said

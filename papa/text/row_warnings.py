@@ -1,0 +1,97 @@
+"""Rows that are probably a mistake, in sentences for those who read scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from papa.errors import joined, shown
+
+_MISSING = ("nan", "NaN", "NAN", "NaT", "<NA>", "None", "null", "NULL")
+"""What libraries write as text where a value is missing."""
+_SEPARATOR = pa.scalar("\x1f", pa.large_string())
+"""Between the texts or words of a row: ASCII's unit separator, which text does not hold."""
+
+
+def repeated_rows(train: pa.Table, validation: pa.Table) -> list[str]:
+    """Say how many validation rows are training rows too, whatever their labels are."""
+    known = _inputs(train).combine_chunks()
+    count = pc.sum(pc.is_in(_inputs(validation), value_set=known)).as_py() or 0
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(validation):,} validation rows are training rows too, so the score "
+        "shows in part what was learnt by heart: remove these rows from one of the splits"
+    ]
+
+
+def _inputs(table: pa.Table) -> pa.ChunkedArray:
+    """What a model reads of each row, as one string."""
+    if "words" in table.column_names:
+        return pc.binary_join(table["words"], _SEPARATOR)
+    texts = [table[name] for name in ("text", "text_pair") if name in table.column_names]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR)
+
+
+def blank_texts(tables: Sequence[pa.Table]) -> list[str]:
+    """Say how many rows of both splits have a text without a character."""
+    counts = []
+    for table in tables:
+        blank = np.zeros(len(table), bool)
+        for name in {"text", "text_pair"}.intersection(table.column_names):
+            blank |= pc.equal(pc.utf8_trim_whitespace(table[name]), "").to_numpy()
+        counts.append(int(blank.sum()))
+    if not any(counts):
+        return []
+    return [
+        f"{counts[0]:,} training and {counts[1]:,} validation rows have an empty text, and count "
+        "as all others do: complete or remove them"
+    ]
+
+
+def header_rows(split: str, labels: Sequence[object], column: str) -> list[str]:
+    """Say which row seems to hold the names of the columns.
+
+    A column whose name is a number belongs to a file that was read without a header: there the
+    first row is suspected where no other has its label.
+    """
+    if column.isdecimal():
+        is_header = len(labels) > 1 and labels[0] not in labels[1:]
+        advice = "which no other row has: if it is a header, leave header: false out"
+    else:
+        is_header = column in labels
+        advice = "the name of its column: if it is a header, remove it"
+    if not is_header:
+        return []
+    index = 0 if column.isdecimal() else labels.index(column)
+    return [f"{split} row {index + 1} has the label {shown(labels[index])}, {advice}"]
+
+
+def class_names(names: Sequence[str], counts: np.ndarray) -> list[str]:
+    """Say which classes are probably missing values, or two spellings of one class.
+
+    ``counts`` are the rows of each class in both splits [2, classes].
+    """
+    warnings = [
+        f"{first:,} training and {second:,} validation rows have the label {shown(name)}, which "
+        "is how libraries write a missing value, and which counts as a class: complete or remove "
+        "these rows"
+        for name, (first, second) in zip(names, counts.T.tolist(), strict=True)
+        if name in _MISSING
+    ]
+    for _, spellings in groupby(sorted(names, key=_normal), _normal):
+        alike = [*spellings]
+        if len(alike) > 1:
+            warnings.append(
+                f"the classes {joined(map(shown, alike))} differ in case or blanks alone, and "
+                f"count as {len(alike)} classes: spell them alike where they are one"
+            )
+    return warnings
+
+
+def _normal(name: str) -> str:
+    return " ".join(name.split()).casefold()

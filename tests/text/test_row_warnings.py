@@ -1,0 +1,106 @@
+"""Rows that are probably a mistake are counted in warnings; rows as they should be have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from papa.text.rows import read_rows
+from tests.text.conftest import MLM, PAIR, WORDS, Make, texts
+
+CLASSES = ["no", "yes"] * 4
+TRAIN = texts(*CLASSES)
+VALIDATION = [{"text": f"unseen {row}", "label": label} for row, label in enumerate(CLASSES)]
+
+
+def warning(make_task: Make, *files: Any, **settings: Any) -> str:
+    (sentence,) = read_rows(make_task(*files, **settings)).warnings
+    return sentence
+
+
+def test_rows_as_they_should_be_have_no_warning(make_task: Make) -> None:
+    assert not read_rows(make_task(TRAIN, VALIDATION)).warnings
+
+
+@pytest.mark.parametrize("other_label", [False, True])
+def test_validation_rows_that_are_training_rows_are_counted(
+    make_task: Make, other_label: bool
+) -> None:
+    shared = [row | ({"label": "no"} if other_label else {}) for row in TRAIN[:3]]
+    assert "3 of 11 " in warning(make_task, TRAIN, VALIDATION + shared)
+
+
+def test_a_file_that_is_named_twice_is_all_training_rows(make_task: Make) -> None:
+    assert "8 of 8 " in warning(make_task, TRAIN)
+
+
+def test_rows_that_a_sample_leaves_out_are_not_counted(make_task: Make) -> None:
+    assert "of 4 " in warning(make_task, TRAIN, TRAIN, validation_rows=4)
+
+
+PAIRS = [("a", "b c", 0), ("b", "a", 1)]
+OF_KINDS: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
+    (
+        PAIR,
+        [
+            {"sentence1": first, "sentence2": second, "label": label}
+            for first, second, label in PAIRS
+        ],
+        {"sentence1": "a b", "sentence2": "c", "label": 0},
+    ),
+    (MLM, [{"text": "a"}, {"text": "b"}], {"text": "c"}),
+    (
+        WORDS,
+        [{"tokens": ["a", "b"], "tags": ["X", "Y"]}, {"tokens": ["b"], "tags": ["Y"]}],
+        {"tokens": ["a b"], "tags": ["X"]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "rows", "other"), OF_KINDS)
+def test_inputs_of_every_kind_are_compared(
+    make_task: Make, kind: dict[str, Any], rows: list[dict[str, Any]], other: dict[str, Any]
+) -> None:
+    """The other row has the same characters, divided differently."""
+    warnings = read_rows(make_task(rows, [rows[0], other], **kind)).warnings
+    assert any("1 of 2 " in sentence for sentence in warnings)
+
+
+def test_empty_texts_are_counted(make_task: Make) -> None:
+    empty = [{"text": " ", "label": "no"}, {"text": "", "label": "yes"}]
+    sentence = warning(make_task, TRAIN + empty, VALIDATION)
+    assert "2 training and 0 validation rows" in sentence
+
+
+@pytest.mark.parametrize("missing", ["nan", "None", "<NA>"])
+def test_missing_values_that_were_written_as_text_are_counted(
+    make_task: Make, missing: str
+) -> None:
+    rows = [{"text": "no label", "label": missing}]
+    sentence = warning(make_task, TRAIN + rows, VALIDATION)
+    assert "1 training and 0 validation rows" in sentence
+    assert repr(missing) in sentence
+
+
+@pytest.mark.parametrize("spelling", ["Yes", "yes ", " YES"])
+def test_classes_that_differ_in_case_or_blanks_are_named(make_task: Make, spelling: str) -> None:
+    rows = [{"text": "another", "label": spelling}]
+    sentence = warning(make_task, TRAIN + rows, VALIDATION)
+    assert repr(spelling) in sentence
+    assert "'yes'" in sentence
+
+
+def test_a_header_among_the_rows_is_named(make_task: Make) -> None:
+    header = [{"text": "text", "label": "label"}]
+    assert "row 9 has the label 'label'" in warning(make_task, TRAIN + header, VALIDATION)
+
+
+def test_a_header_in_a_file_that_is_said_to_have_none_is_named(make_task: Make) -> None:
+    rows = "".join(f"text {row},{label}\n" for row, label in enumerate(CLASSES))
+    unseen = rows.replace("text", "unseen")
+    settings: dict[str, Any] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
+    settings |= {"source": {"header": False}}
+    assert not read_rows(make_task(rows, unseen, **settings)).warnings
+    sentence = warning(make_task, f"body,queue\n{rows}", unseen, **settings)
+    assert "training row 1 has the label 'queue'" in sentence
