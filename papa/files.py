@@ -9,7 +9,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PureWindowsPath
 
 from papa.errors import ArtifactError, PapaError
@@ -82,6 +82,20 @@ def sha256_of_json(value: object) -> str:
     """Hex SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def refuse_pointer(path: Path, error: type[PapaError]) -> None:
+    """Raise ``error`` where a clone without git-lfs left a pointer in place of a file."""
+    # What cannot be read is said by whoever reads it.
+    with suppress(OSError), path.open("rb") as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            raise error(
+                f"{path} is a git-lfs pointer, not the file that it stands for: run 'git lfs pull' "
+                "in its folder, or download the file"
+            )
 
 
 def is_plain(name: str) -> bool:

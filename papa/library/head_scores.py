@@ -172,8 +172,10 @@ def constant_heads(
 def load_scores(path: str | Path) -> pandas.DataFrame:
     """A score for every head from somebody's file, as ``head_scores`` gives them.
 
-    A file holds a line for each layer with a number for each head (as DuoAttention writes), or JSON
-    with a list of scores under each ``"layer-head"``, of which the mean counts (Retrieval_Head).
+    A file holds a line for each layer with a number for each head, with blanks, tabs (as
+    DuoAttention writes) or commas between them; an array [layers, heads] of NumPy (.npy), or lists
+    of that shape in JSON; or JSON with a list of scores under each ``"layer-head"``, of which the
+    mean counts (Retrieval_Head).
 
     Examples:
         >>> import pathlib, tempfile

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import EncoderError
-from papa.files import cache_folder, sha256_of_file, sha256_of_json, write_atomically
+from papa.files import (
+    cache_folder,
+    refuse_pointer,
+    sha256_of_file,
+    sha256_of_json,
+    write_atomically,
+)
 
 CONFIGURATION = "config.json"
 MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
@@ -32,6 +38,7 @@ SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], str]:
     """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
+    refuse_pointer(path, EncoderError)
     try:
         data = path.read_bytes()
         document = json.loads(data)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import yaml
 
 from papa.errors import EncoderError, SpecError, in_one_line
-from papa.files import sha256_of_file
+from papa.files import refuse_pointer, sha256_of_file
 from papa.hub import fetched
 from papa.models import files
 from papa.models.files import CONFIGURATION, tokenizer_files
@@ -111,6 +111,8 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     shape = files.remembered("supported encoder", digest, partial(_shape, document, folder, what))
     if not tokenizer_files(folder):
         raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
+    for path in (*tokenizer_files(folder), *files.weight_files(folder)):
+        refuse_pointer(path, EncoderError)
     files.published_weights(folder, what, revision and spec.name)
     words = files.tokenizer_digest(folder)
     return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)

@@ -6,7 +6,7 @@ import hashlib
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from io import BytesIO
@@ -32,6 +32,11 @@ _REFUSED = "quantization_config", "attn_implementation", "_attn_implementation",
 def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> Any:
     """What the config.json of the encoder in ``folder`` holds, as transformers reads it."""
     path, kind = folder / CONFIGURATION, document.get("model_type")
+    if kind is None:
+        raise EncoderError(
+            f"{path} has no model_type, so its architecture is unknown: add the key, such as "
+            '"model_type": "bert" (papa models lists them)'
+        )
     if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
         raise unsupported(f"{what}: {path}", kind)
     for name, value in document.items():
@@ -98,6 +103,11 @@ def load_model(
     kind, headless = config.model_type, head == "AutoModel"
     if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
         name, stored, expected = others[0]
+        if pruned := pruned_weight(others, config):
+            raise EncoderError(
+                f"{what} has layers from which heads were removed ({pruned}), and PAPA measures "
+                "all heads of a layer: give the model as it was before heads were pruned"
+            )
         raise EncoderError(
             f"{what}: {len(others)} weights do not fit the {kind} encoder that {CONFIGURATION} "
             f"describes: {name} is {list(stored)}, expected {list(expected)}: give a folder or hub "
@@ -115,6 +125,21 @@ def load_model(
         )
     model.name_or_path = model.config.name_or_path = str(folder)
     return model
+
+
+def pruned_weight(
+    mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: Any
+) -> str:
+    """Which weight lacks whole heads, with both its shapes; empty where none does."""
+    width = config.hidden_size // config.num_attention_heads
+    for name, stored, expected in mismatched:
+        if len(stored) != 2 or len(expected) != 2:
+            continue
+        rows_missing = expected[0] - stored[0]
+        is_projection = tuple(expected) == (config.hidden_size, config.hidden_size)
+        if is_projection and stored[1] == expected[1] and rows_missing > 0 == rows_missing % width:
+            return f"{name} is {list(stored)}, expected {list(expected)}"
+    return ""
 
 
 def _tensors(data: bytes, path: Path, what: str) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,9 +17,12 @@ from jaxtyping import Float
 from pydantic import AfterValidator
 
 from papa.errors import DataError, in_one_line
+from papa.files import refuse_pointer
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
+_NUMPY = b"\x93NUMPY"
+"""How a file begins that ``numpy.save`` wrote."""
 SCORES, REVERSED = "scores", "reversed:"
 _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.ASCII)
 
@@ -48,25 +52,39 @@ Order = Annotated[
 """An order by its name, ``scores:NAME``, the user's code, or one from its end: ``reversed:…``."""
 
 
+def _scores_in_text(text: str) -> np.ndarray:
+    if text[0] == "[":
+        return np.array(json.loads(text), dtype=float)
+    if text[0] != "{":
+        return np.loadtxt(text.splitlines(), ndmin=2, delimiter="," if "," in text else None)
+    lists = json.loads(text)
+    heads = np.array([key.split("-") for key in lists], dtype=int)
+    scores = np.full(heads.max(axis=0) + 1, np.nan)
+    for (layer, head), samples in zip(heads, lists.values(), strict=True):
+        scores[layer, head] = np.mean(samples)
+    return scores
+
+
 def read_scores(path: str | Path) -> Float[np.ndarray, "layers heads"]:
     """A score for every head, from somebody's file, as ``papa.load_scores`` says."""
     try:
-        text = Path(path).read_text(encoding="utf-8").strip()
-        if text[0] == "{":
-            lists = json.loads(text)
-            heads = np.array([key.split("-") for key in lists], dtype=int)
-            scores = np.full(heads.max(axis=0) + 1, np.nan)
-            for (layer, head), own in zip(heads, lists.values(), strict=True):
-                scores[layer, head] = np.mean(own)
+        refuse_pointer(Path(path), DataError)
+        data = Path(path).read_bytes()
+        if data.startswith(_NUMPY):
+            scores = np.load(BytesIO(data), allow_pickle=False).astype(float)
         else:
-            scores = np.loadtxt(text.splitlines(), ndmin=2)
+            scores = _scores_in_text(data.decode("utf-8-sig").strip())
+        if scores.ndim != 2:
+            raise ValueError(f"its numbers have {scores.ndim} dimensions, expected 2")
         for layer, head in np.argwhere(~np.isfinite(scores)).tolist():
             raise ValueError(f"it has no score of head ({layer}, {head})")
         return scores
     except (OSError, TypeError, ValueError, LookupError, RecursionError) as error:
         raise DataError(
-            f"{path} cannot be read as head scores ({in_one_line(error)}): expected a line of "
-            "numbers for each layer, or JSON with a list of scores under each 'layer-head'"
+            f"{path} cannot be read as head scores ({in_one_line(error)}): give a line of "
+            "numbers for each layer, with blanks, tabs or commas between them and without a "
+            "header; a NumPy array (.npy) or lists in JSON of [layers, heads]; or JSON with a "
+            "list of scores under each 'layer-head'"
         ) from None
 
 

@@ -15,7 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.errors import DataError, in_one_line, joined, nearest_first, shortened
+from papa.errors import DataError, in_one_line, joined, nearest_first, shortened, shown
+from papa.files import refuse_pointer
 
 _FORMATS = {f".{own}": own for own in ("jsonl", "csv", "tsv", "parquet", "conll", "conllu")}
 _FORMATS |= {".ndjson": "jsonl", ".json": "jsonl", ".bio": "conll", ".iob": "conll"}
@@ -109,6 +110,7 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
 def existing(path: Path) -> Path:
     if not path.is_file():
         raise DataError(f"there is no file at {path}: correct the path, or put the file there")
+    refuse_pointer(path, DataError)
     return path
 
 
@@ -120,7 +122,23 @@ def _table(rows: Rows) -> pa.Table:
     """The rows as a table; a row without a column has null there."""
     rows = list(rows)
     names = dict.fromkeys(chain.from_iterable(rows))
-    return pa.table({name: pa.array([row.get(name) for row in rows]) for name in names})
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    try:
+        return pa.table(columns)
+    except UnicodeEncodeError as error:
+        raise ValueError(lone_surrogate(error.object, columns)) from None
+
+
+def lone_surrogate(text: str, columns: Mapping[str, Iterable[Any]]) -> str:
+    """Which row of the columns holds a text that is not Unicode, with half an emoji in it, say."""
+    for name, values in columns.items():
+        for row, value in enumerate(values, start=1):
+            if isinstance(value, str | Sequence) and text in value:
+                return (
+                    f"row {row} has half a character (a lone surrogate) in '{name}', "
+                    f"{shown(text)}: correct or remove it"
+                )
+    return f"{shown(text)} has half a character (a lone surrogate): correct or remove it"
 
 
 def _json(lines: Sequence[str]) -> Rows:

@@ -3,6 +3,7 @@ encoder."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import datasets
@@ -195,3 +196,10 @@ def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -
     loaded = papa.load_encoder(model, tokenizer)
     expected = papa.describe(loaded, TEXTS, ["separators"], progress=False)
     pandas.testing.assert_frame_equal(found, expected)
+
+
+@pytest.mark.parametrize("kind", [dict, partial(pandas.DataFrame, dtype=object)])
+def test_half_an_emoji_is_named_by_its_row_and_column(encoder: TextEncoder, kind: Any) -> None:
+    table = kind({"review": ["whole", "half \ud83d"]})
+    with pytest.raises(papa.PapaError, match=r"row 2 .*'review'"):
+        papa.average(encoder, table, text="review", progress=False)

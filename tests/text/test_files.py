@@ -316,3 +316,24 @@ def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None
 def test_a_plan_starts_without_what_is_heavy(modules: str, heavy: set[str]) -> None:
     program = f"import sys, {modules}; sys.exit(bool({heavy} & sys.modules.keys()))"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".conll", ".txt"])
+def test_a_pointer_of_git_lfs_is_named_with_its_command(tmp_path: Path, suffix: str) -> None:
+    file = tmp_path / f"train{suffix}"
+    file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
+    with pytest.raises(DataError, match="git lfs pull") as refused:
+        read_file(file)
+    assert str(file) in str(refused.value)
+
+
+@pytest.mark.parametrize("value", ["half \ud83d", ["whole", "\ude00"]])
+def test_half_an_emoji_is_named_by_its_row_and_column(tmp_path: Path, value: Any) -> None:
+    file = tmp_path / "train.jsonl"
+    whole = "whole" if isinstance(value, str) else ["whole"]
+    file.write_text(lines([{"a": "x", "b": whole}, {"a": "y", "b": None}, {"a": "z", "b": value}]))
+    with pytest.raises(DataError, match=r"row 3 .*'b'") as refused:
+        read_file(file)
+    assert str(file) in str(refused.value)
+    file.write_text('{"b": "\\ud83d\\ude00"}\n')
+    assert read_file(file).rows["b"].to_pylist() == ["\U0001f600"], "the control: a pair"
