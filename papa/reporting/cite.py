@@ -11,9 +11,12 @@ PAPER = """\
   author = {Hassid, Michael and Peng, Hao and Rotem, Daniel and Kasai, Jungo and Montero, Ivan and
             Smith, Noah A. and Schwartz, Roy},
   booktitle = {Findings of the Association for Computational Linguistics: EMNLP 2022},
+  month = dec,
   year = {2022},
 }
 """
+YEAR = 2026
+"""Of this version's release, as CITATION.cff has it."""
 
 
 def citation(study: str, digest: str) -> str:
@@ -23,6 +26,7 @@ def citation(study: str, digest: str) -> str:
   title = {{{{PAPA}}, study {study.replace("_", chr(92) + "_")}}},
   author = {{{{The PAPA maintainers}}}},
   version = {{{version("papa-attention")}}},
+  year = {{{YEAR}}},
   note = {{SHA-256 of manifest.json: {digest}}},
 }}
 """
