@@ -239,7 +239,7 @@ def test_the_unseen_share_is_of_pairs_of_slots(
 
 CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
 ELSEWHERE = {
-    "workers": "the same bits for any number: test_average.py and test_rank.py in tests/study",
+    "workers": "the same bits: tests/heads/test_exact_sums.py, tests/workers/test_workers.py",
     "device": "docs/limits.md says what depends on it",
 }
 Study = Callable[..., pandas.DataFrame]
