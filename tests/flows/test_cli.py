@@ -229,3 +229,11 @@ def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
         told = cli.said("check", study, "--store", str(tmp_path / "store"))
         assert told.code == 0
         assert ("fractions have no 1" in told.out) == warned
+
+
+def test_check_counts_validation_rows_that_are_training_rows(tmp_path: Path) -> None:
+    same = cli.task_on("twice", cli.rows_in(tmp_path, "twice", GOOD))
+    study = cli.write_study(tmp_path, cli.SMALL | {"tasks": [same]})
+    checked = cli.said("check", study, "--store", str(tmp_path / "store"))
+    assert checked.code == 0, errors(checked)
+    assert f"twice: {len(GOOD)} of {len(GOOD)} validation rows" in checked.out
