@@ -103,7 +103,7 @@ def load_model(
     kind, headless = config.model_type, head == "AutoModel"
     if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
         name, stored, expected = others[0]
-        if pruned := pruned_weight(others, config):
+        if pruned := _pruned_weight(others, config):
             raise EncoderError(
                 f"{what} has layers from which heads were removed ({pruned}), and PAPA measures "
                 "all heads of a layer: give the model as it was before heads were pruned"
@@ -127,7 +127,7 @@ def load_model(
     return model
 
 
-def pruned_weight(
+def _pruned_weight(
     mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: Any
 ) -> str:
     """Which weight lacks whole heads, with both its shapes; empty where none does."""

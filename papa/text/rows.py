@@ -56,7 +56,7 @@ def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> Task
         sides, labels, names = _in_classes(task, sides, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(side.table), np.int64) for side in sides]
-    if sides[0].column and task.kind != "words":
+    if names and task.kind != "words":
         for split, side in zip(("training", "validation"), sides, strict=True):
             warnings += header_rows(split, side.values, side.column)
     limits = task.train_rows, task.validation_rows

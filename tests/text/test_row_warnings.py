@@ -104,3 +104,10 @@ def test_a_header_in_a_file_that_is_said_to_have_none_is_named(make_task: Make) 
     assert not read_rows(make_task(rows, unseen, **settings)).warnings
     sentence = warning(make_task, f"body,queue\n{rows}", unseen, **settings)
     assert "training row 1 has the label 'queue'" in sentence
+
+
+def test_numbers_to_predict_are_no_header(make_task: Make) -> None:
+    rows = "".join(f"text {row},{row / 2}\n" for row in range(4))
+    settings: dict[str, Any] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
+    settings |= {"source": {"header": False}, "metric": "spearman"}
+    assert not read_rows(make_task(rows, rows.replace("text", "unseen"), **settings)).warnings
