@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.steps import constants_for
-from papa.library.tasks import Task, as_list, study_inputs
+from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
@@ -170,7 +170,9 @@ def measure(
                 f"of rows, and all of the task but {', '.join(taken)}"
             )
         given = encoder, dataset, task, tokenizer, score or task.score, constants, orders, fractions
-        return measure_held(*given, seeds, ranking_seeds, progress)
+        measurement = measure_held(*given, seeds, ranking_seeds, progress)
+        warnings = [f"Beware, {task.name}: {text}." for text in text_warnings(dataset, task)]
+        return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(encoder, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
         raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")

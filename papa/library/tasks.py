@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import pyarrow
 import pyarrow.parquet
 
 from papa.errors import DataError, SpecError
@@ -20,6 +21,7 @@ from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.study.inputs import StudyInputs, inputs_with
+from papa.text.row_warnings import blank_texts, repeated_rows
 from papa.text.rows import rows_of
 from papa.text.sources import SPLITS
 
@@ -123,6 +125,25 @@ def study_inputs(
             named = inputs.study.model_copy(update={"tasks": (resolved,)})
             inputs = replace(inputs, study=named, code={resolved: code})
         yield inputs
+
+
+def text_warnings(dataset: Any, task: Task) -> list[str]:
+    """Warn of the texts of both splits, where they are tables or lists of texts."""
+    if not isinstance(dataset, Mapping) or not {*SPLITS} <= {*dataset}:
+        return []
+    columns = {"text": task.text, "text_pair": task.text_pair}
+    tables = []
+    for split in SPLITS:
+        data = dataset[split]
+        if is_tabular(data):
+            source = table_of(data, f"the {split} split")
+            texts = {name: source.texts(column) for name, column in columns.items() if column}
+        elif isinstance(data, list | tuple) and all(isinstance(text, str) for text in data):
+            texts = {"text": pyarrow.array(data, pyarrow.large_string())}
+        else:
+            return []
+        tables.append(pyarrow.table(texts))
+    return blank_texts(tables) + repeated_rows(*tables)
 
 
 def as_list(values: object) -> object:

@@ -24,8 +24,8 @@ def repeated_rows(train: pa.Table, validation: pa.Table) -> list[str]:
     if not count:
         return []
     return [
-        f"{count:,} of {len(validation):,} validation rows are training rows too, so the score "
-        "shows in part what was learnt by heart: remove these rows from one of the splits"
+        f"{count:,} of {len(validation):,} validation rows are training rows too, so the score is "
+        "not that of new rows alone: remove these rows from one of the splits"
     ]
 
 

@@ -236,3 +236,18 @@ def test_it_follows_a_loss() -> None:
     shares = found[["facilitating", "interfering", "irrelevant"]]
     assert shares.min(axis=None) >= 0
     assert shares.max(axis=None) <= 1
+
+
+@pytest.mark.parametrize("as_table", [False, True])
+def test_texts_of_both_splits_are_counted(shallow: str, as_table: bool) -> None:
+    model = AutoModel.from_pretrained(shallow).eval()
+    splits = {"train": SENTENCES[:4], "validation": SENTENCES[2:]}
+    data = {name: {"text": part} for name, part in splits.items()} if as_table else splits
+    tokenizer = AutoTokenizer.from_pretrained(shallow)
+    found = papa.measure(model, data, constants=["zeros"], tokenizer=tokenizer, **QUICK)
+    assert "2 of 4 validation rows" in found.answers[-1]
+    apart = {**data, "validation": [f"{sentence} late" for sentence in SENTENCES[2:]]}
+    if as_table:
+        apart["validation"] = {"text": apart["validation"]}
+    found = papa.measure(model, apart, constants=["zeros"], tokenizer=tokenizer, **QUICK)
+    assert not any("validation rows" in answer for answer in found.answers)
