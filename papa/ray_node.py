@@ -155,7 +155,9 @@ class _Holder:
         vital: dict[psutil.Process, str] = {}
         while not self.lost:
             time.sleep(_POLL_SECONDS)
-            for process in self.process.children(recursive=True):
+            # To look at all processes takes a while: only until these are found.
+            is_starting = len(vital) < len(_VITAL)
+            for process in self.process.children(recursive=True) if is_starting else ():
                 with suppress(psutil.Error):
                     if process.name() in _VITAL:
                         vital.setdefault(process, process.name())
