@@ -99,10 +99,12 @@ class Interruption:
 def _kill(code: int) -> None:
     """End this process and every one below it, and remove its temporary folders."""
     this = psutil.Process()
-    # What stands still starts no further process.
-    for child in this.children():
+    # What stands still starts no further process, and does not end because another did. Ray's
+    # holder goes on, and ends the rest if this process dies before.
+    for child in this.children(recursive=True):
         with suppress(psutil.Error):
-            child.suspend()
+            if _HOLDER not in child.cmdline():
+                child.suspend()
     others, last = list[psutil.Process](), list[psutil.Process]()
     for process in this.children(recursive=True):
         with suppress(psutil.Error):

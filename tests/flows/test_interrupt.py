@@ -98,6 +98,39 @@ with Interruption() as interruption:
     print("ready", flush=True)
     {what}
 """
+WORKING = """
+import time
+from flows.interrupt import Interruption
+from papa.workers import WorkerPool
+from tests.workers.parts import own_process
+
+with Interruption(), WorkerPool(2, "cpu") as pool:
+    pool.run(own_process, arguments={})
+    print("ready", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_of_ray_is_left_of_an_interrupted_command(number: int) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKING],
+        env=cli.environment() | {"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        cli.until(process.stdout, "ready")
+        children = {pid: start_of(pid) for pid in descendants(process.pid)}
+        folder = folder_below(process.pid)
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 128 + number
+    assert len(children) > 5
+    assert not [pid for pid, started in children.items() if start_of(pid) == started]
+    assert not folder.exists()
+
+
 SLEEPING = "subprocess.Popen(['sleep', '3600']); time.sleep(3600)"
 COMPUTING = "while True: sum(range(10**5))"
 FAILING = "sys.stdin.readline(); raise SystemExit('failed meanwhile')"
