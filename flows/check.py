@@ -31,6 +31,7 @@ from papa.study.inputs import (
 from papa.study.steps import StudySteps, study_steps
 from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
+from papa.workers import check_answers
 
 _WORKER, _BESIDE = 0.56e9, 2e9
 """Bytes of a worker with its libraries; of the study itself, Prefect's server and Ray."""
@@ -100,6 +101,8 @@ def check_study(
     if here and resolved.study.precision == "bfloat16":
         asked = partial(check_precision, "bfloat16", device_of(resolved.study))
         problems += problems_of("precision", asked)
+    if cluster and not for_plan and (problems or missing):
+        problems += problems_of("Ray", partial(check_answers, cluster))
     if problems:
         raise errors.CheckError(problems)
     for step in missing if inputs.code and not for_plan else ():

@@ -1,5 +1,6 @@
-"""Ctrl-C and SIGTERM: a sentence at once, then all that the command started ends within seconds.
-Nothing unwinds, which takes threads minutes: a run can go on from what a killed process leaves.
+"""Ctrl-C, SIGTERM and SIGHUP: a sentence at once, then all that the command started ends within
+seconds. Nothing unwinds, which takes threads minutes: a run can go on from what a killed process
+leaves.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ from contextlib import suppress
 import psutil
 
 from papa.credentials import without_credentials
+from papa.temporary import remove_held
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HOLDER = "papa.ray_node"
 _CALLS_SECONDS, _DEATH_SECONDS = 2.0, 1.0
 
 
 class Interruption:
-    """Inside its block SIGINT and SIGTERM end the process, with exit code 130 or 143; a second one
-    ends it at once. ``kept`` says what is kept; ``calls`` are made first, for two seconds at most.
+    """Inside its block SIGINT, SIGTERM and SIGHUP end the process, with exit code 128 and the
+    signal's number; a second one ends it at once. ``kept`` says what is kept; ``calls`` are made
+    first, for two seconds at most.
     """
 
     def __init__(self) -> None:
@@ -93,21 +97,25 @@ class Interruption:
 
 
 def _kill(code: int) -> None:
-    """End this process and every one below it."""
+    """End this process and every one below it, and remove its temporary folders."""
     this = psutil.Process()
-    # What stands still starts no further process.
-    for child in this.children():
+    # What stands still starts no further process, and does not end because another did. Ray's
+    # holder goes on, and ends the rest if this process dies before.
+    for child in this.children(recursive=True):
         with suppress(psutil.Error):
-            child.suspend()
+            if _HOLDER not in child.cmdline():
+                child.suspend()
     others, last = list[psutil.Process](), list[psutil.Process]()
     for process in this.children(recursive=True):
         with suppress(psutil.Error):
             # Threads of Ray's in this process abort it when they miss these.
-            rays = process.name() in ("raylet", "gcs_server")
+            # Its holder and what started them, too: they end with those.
+            rays = process.name() in ("raylet", "gcs_server") or _HOLDER in process.cmdline()
             (last if rays else others).append(process)
     for processes in (others, last):
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(processes, timeout=_DEATH_SECONDS)
+    remove_held()
     os._exit(code)

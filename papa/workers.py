@@ -2,21 +2,21 @@
 
 An actor keeps the encoder that it loaded last, and nothing else: a call whose actor is lost goes to
 the next one, and another takes its place. Each computes with one thread, so results are the same
-for any number of them. This is the only file that knows Ray.
+for any number of them. This file and ``ray_node.py`` are the only ones that know Ray.
 """
 
 from __future__ import annotations
 
+import ipaddress
 import logging
 import math
 import os
 import secrets
 import socket
-import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Literal
@@ -24,10 +24,13 @@ from typing import Any, Literal
 from papa.errors import PapaError, TransientError
 from papa.models.reference import EncoderReference
 from papa.progress import Progress, ignore_progress
+from papa.ray_node import RayNode
+from papa.temporary import temporary_folder
 from papa.worker import INSTALL, ClusterError, Worker, versions_here
 
 _CLIENT = "ray://"
-_STORE_BYTES = 512 * 2**20
+_START_SECONDS = 120.0
+"""How long Ray may take to start on this machine: its own 30 s are too short for a busy one."""
 _ANSWER_SECONDS, _POLL_SECONDS, _ATTEMPTS = 5.0, 1.0, 4
 
 
@@ -52,14 +55,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._asked, self._device, self._address = workers, device, address
         self._size, self._shared = workers or os.cpu_count() or 1, shared
         self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
-        # Ray's processes get a signal when the thread that started them ends, and Ray takes SIGTERM
-        # for itself where that is the main one: one keeps them.
+        # Ray takes SIGTERM for itself in the main thread: another one joins it.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._ray: Any = None
         self._began: Future[None] | None = None
-        # The paths of Ray's sockets must be short.
-        place = None if len(tempfile.gettempdir()) <= 20 else "/tmp"
-        self._temporary = tempfile.TemporaryDirectory("", "papa-ray-", place, True)
+        self._node: RayNode | None = None
+        self._stack = ExitStack()
         self._idle: LifoQueue[Any] = LifoQueue()
         self._actors: set[Any] = set()
         self._refusal: PapaError | None = None
@@ -103,7 +104,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             try:
                 pending = actor.run.remote(function, arguments=arguments, encoder=encoder)
                 while not self._ray.wait([pending], timeout=_POLL_SECONDS)[0]:
-                    _check_processes()
+                    self._check_node()
                 result = self._ray.get(pending)
             except errors.RayActorError:
                 self._actors.discard(actor)
@@ -124,7 +125,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         with self._lock:
             self._keeper.submit(lambda: self._ray and self._ray.shutdown()).result()
         self._keeper.shutdown()
-        self._temporary.cleanup()
+        self._stack.close()
 
     def abandon(self) -> None:
         """End what it has on a cluster at once; what it has on this machine ends with it."""
@@ -134,7 +135,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             self._ray.shutdown()
 
     def _start(self) -> None:
-        ray = _init(self._address, self._size, self._temporary.name)
+        ray = _join_cluster(self._address) if self._address else self._start_here()
         found = ray.cluster_resources()
         cpus = int(found.get("CPU", 0))
         gpus = 0 if self._device == "cpu" else int(found.get("GPU", 0))
@@ -151,6 +152,36 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._ray = ray
         for _ in range(self._size):
             self._hire()
+
+    def _start_here(self) -> Any:
+        """Start Ray on this machine, and join it; return Ray's module."""
+        # Else Ray would turn the address into the machine's outward one.
+        os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
+            # Else Ray writes one into the home folder, for all sessions.
+            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+        # Ray gives everybody the right to write to its folder, but nobody else may enter this one.
+        folder = self._stack.enter_context(temporary_folder("ray"))
+        try:
+            return self._join_node(folder / "1")
+        except ClusterError:
+            return self._join_node(folder / "2")
+
+    def _join_node(self, folder: Path) -> Any:
+        node = RayNode(folder, self._size, _START_SECONDS)
+        try:
+            ray = _init(node.address, log_to_driver=False, logging_level=logging.CRITICAL)
+        except Exception as error:
+            raise node.refuse(error) from None
+        node.joined()
+        self._stack.callback(node.end)
+        self._node = node
+        return ray
+
+    def _check_node(self) -> None:
+        if self._node:
+            self._node.check()
 
     def _new(self) -> Any:
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
@@ -175,65 +206,67 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _next(self) -> Any:
         """The next idle worker, of which the one used last has its encoder at hand."""
         while self._refusal is None:
-            _check_processes()
+            self._check_node()
             with suppress(Empty):
                 return self._idle.get(timeout=_POLL_SECONDS)
         raise self._refusal
 
 
-def _init(address: str | None, cores: int, temporary: str) -> Any:
-    """Ray's module, after it started here on loopback, or this process joined a cluster."""
-    if address:
-        host, _, port = address.removeprefix(_CLIENT).rpartition(":")
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
-        except (OSError, ValueError) as error:
-            raise ClusterError(
-                f"no Ray cluster answers at {address} ({error}): give host:port on one of its "
-                f"nodes, {_CLIENT}host:10001, or no --ray-address to use this machine"
-            ) from None
-        # Ray's own patience with a wrong token is 20 and 30 seconds.
-        os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "8")
-        os.environ.setdefault("RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S", "2")
-    else:
-        # Else Ray would turn the address into the machine's outward one.
+def _join_cluster(address: str) -> Any:
+    """Join a cluster that answers; return Ray's module."""
+    check_answers(address)
+    host = address.removeprefix(_CLIENT).rpartition(":")[0].strip("[]")
+    if _is_loopback(host):
+        # Else Ray would look for this machine's outward address, where its node may not listen.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
-        if "RAY_AUTH_TOKEN_PATH" not in os.environ:
-            # Else Ray writes one into the home folder, for all sessions.
-            os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    import ray
-
-    how: dict[str, Any] = {"address": address or "local", "log_to_driver": bool(address)}
-    if not (address or "").startswith(_CLIENT):
-        # Workers import nothing from the folder that this process was started in, where a study
-        # may lie beside a ``numpy.py``: Ray puts it first on their path, but not a client's.
-        how["job_config"] = ray.job_config.JobConfig(_client_job=True)
-    if not address:
-        how |= {"num_cpus": cores, "object_store_memory": _STORE_BYTES, "_temp_dir": temporary}
-        how |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+    # Ray's own patience with a wrong token is 20 and 30 seconds.
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "8")
+    os.environ.setdefault("RAY_CLIENT_INITIAL_CONNECTION_TIMEOUT_S", "2")
     try:
-        ray.init(logging_level=logging.ERROR if address else logging.CRITICAL, **how)
+        return _init(address, log_to_driver=True, logging_level=logging.ERROR)
     except Exception as error:
-        ray.shutdown()
-        if not address:
-            raise
         raise ClusterError(
             f"the Ray cluster at {address} answers but refuses ({' '.join(str(error).split())}): "
             "check RAY_AUTH_MODE=token and RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, that versions "
             f"fit, and that this machine is a node (else use {_CLIENT}host:10001)"
         ) from None
-    return ray
 
 
-def _check_processes() -> None:
-    """Make sure that Ray's processes here run: without them Ray may wait for ever."""
-    from ray._private import worker
-
-    node = getattr(worker, "_global_node", None)
-    for name, _ in node.dead_processes() if node else ():
+def check_answers(address: str) -> None:
+    """Raise a ClusterError unless something answers at the address of a cluster."""
+    source = "RAY_ADDRESS" if address == os.environ.get("RAY_ADDRESS") else "--ray-address"
+    host, _, port = address.removeprefix(_CLIENT).rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _ANSWER_SECONDS).close()
+    except (OSError, ValueError) as error:
         raise ClusterError(
-            f"Ray's process {name} on this machine was killed, or ended: run the same command "
-            "again to go on"
-        )
+            f"no Ray cluster answers at {address} ({error}), which {source} names: give host:port "
+            f"on one of its nodes, {_CLIENT}host:10001, or no {source} to use this machine"
+        ) from None
+
+
+def _is_loopback(host: str) -> bool:
+    with suppress(ValueError):
+        return ipaddress.ip_address(host).is_loopback
+    return host == "localhost"
+
+
+def _init(address: str, *, log_to_driver: bool, logging_level: int) -> Any:
+    """Join the Ray at an address; return Ray's module."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    # Else Ray has workers run by `uv run`, in an environment of their own, where this process was.
+    os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] = "0"
+    import ray
+
+    job: Any = None
+    if not address.startswith(_CLIENT):
+        # Workers import nothing from the folder that this process was started in, where a study
+        # may lie beside a ``numpy.py``: Ray puts it first on their path, but not a client's.
+        job = ray.job_config.JobConfig(_client_job=True)
+    try:
+        ray.init(address, job_config=job, log_to_driver=log_to_driver, logging_level=logging_level)
+    except Exception:
+        ray.shutdown()
+        raise
+    return ray

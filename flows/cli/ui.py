@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import typer
 
@@ -16,13 +15,14 @@ from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
 from flows.server import free_port, prepare_engines, server_settings
 from papa.credentials import without_credentials
 from papa.errors import PapaError
+from papa.temporary import temporary_folder
 
 _AUTH = "[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite:///{}/users.db\n"
 
 
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
-    with one_sentence(verbose), TemporaryDirectory(prefix="papa-ui-") as folder:
+    with one_sentence(verbose), temporary_folder("ui") as folder:
         from papa.storage.store import Store
 
         opened, output = Store(store), None if verbose else subprocess.DEVNULL

@@ -1,6 +1,8 @@
 #!/usr/bin/env bash
 # ray.sh COMMAND…: ray start --block that ends with its raylet in any case. Ray takes one that ended
-# itself, as it does where its agent was lost, for a `ray stop`, and blocks on without it.
+# itself, as it does where its agent was lost, for a `ray stop`, and blocks on without it; and it may
+# block after an exception, where no raylet comes up.
+#   RAY_START_SECONDS (180)  how long a raylet may take to come up
 set -euo pipefail
 set -m  # Else what runs behind ignores SIGINT.
 "$@" &
@@ -11,10 +13,19 @@ raylet() {
     xargs grep -qsx "Name:[[:space:]]raylet"
 }
 begun=
+failed=0
 while kill -0 "$ray" 2>/dev/null; do
   if raylet; then begun=yes
-  elif [[ "$begun" ]]; then kill "$ray"; fi
+  elif ((failed)); then ((++failed < 8)) || kill -KILL "$ray"
+  elif [[ "$begun" ]] || ((SECONDS > ${RAY_START_SECONDS:-180})); then
+    failed=1
+    if [[ -z "$begun" ]]; then
+      echo "ray.sh: no raylet after $SECONDS s, ending: see above what ray start printed" >&2
+    fi
+    kill "$ray"
+  fi
   sleep 2 &
   wait -n || true
 done
 wait "$ray"
+exit "$((failed > 0))"

@@ -30,9 +30,27 @@ EOF
 fi
 read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \
   <<<"${S3_INNER_PORTS:-9333 9340 9388 19333 19340 19388 18333}"
+S3_CONFIG="$(realpath "$S3_CONFIG")"
 mkdir -p "$S3_FOLDER/log" "$S3_FOLDER/data"
+S3_FOLDER="$(realpath "$S3_FOLDER")"
+
+# The inner servers serve nobody but each other: HTTP asks for a token by keys that are new each
+# time, gRPC for a certificate that this folder alone holds, and the sockets lie there.
+umask 077
+mkdir -p "$S3_FOLDER/inner"
+cd "$S3_FOLDER/inner"
+openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 3650 \
+  -subj /CN=papa-s3 -keyout key.pem -out certificate.pem 2>/dev/null
+export WEED_GRPC_CA="$PWD/certificate.pem"
+for server in MASTER VOLUME FILER S3 CLIENT; do
+  export "WEED_GRPC_${server}_CERT=$PWD/certificate.pem" "WEED_GRPC_${server}_KEY=$PWD/key.pem"
+done
+for key in SIGNING SIGNING_READ FILER_SIGNING FILER_SIGNING_READ; do
+  export "WEED_JWT_${key}_KEY=$(openssl rand -hex 32)"
+done
 
 exec weed -logdir="$S3_FOLDER/log" server -dir="$S3_FOLDER/data" -ip=127.0.0.1 -ip.bind=127.0.0.1 \
+  -disableHttp -filer.disableHttp -filer.localSocket=filer.sock -s3.localSocket=s3.sock \
   -master.port="$master" -master.port.grpc="$master_grpc" -master.telemetry=false \
   -master.volumeSizeLimitMB=1024 \
   -volume.port="$volume" -volume.port.grpc="$volume_grpc" -volume.max=0 \

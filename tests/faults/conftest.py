@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -38,9 +39,10 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
         return _lives[-1]
 
     yield begin
-    # Ray's agents may take two minutes.
     ended = "all that a study started ends"
-    wait_until(lambda: not any(one.processes() for one in _lives), ended)
+    wait_until(lambda: not any(life.leftovers() for life in _lives), ended)
+    for life in _lives:
+        shutil.rmtree(life.temporary)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

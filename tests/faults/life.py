@@ -7,6 +7,7 @@ import random
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 import uuid
@@ -136,6 +137,8 @@ class Life:
     def __post_init__(self) -> None:
         self.name = uuid.uuid4().hex
         self.store = Store(self.address)
+        # A short path, as those of Ray's sockets are limited.
+        self.temporary = Path(tempfile.mkdtemp(prefix="life-", dir="/tmp"))
         self._made: dict[str, int] = {}
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
@@ -151,7 +154,7 @@ class Life:
     def once(self, meanwhile: Callable[[Seen], None]) -> int:
         """Run the study, and call what happens ``meanwhile`` again and again; its exit code."""
         lines: list[str] = []
-        more = {**self.more, LIFE: self.name}
+        more = {**self.more, LIFE: self.name, "TMPDIR": str(self.temporary)}
         with start("run", self.study, "--store", self.address, more=more) as process:
             output: Any = process.stdout
             errors: Any = process.stderr
@@ -168,6 +171,7 @@ class Life:
             # They end when nobody holds the pipes any more.
             for reader in readers:
                 reader.join(PATIENCE_SECONDS)
+        wait_until(lambda: not self.leftovers(), "its processes and folders are gone")
         self.log += lines
         text, code = "".join(lines), process.returncode
         assert "Traceback" not in text, text
@@ -229,6 +233,10 @@ class Life:
         assert not [name for name in names if re.search(r"\.\d+\.[0-9a-f]{8}(\.|$)", name)]
         assert not list(self.store.scratch.iterdir())
         assert not users(self.store)
+
+    def leftovers(self) -> list[object]:
+        """The processes and temporary folders of its commands."""
+        return [*self.processes(), *self.temporary.glob("papa-*")]
 
     def processes(self) -> list[int]:
         found = psutil.process_iter(["environ"])

@@ -28,12 +28,20 @@ ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
 @pytest.mark.server
 def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_path: Path) -> None:
     life = live(tmp_path / "store")
-    life.live([Fault("worker", "average started"), Fault("Prefect", "rank started")])
+    faults = [
+        Fault("worker", "average started"),
+        Fault("Prefect", "rank started"),
+        Fault("driver", "rank done"),
+        Fault("node", "probe started"),
+    ]
+    life.live(faults)
+    ended = "ended in a sentence, run again"
     outcomes = [outcome for _, outcome in life.struck]
-    assert outcomes == ["the study went on", "ended in a sentence, run again"]
-    (told,) = [line for line in life.log if line.startswith("error: ")]
-    assert "Prefect's server on this machine was killed" in told
-    assert "steps are kept" in told
+    assert outcomes == ["the study went on", ended, "killed, run again", ended]
+    of_server, of_node = [line for line in life.log if line.startswith("error: ")]
+    assert "Prefect's server on this machine was killed" in of_server
+    assert "steps are kept" in of_server
+    assert "raylet" in of_node
     life.check(undisturbed)
 
 

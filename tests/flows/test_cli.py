@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,13 @@ from typing import Any
 import pytest
 import yaml
 
+from flows.check import check_study
 from flows.cli.options import one_sentence
+from papa.errors import CheckError
 from papa.models.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import published
+from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.conftest import words as errors
 
@@ -221,6 +225,30 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     for fault in FAULTS:
         assert sum(fault in sentence for sentence in told) == 1, fault
     assert not (tmp_path / "store" / "artifacts").exists()
+
+
+@pytest.mark.parametrize(
+    ("source", "other"), [("RAY_ADDRESS", "--ray-address"), ("--ray-address", "RAY_ADDRESS")]
+)
+def test_a_cluster_that_does_not_answer_is_named_by_where_it_was_given(
+    source: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    study = load_study(Path(cli.write_study(tmp_path, cli.TINY)))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        if source == "RAY_ADDRESS":
+            monkeypatch.setenv(source, address)
+        with pytest.raises(CheckError, match=address) as raised:
+            check_study(
+                study,
+                Store(tmp_path / "store"),
+                ray_address=None if source == "RAY_ADDRESS" else address,
+                fetch_weights=False,
+            )
+    assert source in str(raised.value)
+    assert other not in str(raised.value)
 
 
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM in every phase of a study. Kills are in ``tests/faults``."""
+"""Ctrl-C, SIGTERM and SIGHUP in every phase of a study. Kills are in ``tests/faults``."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from tests.flows import conftest as cli
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
 from tests.tasks.tracked import address_in, logged
+from tests.workers.parts import folder_below
 
 pytestmark = pytest.mark.server
 
@@ -28,7 +29,7 @@ if not Path("/proc/self/stat").exists():
 PHASES = [
     ("average · all-MiniLM-L6-v2 · reviews: started", signal.SIGINT),
     ("rank · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
-    ("12 of 24 heads constant: started", signal.SIGINT),
+    ("12 of 24 heads constant: started", signal.SIGHUP),
 ]
 COMPUTED = ("tokenise", "average", "rank", "probe")
 
@@ -37,11 +38,13 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finis
     with cli.start(*arguments) as process:
         cli.until(process.stderr, line)
         children = {pid: start_of(pid) for pid in descendants(process.pid)}
+        folder = folder_below(process.pid)
         os.kill(process.pid, number)
         ended = cli.finish(process)
     assert len(children) >= 3, "Prefect's server, Ray and its workers run below the command"
     left = [pid for pid, started in children.items() if started and start_of(pid) == started]
     assert not left, "every process below it ended with it"
+    assert not folder.exists()
     return ended
 
 
@@ -95,6 +98,39 @@ with Interruption() as interruption:
     print("ready", flush=True)
     {what}
 """
+WORKING = """
+import time
+from flows.interrupt import Interruption
+from papa.workers import WorkerPool
+from tests.workers.parts import own_process
+
+with Interruption(), WorkerPool(2, "cpu") as pool:
+    pool.run(own_process, arguments={})
+    print("ready", flush=True)
+    time.sleep(3600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_nothing_of_ray_is_left_of_an_interrupted_command(number: int) -> None:
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(
+        [sys.executable, "-c", WORKING],
+        env=cli.environment() | {"PYTHONPATH": str(root)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        cli.until(process.stdout, "ready")
+        children = {pid: start_of(pid) for pid in descendants(process.pid)}
+        folder = folder_below(process.pid)
+        process.send_signal(number)
+        assert process.wait(PATIENCE_SECONDS) == 128 + number
+    assert len(children) > 5
+    assert not [pid for pid, started in children.items() if start_of(pid) == started]
+    assert not folder.exists()
+
+
 SLEEPING = "subprocess.Popen(['sleep', '3600']); time.sleep(3600)"
 COMPUTING = "while True: sum(range(10**5))"
 FAILING = "sys.stdin.readline(); raise SystemExit('failed meanwhile')"
@@ -105,6 +141,7 @@ GOING_ON = "sys.stdin.readline(); print('went on')"
     ("what", "ignored", "numbers", "code"),
     [
         (SLEEPING, [], [signal.SIGTERM], 143),
+        (SLEEPING, [], [signal.SIGHUP], 129),
         (SLEEPING, [], [signal.SIGINT, signal.SIGINT], 130),
         (COMPUTING, [], [signal.SIGINT], 130),
         (FAILING, [], [signal.SIGINT], 130),

@@ -76,6 +76,18 @@ def test_a_secret_becomes_the_variable_of_its_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.server
+@pytest.mark.parametrize("ignoring", ["", "trap '' TERM; "])
+def test_a_ray_node_that_never_comes_up_ends(ignoring: str) -> None:
+    """As `ray start` may block after an exception."""
+    blocking = ["bash", "-c", f"{ignoring}echo exception >&2; while true; do sleep 1; done"]
+    script = ROOT / "infra" / "services" / "ray.sh"
+    environment = {"PATH": os.environ["PATH"], "RAY_START_SECONDS": "0"}
+    done = subprocess.run([script, *blocking], env=environment, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"exception" in done.stderr
+
+
+@pytest.mark.server
 def test_a_proxys_domain_is_one_variable(tmp_path: Path) -> None:
     done = configured(tmp_path, {"DOMAIN": "papa.example"})
     assert not done.stderr

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
 
+import grpc
 import psutil
 import psycopg2
 import pytest
 
 from flows.server import free_port
-from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, wait_until
+from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, status, wait_until
 from tests.integration import services as stack
 from tests.integration.service import (
+    ROOT,
     SCRIPTS,
     S3Server,
     Service,
@@ -56,12 +59,56 @@ def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: st
             refused()
 
 
+INNER_CALLS = (
+    "filer_pb.SeaweedFiler/GetFilerConfiguration",
+    "filer_pb.SeaweedFiler/ListEntries",
+    "master_pb.Seaweed/Statistics",
+    "volume_server_pb.VolumeServer/VolumeServerStatus",
+)
+
+
+def test_the_inner_servers_of_s3_serve_nobody(place: Path) -> None:
+    folder = place / token_hex(3)
+    with s3_server(folder) as server:
+        server.make_bucket("papa")
+        server.files.pipe("papa/secret", b"the secret")
+        ports = set().union(*listening([server.process.pid]).values())
+        assert len(ports) > 7
+        for port in ports:
+            for path in ("buckets/papa/secret", "papa/secret", "buckets/", "dir/assign"):
+                address = f"http://127.0.0.1:{port}/{path}"
+                assert status(address) not in (200, 201, 204)
+                assert status(address, body={}) not in (200, 201, 204)
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                for call in INNER_CALLS:
+                    with pytest.raises(grpc.RpcError) as raised:
+                        channel.unary_unary(f"/{call}")(b"", timeout=60)
+                    assert raised.value.code() in (
+                        grpc.StatusCode.UNAVAILABLE,
+                        grpc.StatusCode.UNIMPLEMENTED,
+                    )
+        sockets = [one.laddr for one in psutil.Process(server.process.pid).net_connections("unix")]
+        for socket in (folder / "inner" / name for name in sockets if name):
+            assert not socket.exists() or not socket.stat().st_mode & 0o077
+        assert server.files.cat("papa/secret") == b"the secret"
+
+
+def test_a_driver_joins_a_head_on_loopback(place: Path) -> None:
+    with head_on_loopback(place / token_hex(3)) as head:
+        address = f"127.0.0.1:{head.environment['RAY_PORT']}"
+        code = "import sys; from tests.workers import parts; parts.join(sys.argv[1])"
+        more = {**head.environment, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token"}
+        assert int(run([sys.executable, "-c", code, address], more).splitlines()[-1]) > 0
+
+
 @contextmanager
 def head_on_loopback(folder: Path) -> Iterator[Service]:
     own = {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
     own |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
+    own |= {"PYTHONPATH": str(ROOT)}  # For the work of the tests.
     with started([SCRIPTS / "ray-head.sh"], folder, own) as service:
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
+        service.environment = own
         yield service
 
 

