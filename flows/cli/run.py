@@ -49,7 +49,7 @@ def run(
     """
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
-        from flows.server import prepare_engines, start_server
+        from flows.server import outside_working_folder, prepare_engines, start_server
         from papa.storage.store import Store
         from papa.worker import uncollected
 
@@ -68,16 +68,19 @@ def run(
             from flows.cli.without_file import study_without_file
 
             spec = study_without_file(study, models, tasks or [], limit, settings)
-        prepare_engines(opened.root, verbose=verbose)
-        opened.make()
+        study_path = study.absolute() if study else None
+        code_paths = [path.absolute() for path in code or ()]
         with ExitStack() as held:
+            held.enter_context(outside_working_folder())
+            prepare_engines(opened.root, verbose=verbose)
+            opened.make()
             with uncollected(), errors.status("checking …") as status:
                 from flows.check import check_study
                 from flows.progress import StudyProgress
                 from papa.study.manifest import save_study
 
                 checked = check_study(
-                    spec, opened, workers=workers, ray_address=ray_address, code=code or ()
+                    spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                 )
                 status.update("starting Prefect …")
                 wait_for_server = start_server(interruption.fail)
@@ -100,7 +103,7 @@ def run(
             try:
                 # The state alone: Prefect would load what a server says that the result is.
                 run_study(
-                    study=str((study or saved).absolute()),
+                    study=str(study_path or saved),
                     overrides=settings if study else [],
                     store=opened.address,
                     workers=workers,

@@ -92,7 +92,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     with cli.start("run", study, "--store", str(store), more=more) as process:
         cli.until(process.stderr, "probe")
         below = descendants(process.pid)
-        servers = [pid for pid, command in below.items() if "create_app" in command]
+        servers = [pid for pid, command in below.items() if "flows.serve" in command]
         (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
         listening({process.pid, *below})
         (port,) = listening({server})["127.0.0.1"]
