@@ -12,6 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager, suppress
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import psutil
 
+from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError, joined
 from papa.files import cache_folder
 
@@ -40,6 +42,9 @@ _PATHS = (
 """Variables that hold a path, which may be relative to the working folder."""
 _SQLITE = "sqlite:///"
 _START_SECONDS = 300
+_LOOK_SECONDS = 5.0
+_PATIENCE_SECONDS = 60.0
+"""How often a server that settings name is looked after; how long a study waits for its answers."""
 
 
 def settle_environment() -> None:
@@ -81,8 +86,8 @@ def missing_engines(*more: str) -> str:
     missing = joined(name for name in names if find_spec(name) is None)
     return missing and (
         f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: install "
-        "PAPA with the extra 'studies', in a checkout by pip install -c constraints.txt "
-        "'.[studies]' (docs/install.md)"
+        "PAPA with its extra 'studies', by pip install '.[studies]' in a checkout, or by pip "
+        "install 'papa_attention-….whl[studies]' (docs/install.md)"
     )
 
 
@@ -189,29 +194,31 @@ class PrefectServer:
 
     process: subprocess.Popen[bytes]
     settings: Mapping[str, str]
-    listener: socket.socket
-    """Open here as well, so that nobody else gets the port, nor the password, if the server dies.
-    """
 
     @classmethod
     def start(cls, home: Path, **environment: str) -> PrefectServer:
         """Start the server on a new port of loopback, with the database in ``home``."""
         listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        port = listener.getsockname()[1]
+        # Stays open here as well: nobody gets the port, nor the password, if the server dies.
+        descriptor = listener.detach()
         os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
-        settings = _server_settings(home, listener.getsockname()[1])
+        settings = _server_settings(home, port)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "flows.serve", str(listener.fileno())],
+            [sys.executable, "-P", "-m", "flows.serve", str(descriptor)],
             env={**os.environ, **settings, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            pass_fds=[listener.fileno()],
+            pass_fds=[descriptor],
             bufsize=0,
             start_new_session=True,  # A terminal's Ctrl-C is this process's.
         )
-        return cls(process, settings, listener)
+        return cls(process, settings)
 
-    def wait(self) -> None:
-        """Wait until the server answers."""
+    def wait(self, lost: Callable[[str], object]) -> None:
+        """Wait until the server answers. From then on ``lost`` is called with a sentence, from
+        another thread, when it ends before this process: its clients would wait for minutes.
+        """
         output = self.process.stdout
         assert output is not None
         answers, _, _ = select.select([output], [], [], _START_SECONDS)
@@ -222,16 +229,21 @@ class PrefectServer:
                 "written and is of this version of Prefect, or set PREFECT_HOME to another folder"
             )
 
+        def watch() -> None:
+            self.process.wait()
+            lost("Prefect's server on this machine was killed, or ended: run again to go on")
 
-def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
-    """Start Prefect's ephemeral server, unless settings name one; returns what waits until it
-    answers. ``lost`` is called with a sentence, from another thread, where it ends before this
-    process: its clients would wait for minutes. Prefect itself would import all of it here.
+        threading.Thread(target=watch, name="server", daemon=True).start()
+
+
+def start_server() -> PrefectServer | None:
+    """Start Prefect's ephemeral server, unless settings name one. Prefect itself would import all
+    of it into this process.
     """
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
     if PREFECT_API_URL.value():
-        return lambda: None
+        return None
     server = PrefectServer.start(
         PREFECT_HOME.value(), PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0"
     )
@@ -242,13 +254,39 @@ def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
     from prefect.context import refresh_global_settings_context
 
     refresh_global_settings_context()
+    return server
+
+
+def watch_named_server(tell: Callable[[str], object]) -> None:
+    """Look after the server that settings name, in a thread: ``tell`` that it does not answer, and
+    after a minute have requests fail at once, each of which would be repeated for another minute.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.settings import (
+        PREFECT_CLIENT_MAX_RETRIES,
+        get_current_settings,
+        temporary_settings,
+    )
+
+    client_settings = get_current_settings().client
+    retries = client_settings.max_retries
 
     def watch() -> None:
-        server.process.wait()
-        lost("Prefect's server on this machine was killed, or ended: run again to go on")
+        silent_since: float | None = None
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client(sync_client=True) as client,
+        ):
+            while True:
+                time.sleep(_LOOK_SECONDS)
+                now = time.monotonic()
+                if client.api_healthcheck() is None:
+                    silent_since = None
+                elif silent_since is None:
+                    silent_since = now
+                    address = without_credentials(str(client.api_url))
+                    tell(f"Prefect's server at {address} does not answer: the study goes on")
+                patient = silent_since is None or now - silent_since < _PATIENCE_SECONDS
+                client_settings.max_retries = retries if patient else 0
 
-    def wait() -> None:
-        server.wait()
-        threading.Thread(target=watch, name="server", daemon=True).start()
-
-    return wait
+    threading.Thread(target=watch, name="server", daemon=True).start()

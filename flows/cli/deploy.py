@@ -95,6 +95,6 @@ def deploy(
             raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
         page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{made}"
         typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
-        # Prefect takes settings from the folder in which a worker is started.
+        # In the home folder: Prefect takes settings from that in which it is started.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")
-        typer.echo(f"now      prefect deployment run papa-study/{spec.name}")
+        typer.echo(f"now      (cd && prefect deployment run papa-study/{spec.name})")

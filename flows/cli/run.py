@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +50,12 @@ def run(
     """
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
-        from flows.server import outside_working_folder, prepare_engines, start_server
+        from flows.server import (
+            outside_working_folder,
+            prepare_engines,
+            start_server,
+            watch_named_server,
+        )
         from papa.storage.store import Store
         from papa.worker import uncollected
 
@@ -83,7 +89,7 @@ def run(
                     spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                 )
                 status.update("starting Prefect …")
-                wait_for_server = start_server(interruption.fail)
+                server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from flows.study import Ready, ready, run_study, workers_of
@@ -91,10 +97,13 @@ def run(
 
                 pool = held.enter_context(workers_of(checked, opened))
                 connect(tracking_address(opened))  # Its tables are made while the server starts.
-                wait_for_server()
+                if server:
+                    server.wait(interruption.fail)
             # After the status, which holds the error stream.
             progress = StudyProgress(len(checked.steps.steps), shown=True)
             interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+            if server is None:
+                watch_named_server(partial(progress.told, spec.name))
             for note in checked.notes:
                 progress.told(spec.name, note)
             given = Ready(checked, opened, progress, pool, interruption.calls)

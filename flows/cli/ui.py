@@ -62,7 +62,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
         mlflow = _start_mlflow(store, tracking, folder, port, password, verbose=verbose)
         processes.append(mlflow)
     if prefect:
-        prefect.wait()
+        prefect.wait(lambda _: None)
         address = prefect.settings["PREFECT_API_URL"].removesuffix("/api")
         typer.echo(f"Prefect  {address}   {prefect.settings['PREFECT_API_AUTH_STRING']}")
     else:
