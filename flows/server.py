@@ -107,20 +107,31 @@ def outside_working_folder() -> Iterator[None]:
         # An empty entry is the working folder.
         folders = [os.path.abspath(folder) for folder in searched.split(os.pathsep) if folder]
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    with _empty_folder() as descriptor, chdir(descriptor):
+        yield
+
+
+@contextmanager
+def _empty_folder() -> Iterator[int]:
+    """An open descriptor of an empty folder that only this user may write to."""
     folder = cache_folder() / f"empty-{os.geteuid()}"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    handle = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refusal = PapaError(
+        f"{folder} must be an empty folder that you alone may write to, as Prefect, Ray and MLflow "
+        "are started in it: remove what is there, or set PAPA_CACHE to another folder"
+    )
     try:
-        state = os.fstat(handle)
-        if state.st_uid != os.geteuid() or state.st_mode & 0o022 or os.listdir(handle):
-            raise PapaError(
-                f"{folder} must be an empty folder that you alone may write to, as Prefect, Ray "
-                "and MLflow are started in it: remove it, or set PAPA_CACHE to another folder"
-            )
-        with chdir(handle):
-            yield
+        descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        raise refusal from None
+    try:
+        state = os.fstat(descriptor)
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022 or os.listdir(descriptor):
+            raise refusal
+        yield descriptor
     finally:
-        os.close(handle)
+        os.close(descriptor)
 
 
 def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
@@ -257,9 +268,10 @@ def start_server() -> PrefectServer | None:
     return server
 
 
-def watch_named_server(tell: Callable[[str], object]) -> None:
+def watch_named_server(tell: Callable[[str], object]) -> threading.Event:
     """Look after the server that settings name, in a thread: ``tell`` that it does not answer, and
     after a minute have requests fail at once, each of which would be repeated for another minute.
+    The event is set while it does not answer.
     """
     from prefect.client.orchestration import get_client
     from prefect.settings import (
@@ -270,23 +282,25 @@ def watch_named_server(tell: Callable[[str], object]) -> None:
 
     client_settings = get_current_settings().client
     retries = client_settings.max_retries
+    silent = threading.Event()
 
     def watch() -> None:
-        silent_since: float | None = None
+        answered = time.monotonic()
         with (
             temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
-            get_client(sync_client=True) as client,
+            get_client({"timeout": _LOOK_SECONDS}, sync_client=True) as client,
         ):
             while True:
                 time.sleep(_LOOK_SECONDS)
-                now = time.monotonic()
                 if client.api_healthcheck() is None:
-                    silent_since = None
-                elif silent_since is None:
-                    silent_since = now
+                    answered = time.monotonic()
+                    silent.clear()
+                elif not silent.is_set():
+                    silent.set()
                     address = without_credentials(str(client.api_url))
                     tell(f"Prefect's server at {address} does not answer: the study goes on")
-                patient = silent_since is None or now - silent_since < _PATIENCE_SECONDS
-                client_settings.max_retries = retries if patient else 0
+                is_patient = time.monotonic() - answered < _PATIENCE_SECONDS
+                client_settings.max_retries = retries if is_patient else 0
 
     threading.Thread(target=watch, name="server", daemon=True).start()
+    return silent

@@ -19,6 +19,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
@@ -111,6 +112,30 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     assert cli.papa("run", study, "--store", str(store), more=more).code == 0
 
 
+def serving() -> set[int]:
+    """The processes of Prefect's servers below this one."""
+    below = descendants(os.getpid())
+    return {pid for pid, command in below.items() if "-m flows.serve" in command}
+
+
+@pytest.mark.slow
+def test_a_study_outlives_a_server_of_prefect_that_is_killed(study: str, tmp_path: Path) -> None:
+    """It says which, and goes on to its end."""
+    store = tmp_path / "store"
+    before = serving()
+    with own_server() as server:
+        (pid,) = serving() - before
+        with cli.start("run", study, "--store", str(store), more=server) as process:
+            printed = cli.until(process.stderr, "probe")
+            # With the process that keeps its port.
+            for killed in (psutil.Process(pid).ppid(), pid):
+                os.kill(killed, signal.SIGKILL)
+            ended = cli.finish(process, printed)
+    assert ended.code == 0, ended.err
+    assert server["PREFECT_API_URL"] in ended.err
+    assert (store / "studies" / "small" / "report.html").is_file()
+
+
 def test_two_servers_that_start_at_once_make_one_new_database(tmp_path: Path) -> None:
     def health(_: int) -> int:
         with own_server({"PREFECT_HOME": str(tmp_path / "home")}) as server:
@@ -128,14 +153,9 @@ def test_settings_for_other_servers_do_not_reach_the_users_own(tmp_path: Path) -
 
 def test_nobody_else_gets_the_port_of_a_server_that_was_killed() -> None:
     """Its clients go on to send the password there."""
-    before = descendants(os.getpid())
+    before = serving()
     with own_server() as server:
-        started = descendants(os.getpid())
-        (pid,) = [
-            pid
-            for pid, command in started.items()
-            if pid not in before and "-m flows.serve" in command
-        ]
+        (pid,) = serving() - before
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: start_of(pid) is None, "the server ended")
         port = int(server["PREFECT_API_URL"].split(":")[2].partition("/")[0])

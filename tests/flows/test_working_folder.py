@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from flows.server import outside_working_folder
+from papa.errors import PapaError
 from tests.flows import conftest as cli
 from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS
-
-pytestmark = pytest.mark.server
 
 MODULES = (
     *("sqlalchemy", "aiosqlite", "uvicorn", "prefect", "ray", "mlflow", "flask", "gunicorn.conf"),
@@ -71,6 +71,7 @@ def markers(folder: Path) -> list[str]:
     return sorted(path.name for path in (folder.parent / "fired").iterdir())
 
 
+@pytest.mark.server
 def test_commands_take_nothing_from_the_working_folder(folder: Path) -> None:
     for command in ("check", "plan", "run"):
         ended = in_folder(folder, "papa", command, "study.yaml", "--store", "store")
@@ -96,6 +97,7 @@ def test_commands_take_nothing_from_the_working_folder(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.server
 def test_a_deployed_run_takes_nothing_from_the_folder_of_its_study(
     folder: Path, prefect: dict[str, str]
 ) -> None:
@@ -111,3 +113,40 @@ def test_a_deployed_run_takes_nothing_from_the_folder_of_its_study(
     assert worked.returncode == 0, worked.stderr
     assert (folder / "store" / "studies" / "small" / "report.html").is_file(), worked.stderr
     assert not markers(folder)
+
+
+@pytest.mark.parametrize("kind", ["file", "link", "not empty", "others write"])
+def test_a_folder_that_is_not_empty_or_not_the_users_own_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
+    folder = tmp_path / f"empty-{os.geteuid()}"
+    if kind == "file":
+        folder.touch()
+    elif kind == "link":
+        (tmp_path / "other").mkdir()
+        folder.symlink_to(tmp_path / "other")
+    else:
+        folder.mkdir()
+        folder.chmod(0o777 if kind == "others write" else 0o700)
+    if kind == "not empty":
+        (folder / "prefect.toml").touch()
+    with pytest.raises(PapaError, match=str(folder)), outside_working_folder():
+        pass
+
+
+def test_paths_in_the_environment_stay_what_they_were(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PAPA_CACHE", "cache")
+    monkeypatch.setenv("PREFECT_HOME", "home")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs/mlflow.db")
+    monkeypatch.setenv("PYTHONPATH", f":lib:{tmp_path}/other:")
+    with outside_working_folder():
+        assert not list(Path().iterdir())
+        assert os.environ["PAPA_CACHE"] == f"{tmp_path}/cache"
+        assert os.environ["PREFECT_HOME"] == f"{tmp_path}/home"
+        assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path}/runs/mlflow.db"
+        assert os.environ["PYTHONPATH"] == f"{tmp_path}/lib:{tmp_path}/other"
+    assert Path.cwd() == tmp_path
