@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import Annotated
 
@@ -42,7 +43,7 @@ def deploy(
         )
         if own := next((one for one in names if one and module_of(one)), None):
             raise SpecError(f"{study} names {own}, and a deployment is given no code: use papa run")
-        study_path = study.absolute()
+        study_path = os.path.abspath(study)
         opened = Store(store)
         held.enter_context(outside_working_folder())
         prepare_engines(opened.root, verbose=verbose)
@@ -64,7 +65,7 @@ def deploy(
                 "no Prefect server is named: set PREFECT_API_URL, or use a profile that does"
             )
         parameters = {
-            "study": str(study_path),
+            "study": study_path,
             "overrides": overrides or [],
             "store": opened.address,
             "name": spec.name,
