@@ -138,15 +138,15 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     store = Store(folder / "store")
     store.make()
     prepare_engines(store.root, verbose=False)
-    wait_for_server = start_server()
+    prefect_server = start_server()
+    assert prefect_server is not None, "PREFECT_API_URL is set: unset it"
     with StandInPool(folder) as pool:
         pool.begin().result()
-        wait_for_server()
+        prefect_server.wait(print)
         from flows import study as of_study
         from flows.progress import StudyProgress
 
-        below = psutil.Process().children()
-        server = next(one for one in below if "prefect.server" in " ".join(one.cmdline()))
+        server = psutil.Process(prefect_server.process.pid)
         first = 0
         for count in TASKS:
             checked = check_study(study(range(first, first + count), folder), store)

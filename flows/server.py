@@ -6,18 +6,24 @@ import logging
 import os
 import random
 import secrets
+import select
 import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import chdir, contextmanager, suppress
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
+
+from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError, joined
+from papa.files import cache_folder
 
 _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
@@ -27,8 +33,18 @@ _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
 }
 _LOOPBACK = "127.0.0.1,localhost,::1"
-_ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill $$) & exec "$0" "$@" 3<&- </dev/null'
-"""A command that is told to end as soon as its input does: when who writes it is gone."""
+_PATHS = (
+    *("PREFECT_HOME", "PREFECT_PROFILES_PATH", "PREFECT_LOGGING_SETTINGS_PATH"),
+    *("PREFECT_LOGGING_CONFIG_PATH", "PAPA_CACHE", "HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"),
+    *("RAY_AUTH_TOKEN_PATH", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "AWS_CA_BUNDLE"),
+    *("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE", "TMPDIR"),
+)
+"""Variables that hold a path, which may be relative to the working folder."""
+_SQLITE = "sqlite:///"
+_START_SECONDS = 300
+_LOOK_SECONDS = 5.0
+_PATIENCE_SECONDS = 60.0
+"""How often a server that settings name is looked after; how long a study waits for its answers."""
 
 
 def settle_environment() -> None:
@@ -45,23 +61,92 @@ def settle_environment() -> None:
             os.environ[name] = f"{_LOOPBACK},{known}".rstrip(",")
 
 
+def open_standard_streams() -> None:
+    """A standard stream that is closed reads and writes nothing: else its number would go to the
+    next file, which processes started here would take for theirs.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+
+
 def settle_umask(folder: Path) -> None:
     """What is written is its owner's alone, or the group's that may write to the folder."""
     shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
     os.umask(0o007 if shared else 0o077)
 
 
-def missing_engines() -> str:
-    """What running a study needs and is not installed, in a sentence; else ""."""
-    missing = joined(name for name in ("prefect", "ray", "mlflow") if find_spec(name) is None)
-    how = "cannot be found here: pip install 'papa-attention[studies]'"
-    return missing and f"studies run on Prefect, Ray and MLflow, and {missing} {how}"
+def missing_engines(*more: str) -> str:
+    """What running a study needs, or the modules ``more``, and is not installed, in a sentence;
+    else "".
+    """
+    names = ("prefect", "ray", "mlflow", *more)
+    missing = joined(name for name in names if find_spec(name) is None)
+    return missing and (
+        f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: install "
+        "PAPA with its extra 'studies', by pip install '.[studies]' in a checkout, or by pip "
+        "install 'papa_attention-….whl[studies]' (docs/install.md)"
+    )
 
 
-def prepare_engines(folder: Path, *, verbose: bool) -> None:
-    """To be called before Prefect is imported; with ``verbose`` engines show what they log."""
-    if missing := missing_engines():
+@contextmanager
+def outside_working_folder() -> Iterator[None]:
+    """Run the block in an empty folder of the user's own. Engines take settings and modules from
+    the folder in which they are started (.env, prefect.toml, gunicorn.conf.py, sqlalchemy.py), and
+    somebody else's study may lie there. Paths in the environment stay what they were.
+    """
+    for name in _PATHS:
+        if (path := os.environ.get(name)) and not path.startswith("~"):
+            os.environ[name] = os.path.abspath(path)
+    if (tracking := os.environ.get("MLFLOW_TRACKING_URI", "")).startswith(_SQLITE):
+        path = os.path.abspath(tracking.removeprefix(_SQLITE))
+        os.environ["MLFLOW_TRACKING_URI"] = f"{_SQLITE}{path}"
+    if searched := os.environ.get("PYTHONPATH"):
+        # An empty entry is the working folder.
+        folders = [os.path.abspath(folder) for folder in searched.split(os.pathsep) if folder]
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    with _empty_folder() as descriptor, chdir(descriptor):
+        yield
+
+
+@contextmanager
+def _empty_folder() -> Iterator[int]:
+    """An open descriptor of an empty folder that only this user may write to."""
+    folder = cache_folder() / f"empty-{os.geteuid()}"
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    refusal = PapaError(
+        f"{folder} must be an empty folder that you alone may write to, as Prefect, Ray and MLflow "
+        "are started in it: remove what is there, or set PAPA_CACHE to another folder"
+    )
+    try:
+        descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        raise refusal from None
+    try:
+        state = os.fstat(descriptor)
+        if state.st_uid != os.geteuid() or state.st_mode & 0o022 or os.listdir(descriptor):
+            raise refusal
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
+    """To be called before Prefect is imported; with ``verbose`` engines show what they log.
+    ``modules`` are needed beside those of a study.
+    """
+    if missing := missing_engines(*modules):
         raise PapaError(missing)
+    for name in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
+        proxy = os.environ.get(name.lower()) or os.environ.get(name, "")
+        if proxy.startswith("socks") and find_spec("socksio") is None:
+            raise PapaError(
+                f"{name} is {proxy}, and Prefect cannot use a SOCKS proxy as it is installed here: "
+                f"pip install 'httpx[socks]', or unset {name}"
+            )
     settle_umask(folder)
     level = "INFO" if verbose else "CRITICAL"
     os.environ |= {"PREFECT_LOGGING_LEVEL": level, "PREFECT_SERVER_LOGGING_LEVEL": level}
@@ -83,14 +168,25 @@ def free_port() -> int:
             return port
 
 
-def server_settings(home: Path, port: int) -> dict[str, str]:
+def listens(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Whether a process, or one below it, accepts connections on a port."""
+    with suppress(psutil.Error):
+        started = psutil.Process(process.pid)
+        for member in (started, *started.children(recursive=True)):
+            for connection in member.net_connections("tcp"):
+                if (connection.status, connection.laddr[1:]) == (psutil.CONN_LISTEN, (port,)):
+                    return True
+    return False
+
+
+def _server_settings(home: Path, port: int) -> dict[str, str]:
     """The environment of a server on loopback, with the user's own database, and its clients."""
     password = f"papa:{secrets.token_urlsafe(24)}"
-    os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
     return {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
         "PREFECT_API_AUTH_STRING": password,
         "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_SERVER_API_BASE_PATH": "/api",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}",
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{home}/prefect.db",
         # Blocks are settings kept on a server. To list their types takes a second.
@@ -100,49 +196,111 @@ def server_settings(home: Path, port: int) -> dict[str, str]:
     }
 
 
-def start_server(lost: Callable[[str], object] = print) -> Callable[[], None]:
-    """Start Prefect's ephemeral server, unless settings name one; returns what waits until it
-    answers. It answers this process alone, and ends with it, also where that is killed. ``lost``
-    is called with a sentence, from another thread, where it ends before: its clients would wait
-    for minutes. Prefect itself would import all of it into this process.
+@dataclass(frozen=True)
+class PrefectServer:
+    """A Prefect server of this process alone, which ends with it, also where that is killed.
+
+    ``settings`` are the environment of its clients, with its address and its password.
+    """
+
+    process: subprocess.Popen[bytes]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def start(cls, home: Path, **environment: str) -> PrefectServer:
+        """Start the server on a new port of loopback, with the database in ``home``."""
+        listener = socket.create_server(("127.0.0.1", 0), backlog=1024)
+        port = listener.getsockname()[1]
+        # Stays open here as well: nobody gets the port, nor the password, if the server dies.
+        descriptor = listener.detach()
+        os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
+        settings = _server_settings(home, port)
+        process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "flows.serve", str(descriptor)],
+            env={**os.environ, **settings, **environment},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=[descriptor],
+            bufsize=0,
+            start_new_session=True,  # A terminal's Ctrl-C is this process's.
+        )
+        return cls(process, settings)
+
+    def wait(self, lost: Callable[[str], object]) -> None:
+        """Wait until the server answers. From then on ``lost`` is called with a sentence, from
+        another thread, when it ends before this process: its clients would wait for minutes.
+        """
+        output = self.process.stdout
+        assert output is not None
+        answers, _, _ = select.select([output], [], [], _START_SECONDS)
+        if not answers or not output.read(1):
+            home = self.settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].partition("///")[2]
+            raise TransientError(
+                f"Prefect's own server did not start (--verbose says more): see that {home} can be "
+                "written and is of this version of Prefect, or set PREFECT_HOME to another folder"
+            )
+
+        def watch() -> None:
+            self.process.wait()
+            lost("Prefect's server on this machine was killed, or ended: run again to go on")
+
+        threading.Thread(target=watch, name="server", daemon=True).start()
+
+
+def start_server() -> PrefectServer | None:
+    """Start Prefect's ephemeral server, unless settings name one. Prefect itself would import all
+    of it into this process.
     """
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
     if PREFECT_API_URL.value():
-        return lambda: None
-    port = free_port()
-    os.environ |= server_settings(PREFECT_HOME.value(), port)
-    app = ["--factory", "prefect.server.api.server:create_app", "--log-level", "error"]
-    where = ["--host", "127.0.0.1", "--port", str(port), "--timeout-graceful-shutdown", "5"]
-    more = {"PREFECT__SERVER_EPHEMERAL": "1", "PREFECT__SERVER_FINAL": "1"}
-    server = subprocess.Popen(
-        ["sh", "-c", _ENDS_WITH_ITS_INPUT, sys.executable, "-P", "-m", "uvicorn", *app, *where],
-        env={**os.environ, **more, "PREFECT_UI_ENABLED": "0"},
-        stdin=subprocess.PIPE,
-        start_new_session=True,  # A terminal's Ctrl-C is this process's.
+        return None
+    server = PrefectServer.start(
+        PREFECT_HOME.value(), PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0"
     )
+    os.environ |= server.settings
 
     # While it starts.
-    from prefect.client.orchestration import get_client
+    import prefect.client.orchestration  # noqa: F401
     from prefect.context import refresh_global_settings_context
 
     refresh_global_settings_context()
+    return server
+
+
+def watch_named_server(tell: Callable[[str], object]) -> threading.Event:
+    """Look after the server that settings name, in a thread: ``tell`` that it does not answer, and
+    after a minute have requests fail at once, each of which would be repeated for another minute.
+    The event is set while it does not answer.
+    """
+    from prefect.client.orchestration import get_client
+    from prefect.settings import (
+        PREFECT_CLIENT_MAX_RETRIES,
+        get_current_settings,
+        temporary_settings,
+    )
+
+    client_settings = get_current_settings().client
+    retries = client_settings.max_retries
+    silent = threading.Event()
 
     def watch() -> None:
-        server.wait()
-        lost("Prefect's server on this machine was killed, or ended: run again to go on")
+        answered = time.monotonic()
+        with (
+            temporary_settings({PREFECT_CLIENT_MAX_RETRIES: 0}),
+            get_client({"timeout": _LOOK_SECONDS}, sync_client=True) as client,
+        ):
+            while True:
+                time.sleep(_LOOK_SECONDS)
+                if client.api_healthcheck() is None:
+                    answered = time.monotonic()
+                    silent.clear()
+                elif not silent.is_set():
+                    silent.set()
+                    address = without_credentials(str(client.api_url))
+                    tell(f"Prefect's server at {address} does not answer: the study goes on")
+                is_patient = time.monotonic() - answered < _PATIENCE_SECONDS
+                client_settings.max_retries = retries if is_patient else 0
 
-    def wait() -> None:
-        end = time.monotonic() + 300
-        with get_client(sync_client=True) as client:
-            while client.api_healthcheck():
-                if server.poll() is not None or time.monotonic() > end:
-                    raise TransientError(
-                        "Prefect's own server did not start (--verbose says more): see that "
-                        f"prefect.db in {PREFECT_HOME.value()} can be written and is of this "
-                        "version of Prefect, or set PREFECT_HOME to another folder"
-                    )
-                time.sleep(0.05)
-        threading.Thread(target=watch, name="server", daemon=True).start()
-
-    return wait
+    threading.Thread(target=watch, name="server", daemon=True).start()
+    return silent

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,8 +29,9 @@ from pydantic import PositiveInt
 from flows.check import Checked, check_study
 from flows.progress import StudyProgress
 from flows.server import settle_environment, settle_umask
-from papa.errors import PapaError
-from papa.files import write_atomically
+from papa.errors import PapaError, SpecError, in_short, shown
+from papa.files import sha256_of_json, write_atomically
+from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
@@ -88,31 +89,69 @@ def run_study(
     store: str | None = None,
     workers: PositiveInt | None = None,
     ray_address: str | None = None,
+    name: str | None = None,
+    digest: str | None = None,
 ) -> str:
     """Run a study to its end. What is finished already is not computed again.
 
     Args:
-        study: The study's YAML file, relative to the working directory of the worker.
+        study: The study's YAML file, an absolute path on the worker's machine.
         overrides: Values laid over the file, each as a.b=value, such as tasks.0.slots=64.
-        store: Where artifacts and results are kept: a folder, or an address such as
-            s3://bucket/papa. Without it the worker's PAPA_STORE, else ./papa-store.
+        store: Where artifacts and results are kept: a folder as an absolute path, or an address
+            such as s3://bucket/papa. Without it the worker's PAPA_STORE.
         workers: Ray workers; without it the study's, else one for each CPU core or GPU.
         ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001. Without
             it the worker's RAY_ADDRESS, else its own machine.
+        name: The name of the study that was deployed; a study of another name is refused.
+        digest: The digest of the study that was deployed; another study is refused.
     """
     if (given := ready.get(None)) is not None:
         with _reason_kept(given.store, given.checked.inputs.study.name):
             return _recorded(given)
     settle_environment()
-    opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
+    opened = Store(_absolute("store", store or os.environ.get("PAPA_STORE") or "papa-store"))
     settle_umask(opened.root)
     opened.make()
-    spec = load_study(Path(study), overrides or ())
-    save_study(opened, spec)
-    with _reason_kept(opened, spec.name):
+    with ExitStack() as kept:
+        if name:
+            kept.enter_context(_reason_kept(opened, name))
+        spec = load_study(Path(_absolute("study", study)), overrides or ())
+        _check_deployed(study, spec, name=name, digest=digest)
+        if not name:
+            kept.enter_context(_reason_kept(opened, spec.name))
+        save_study(opened, spec)
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
         with workers_of(checked, opened) as pool:
             return _recorded(Ready(checked, opened, StudyProgress(len(checked.steps.steps)), pool))
+
+
+def digest_of(study: StudySpec) -> str:
+    """The digest of a study's specification, by which a deployment knows it again."""
+    return sha256_of_json(study.model_dump(mode="json"))
+
+
+def _absolute(parameter: str, path: str) -> str:
+    """A path of a deployed run, whose working folder is a new one for each run."""
+    if "://" not in path and not Path(path).expanduser().is_absolute():
+        raise SpecError(
+            f"{parameter}: {shown(path)} is relative, and a deployed run has an empty working "
+            "folder: give an absolute path (PAPA_STORE of the worker, where no store is given)"
+        )
+    return path
+
+
+def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: str | None) -> None:
+    """Refuse another study than the one that was deployed."""
+    if study.name != (name or study.name):
+        raise SpecError(
+            f"{path} holds study '{study.name}', and '{name}' was deployed: give its file back, or "
+            "use papa deploy again"
+        )
+    if digest_of(study) != (digest or digest_of(study)):
+        raise SpecError(
+            f"{path} is not the study that was deployed (digest {digest_of(study)[:12]}, deployed "
+            f"{shown(digest)[1:13]}): its file, or PAPA, was changed; use papa deploy again"
+        )
 
 
 @contextmanager
@@ -122,8 +161,9 @@ def _reason_kept(store: Store, study: str) -> Iterator[None]:
     try:
         yield
         failed.unlink(missing_ok=True)
-    except PapaError as error:
-        write_atomically(failed, f"{error}\n")
+    except BaseException as error:
+        reason = str(error) if isinstance(error, PapaError) else in_short(error)
+        write_atomically(failed, f"{reason}\n")
         raise
 
 

@@ -93,6 +93,12 @@ def in_one_line(error: Exception) -> str:
     return shortened(_CLASS.sub(r"\1", " ".join(said.split())) or type(error).__name__, 300)
 
 
+def in_short(error: BaseException) -> str:
+    """The kind of an error that no message explains, and the last line of what it says."""
+    lines = without_credentials(str(error)).strip().splitlines()
+    return printable(f"{type(error).__name__}: {lines[-1] if lines else 'no message'}")
+
+
 def shortened(said: object, most: int = 200) -> str:
     """What is said, or its start and an ellipsis: ``most`` characters."""
     text = str(said)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from papa.errors import HubUnreachableError, PapaError
+from papa.errors import HubUnreachableError, PapaError, in_one_line
 
 _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
@@ -40,6 +40,9 @@ def hub_errors(
     except tuple(refused) as error:
         said = next(said for kind, said in refused.items() if isinstance(error, kind))
         raise refusal(f"{what} {said}") from None
+    except ImportError as error:
+        # httpx cannot use a SOCKS proxy without socksio.
+        raise HubUnreachableError(what, in_one_line(error)) from None
     except (*silence, RuntimeError) as error:
         # RuntimeError: the library closes its connections when one fails; other downloads meet the
         # closed ones.

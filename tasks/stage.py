@@ -13,7 +13,7 @@ from prefect.cache_policies import NO_CACHE
 from prefect.runtime import task_run
 from prefect.states import Completed, State
 
-from papa.errors import PapaError, TransientError
+from papa.errors import PapaError, TransientError, in_short
 from papa.study.run import Session, make
 from papa.study.step import Step
 from tasks.mlflow import Tracking
@@ -47,8 +47,7 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
         except Exception as error:
             why = str(error)
             if not isinstance(error, PapaError):
-                last = why.strip().splitlines()[-1:] or ["no message"]
-                why = f"{type(error).__name__}: {last[0]} (papa run --verbose tells more)"
+                why = f"{in_short(error)} (papa run --verbose tells more)"
             again = worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS)
             how = "will be tried again" if again else "failed"
             run.session.reporter.told(step.name, f"{how}: {why}")

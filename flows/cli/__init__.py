@@ -21,7 +21,7 @@ from flows.cli.remove import remove
 from flows.cli.report import report
 from flows.cli.run import run
 from flows.cli.ui import ui
-from flows.server import settle_environment
+from flows.server import open_standard_streams, settle_environment
 
 app = typer.Typer(
     name="papa",
@@ -37,6 +37,7 @@ def main(
         bool, typer.Option("--version", help="Print the version.", is_eager=True)
     ] = False,
 ) -> None:
+    open_standard_streams()
     for stream in filter(None, (sys.stdout, sys.stderr)):
         # What a terminal's encoding lacks is printed as "?".
         stream.reconfigure(errors="replace")

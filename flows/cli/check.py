@@ -21,18 +21,22 @@ def check(
     """
     with options.one_sentence():
         from flows.check import check_study
-        from flows.server import missing_engines
+        from flows.server import missing_engines, outside_working_folder
         from papa.spec.file import load_study
         from papa.study.inputs import named_texts
 
-        checked = check_study(
-            load_study(study, overrides or ()),
-            options.open_store(store),
-            workers=workers,
-            ray_address=ray_address,
-            fetch_weights=False,
-            code=code or (),
-        )
+        spec = load_study(study, overrides or ())
+        opened = options.open_store(store)
+        code_paths = [path.absolute() for path in code or ()]
+        with outside_working_folder():
+            checked = check_study(
+                spec,
+                opened,
+                workers=workers,
+                ray_address=ray_address,
+                fetch_weights=False,
+                code=code_paths,
+            )
         encoders, texts = [], []
         for encoder, label in checked.inputs.labels.items():
             shape = f"{encoder.layers} × {encoder.heads}"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -20,19 +22,16 @@ def deploy(
     timezone: Annotated[str, typer.Option(metavar="NAME", help="That of --cron.")] = "UTC",
     pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",
     overrides: options.Overrides = None,
-    store: Annotated[
-        str | None,
-        option(metavar="DIR|URI", help="Without it the worker's PAPA_STORE, else ./papa-store."),
-    ] = None,
+    store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
     """Make a study a deployment of the Prefect server that PREFECT_API_URL or a profile names.
 
-    Its worker reads the study's file when the study runs: a path that is relative is so to the
-    folder in which the worker was started.
+    The deployment holds the absolute paths of the study's file and of the store, which its worker
+    must see too, and the study's name and digest: a run of a file that was changed is refused.
     """
-    with options.one_sentence(verbose):
-        from flows.server import prepare_engines
+    with options.one_sentence(verbose), ExitStack() as held:
+        from flows.server import outside_working_folder, prepare_engines
         from papa.spec.file import load_study
         from papa.spec.orders import module_of, scores_in
         from papa.storage.store import Store
@@ -44,7 +43,10 @@ def deploy(
         )
         if own := next((one for one in names if one and module_of(one)), None):
             raise SpecError(f"{study} names {own}, and a deployment is given no code: use papa run")
-        prepare_engines(Store(store or options.DEFAULT_STORE).root, verbose=verbose)
+        study_path = os.path.abspath(study)
+        opened = Store(store)
+        held.enter_context(outside_working_folder())
+        prepare_engines(opened.root, verbose=verbose)
         from httpx import HTTPError
         from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
         from prefect.deployments.runner import (
@@ -56,13 +58,19 @@ def deploy(
         from prefect.schedules import Cron
         from prefect.settings import PREFECT_API_URL
 
-        from flows.study import run_study
+        from flows.study import digest_of, run_study
 
         if not (server := PREFECT_API_URL.value()):
             raise PapaError(
                 "no Prefect server is named: set PREFECT_API_URL, or use a profile that does"
             )
-        parameters = {"study": str(study), "overrides": overrides or [], "store": store}
+        parameters = {
+            "study": study_path,
+            "overrides": overrides or [],
+            "store": opened.address,
+            "name": spec.name,
+            "digest": digest_of(spec),
+        }
         waits = ConcurrencyLimitStrategy.ENQUEUE
         try:
             made = RunnerDeployment.from_flow(
@@ -73,11 +81,9 @@ def deploy(
                 tags=["papa"],
                 work_pool_name=pool,
                 entrypoint_type=EntrypointType.MODULE_PATH,
-                # What infra/prefect-automation.yaml listens for.
-                job_variables={
-                    "working_dir": ".",  # The one in which the worker was started.
-                    "env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"},
-                },
+                # Without a working_dir a run has an empty folder. The variable is what
+                # infra/prefect-automation.yaml listens for.
+                job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}},
                 concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=waits),
             ).apply()
         except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
@@ -90,5 +96,6 @@ def deploy(
             raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
         page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{made}"
         typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
-        typer.echo(f"worker   prefect worker start --type process --pool {pool}")
-        typer.echo(f"now      prefect deployment run papa-study/{spec.name}")
+        # In the home folder: Prefect takes settings from that in which it is started.
+        typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")
+        typer.echo(f"now      (cd && prefect deployment run papa-study/{spec.name})")

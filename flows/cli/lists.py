@@ -83,7 +83,9 @@ def names_of_studies(store: Store) -> list[str]:
 
     folder = store.study("")
     names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
-    return sorted(names | {path.stem for path in folder.glob("[!.]*.yaml")})
+    for kind in ("yaml", "failed"):
+        names |= {path.name.removesuffix(f".{kind}") for path in folder.glob(f"[!.]*.{kind}")}
+    return sorted(names)
 
 
 def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
@@ -103,7 +105,8 @@ def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
         state = "not finished"
     with suppress(PapaError):
         study = study or load_study(saved)
-    date = (saved if state == "not finished" else results / METADATA).stat().st_mtime
+    dated = (results / METADATA, saved, failed)
+    date = next(path for path in dated[state == "not finished" :] if path.exists()).stat().st_mtime
     with suppress(PapaError):
         date = read_metadata(results).get("finished", date)
     if failed.is_file():

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import sys
+import threading
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -49,7 +53,12 @@ def run(
     """
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
-        from flows.server import prepare_engines, start_server
+        from flows.server import (
+            outside_working_folder,
+            prepare_engines,
+            start_server,
+            watch_named_server,
+        )
         from papa.storage.store import Store
         from papa.worker import uncollected
 
@@ -68,19 +77,22 @@ def run(
             from flows.cli.without_file import study_without_file
 
             spec = study_without_file(study, models, tasks or [], limit, settings)
-        prepare_engines(opened.root, verbose=verbose)
-        opened.make()
+        study_path = study.absolute() if study else None
+        code_paths = [path.absolute() for path in code or ()]
         with ExitStack() as held:
+            held.enter_context(outside_working_folder())
+            prepare_engines(opened.root, verbose=verbose)
+            opened.make()
             with uncollected(), errors.status("checking …") as status:
                 from flows.check import check_study
                 from flows.progress import StudyProgress
                 from papa.study.manifest import save_study
 
                 checked = check_study(
-                    spec, opened, workers=workers, ray_address=ray_address, code=code or ()
+                    spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                 )
                 status.update("starting Prefect …")
-                wait_for_server = start_server(interruption.fail)
+                server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from flows.study import Ready, ready, run_study, workers_of
@@ -88,10 +100,14 @@ def run(
 
                 pool = held.enter_context(workers_of(checked, opened))
                 connect(tracking_address(opened))  # Its tables are made while the server starts.
-                wait_for_server()
+                if server:
+                    server.wait(interruption.fail)
             # After the status, which holds the error stream.
             progress = StudyProgress(len(checked.steps.steps), shown=True)
             interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+            is_silent = threading.Event()
+            if server is None:
+                is_silent = watch_named_server(partial(progress.told, spec.name))
             for note in checked.notes:
                 progress.told(spec.name, note)
             given = Ready(checked, opened, progress, pool, interruption.calls)
@@ -100,7 +116,7 @@ def run(
             try:
                 # The state alone: Prefect would load what a server says that the result is.
                 run_study(
-                    study=str((study or saved).absolute()),
+                    study=str(study_path or saved),
                     overrides=settings if study else [],
                     store=opened.address,
                     workers=workers,
@@ -123,3 +139,7 @@ def run(
         typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
         ui = shlex.join(["papa", "ui", "--store", opened.address])
         typer.echo(f"MLflow   {link or f'experiment {spec.name!r}: {ui}'}")
+        if is_silent.is_set():
+            # Prefect would try for minutes to hand on what it has recorded.
+            sys.stdout.flush()
+            os._exit(0)

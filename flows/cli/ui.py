@@ -7,16 +7,29 @@ import secrets
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
 from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
-from flows.server import free_port, prepare_engines, server_settings
+from flows.server import (
+    PrefectServer,
+    free_port,
+    listens,
+    outside_working_folder,
+    prepare_engines,
+)
 from papa.credentials import without_credentials
 from papa.errors import PapaError
 from papa.temporary import temporary_folder
 
+if TYPE_CHECKING:
+    from papa.storage.store import Store
+
+_ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill 0) & exec "$0" "$@" 3<&- </dev/null'
+"""A command whose process group ends as soon as its input does: when who writes it is gone."""
 _AUTH = "[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite:///{}/users.db\n"
 
 
@@ -25,55 +38,81 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     with one_sentence(verbose), temporary_folder("ui") as folder:
         from papa.storage.store import Store
 
-        opened, output = Store(store), None if verbose else subprocess.DEVNULL
-        prepare_engines(opened.root, verbose=verbose)
-        opened.make()
-        from prefect.settings import PREFECT_API_URL, PREFECT_HOME
+        opened = Store(store)
+        with outside_working_folder():
+            prepare_engines(opened.root, "flask_wtf", verbose=verbose)
+            opened.make()
+            _serve(opened, Path(folder), verbose=verbose)
 
-        from tasks.mlflow import SQLITE, connect, tracking_address
 
-        processes, ports = list[subprocess.Popen[bytes]](), (free_port(), free_port())
+def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
+    """Serve what no address names, print where, and wait until a server ends."""
+    from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-        def start(name: str, port: int, login: str, more: dict[str, str], *command: str) -> None:
-            typer.echo(f"{name:<8} http://127.0.0.1:{port}   {login}")
-            host = ["--host", "127.0.0.1", "--port", str(port)]
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", *command, *host],
-                env={**os.environ, **more},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-            )
-            processes.append(process)
+    from tasks.mlflow import SQLITE, connect, tracking_address
 
-        if there := PREFECT_API_URL.value():
-            typer.echo(f"Prefect  {without_credentials(there).removesuffix('/api')}")
-        else:
-            more = server_settings(PREFECT_HOME.value(), ports[0])
-            login = more["PREFECT_API_AUTH_STRING"]
-            start("Prefect", ports[0], login, more, "prefect", "server", "start")
-        if (tracking := tracking_address(opened)).startswith(SQLITE):
-            connect(tracking)
-            (config := Path(folder, "auth.ini")).write_text(_AUTH.format(folder))
-            more = {
-                "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
-                "MLFLOW_AUTH_CONFIG_PATH": str(config),
-                "MLFLOW_AUTH_ADMIN_USERNAME": "papa",
-                "MLFLOW_AUTH_ADMIN_PASSWORD": (password := secrets.token_urlsafe(24)),
-                "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
-            }
-            kept = ["--backend-store-uri", tracking]
-            kept += ["--artifacts-destination", (opened.root / "mlartifacts").as_uri()]
-            # Run by gunicorn it has no assistant, which runs commands.
-            how = ["--workers", "1", "--app-name", "basic-auth"]
-            how += ["--gunicorn-opts", "--log-level error"]
-            start("MLflow", ports[1], f"papa:{password}", more, "mlflow", "server", *kept, *how)
-        else:
-            typer.echo(f"MLflow   {without_credentials(tracking)}")
-        typer.echo("Ctrl-C ends what was started.")
-        while all(process.poll() is None for process in processes):
-            time.sleep(0.5)
-        raise PapaError(
-            "a server ended by itself: 'papa ui --verbose' shows why (MLflow's pages need a "
-            "password here: pip install 'mlflow[auth]')"
-        )
+    named = PREFECT_API_URL.value()
+    prefect = None if named else PrefectServer.start(PREFECT_HOME.value())
+    processes = [prefect.process] if prefect else []
+    tracking = tracking_address(store)
+    port = free_port()
+    password = secrets.token_urlsafe(24)
+    if mlflow_is_local := tracking.startswith(SQLITE):
+        connect(tracking)
+        mlflow = _start_mlflow(store, tracking, folder, port, password, verbose=verbose)
+        processes.append(mlflow)
+    if prefect:
+        prefect.wait(lambda _: None)
+        address = prefect.settings["PREFECT_API_URL"].removesuffix("/api")
+        typer.echo(f"Prefect  {address}   {prefect.settings['PREFECT_API_AUTH_STRING']}")
+    else:
+        typer.echo(f"Prefect  {without_credentials(named).removesuffix('/api')}")
+    if mlflow_is_local:
+        # Whoever took the port meanwhile is not handed the password.
+        while not listens(mlflow, port):
+            _check_alive(processes)
+            time.sleep(0.1)
+        typer.echo(f"MLflow   http://127.0.0.1:{port}   papa:{password}")
+    else:
+        typer.echo(f"MLflow   {without_credentials(tracking)}")
+    typer.echo("Ctrl-C ends what was started.")
+    while True:
+        _check_alive(processes)
+        time.sleep(0.5)
+
+
+def _start_mlflow(
+    store: Store, tracking: str, folder: Path, port: int, password: str, *, verbose: bool
+) -> subprocess.Popen[bytes]:
+    """Start MLflow's server on loopback, which ends with this process; ``folder`` is for its
+    users.
+    """
+    config = folder / "auth.ini"
+    config.write_text(_AUTH.format(folder))
+    settings = {
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(32),
+        "MLFLOW_AUTH_CONFIG_PATH": str(config),
+        "MLFLOW_AUTH_ADMIN_USERNAME": "papa",
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+    }
+    command = [sys.executable, "-P", "-m", "mlflow", "server"]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--backend-store-uri", tracking]
+    command += ["--artifacts-destination", (store.root / "mlartifacts").as_uri()]
+    # Run by gunicorn it has no assistant, which runs commands.
+    command += ["--workers", "1", "--app-name", "basic-auth"]
+    command += ["--gunicorn-opts", "--log-level error"]
+    output = None if verbose else subprocess.DEVNULL
+    return subprocess.Popen(
+        ["sh", "-c", _ENDS_WITH_ITS_INPUT, *command],
+        env={**os.environ, **settings},
+        stdin=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    )
+
+
+def _check_alive(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    if any(process.poll() is not None for process in processes):
+        raise PapaError("a server ended by itself: 'papa ui --verbose' shows why")

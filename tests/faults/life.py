@@ -34,7 +34,7 @@ LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
 KEPT = ("tokenise", "average", "rank", "baseline", "probe")
 PARTS = {
-    "Prefect": "create_app",
+    "Prefect": "flows.serve",
     "GCS": "gcs_server",
     "node": "raylet/raylet",
     "worker": "ray::Worker",

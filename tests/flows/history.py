@@ -34,7 +34,7 @@ _SERVE = """
 import json, os, sys
 from flows.server import settle_environment, start_server
 settle_environment()
-start_server()()
+start_server().wait(print)
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
 print(json.dumps({name: os.environ[name] for name in names}), flush=True)
 sys.stdin.read()

@@ -67,10 +67,10 @@ def test_studies_are_read_and_models_measured_and_only_running_says_what_to_inst
     said = [Finished(**json.loads(line)) for line in told]
     for finished in said[:2]:
         assert finished.code == 1
-        assert finished.err.splitlines()[0] == (
-            "error: studies run on Prefect, Ray and MLflow, and prefect, ray, mlflow cannot be "
-            "found here: pip install 'papa-attention[studies]'"
-        )
+        line = finished.err.splitlines()[0]
+        assert line.startswith("error: ")
+        assert "prefect, ray, mlflow" in line
+        assert "studies" in line
     assert not (tmp_path / "none").exists()
     assert "warning: studies run on Prefect, Ray and MLflow" in said[2].out
     for finished in said[2:]:

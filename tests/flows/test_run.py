@@ -22,6 +22,7 @@ from tests.tasks.tracked import address_in, logged, steps_of
 
 pytestmark = pytest.mark.server
 
+WITHOUT_INPUT = f"import os; os.close(0)\n{cli.COMMAND}"
 COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
 
 
@@ -39,7 +40,9 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Ran:
-    """Behind a proxy that is none: what goes to this machine goes through no proxy."""
+    """Behind a proxy that is none: what goes to this machine goes through no proxy. And without a
+    standard input.
+    """
     folder = tmp_path_factory.mktemp("run")
     study, store = (
         cli.write_study(folder, cli.SMALL | {"encoders": [shallow]}),
@@ -52,7 +55,8 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     more = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
     step, *_ = steps_of(study)[1].steps
     with claimed(store, f"{step.stage}-{step.key}"):
-        processes = [cli.start("run", study, "--store", store.address, more=more) for _ in range(2)]
+        arguments = ("run", study, "--store", store.address)
+        processes = [cli.start(*arguments, more=more, program=WITHOUT_INPUT) for _ in range(2)]
         # Both meet at a step that another holds.
         met = [cli.until(one.stderr, f"{step.name}: waits for another run") for one in processes]
     first = [cli.finish(one, before) for one, before in zip(processes, met, strict=True)]

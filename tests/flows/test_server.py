@@ -9,17 +9,23 @@ import pickle
 import re
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
+import psutil
 import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
+from flows.server import prepare_engines
+from papa.errors import PapaError
 from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.history import own_server
@@ -92,7 +98,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     with cli.start("run", study, "--store", str(store), more=more) as process:
         cli.until(process.stderr, "probe")
         below = descendants(process.pid)
-        servers = [pid for pid, command in below.items() if "create_app" in command]
+        servers = [pid for pid, command in below.items() if "flows.serve" in command]
         (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
         listening({process.pid, *below})
         (port,) = listening({server})["127.0.0.1"]
@@ -104,6 +110,67 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     assert (home / "prefect.db").is_file()
     assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]
     assert cli.papa("run", study, "--store", str(store), more=more).code == 0
+
+
+def serving() -> set[int]:
+    """The processes of Prefect's servers below this one."""
+    below = descendants(os.getpid())
+    return {pid for pid, command in below.items() if "-m flows.serve" in command}
+
+
+@pytest.mark.slow
+def test_a_study_outlives_a_server_of_prefect_that_is_killed(study: str, tmp_path: Path) -> None:
+    """It says which, and goes on to its end."""
+    store = tmp_path / "store"
+    before = serving()
+    with own_server() as server:
+        (pid,) = serving() - before
+        with cli.start("run", study, "--store", str(store), more=server) as process:
+            printed = cli.until(process.stderr, "probe")
+            # With the process that keeps its port.
+            for killed in (psutil.Process(pid).ppid(), pid):
+                os.kill(killed, signal.SIGKILL)
+            ended = cli.finish(process, printed)
+    assert ended.code == 0, ended.err
+    assert server["PREFECT_API_URL"] in ended.err
+    assert (store / "studies" / "small" / "report.html").is_file()
+
+
+def test_two_servers_that_start_at_once_make_one_new_database(tmp_path: Path) -> None:
+    def health(_: int) -> int:
+        with own_server({"PREFECT_HOME": str(tmp_path / "home")}) as server:
+            return status(f"{server['PREFECT_API_URL']}/health")
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(health, range(2))) == [200, 200]
+
+
+def test_settings_for_other_servers_do_not_reach_the_users_own(tmp_path: Path) -> None:
+    more = {"PREFECT_SERVER_API_BASE_PATH": "/other", "PREFECT_SERVER_API_HOST": "192.0.2.1"}
+    with own_server(more) as server:
+        assert status(f"{server['PREFECT_API_URL']}/health") == 200
+
+
+def test_nobody_else_gets_the_port_of_a_server_that_was_killed() -> None:
+    """Its clients go on to send the password there."""
+    before = serving()
+    with own_server() as server:
+        (pid,) = serving() - before
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: start_of(pid) is None, "the server ended")
+        port = int(server["PREFECT_API_URL"].split(":")[2].partition("/")[0])
+        with pytest.raises(OSError, match="in use"):
+            socket.create_server(("127.0.0.1", port))
+
+
+def test_a_proxy_that_prefect_cannot_use_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("socksio"):
+        pytest.skip("with socksio Prefect can use it")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    with pytest.raises(PapaError, match=r"socks5://127\.0\.0\.1:9"):
+        prepare_engines(tmp_path, verbose=False)
 
 
 ASKED = {
@@ -145,3 +212,19 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
     assert process.returncode == 130
     assert len(below) >= 2
     assert not [pid for pid, began in below.items() if start_of(pid) == began], "it left a process"
+
+
+@pytest.mark.slow
+def test_its_servers_end_with_a_killed_ui(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    store = shutil.copytree(tiny[1], tmp_path / "store")
+    with cli.start("ui", "--store", str(store)) as process:
+        cli.until(process.stdout, "Ctrl-C ends")
+        below = {pid: start_of(pid) for pid in descendants(process.pid)}
+        assert len(below) >= 3, "Prefect's server, MLflow's and its worker"
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+
+    def left() -> list[int]:
+        return [pid for pid, began in below.items() if began and start_of(pid) == began]
+
+    wait_until(lambda: not left(), "every server ended")

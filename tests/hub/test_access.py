@@ -6,11 +6,12 @@ import json
 import re
 import shutil
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import close_session, constants
 
 from flows.check import check_study
 from papa.errors import CheckError, EncoderError, HubUnreachableError
@@ -35,6 +36,18 @@ def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Folder) -> Non
     assert said in refused(BERT, revision="v9")
     assert refused(BERT, revision="0" * 40)
     assert not on_hub.fetched(BERT)
+
+
+def test_a_proxy_that_the_hubs_library_cannot_use_is_silence(
+    on_hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if find_spec("socksio"):
+        pytest.skip("with socksio it can")
+    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
+    close_session()
+    with pytest.raises(HubUnreachableError, match="socksio"):
+        resolved(BERT)
+    close_session()
 
 
 def test_private_and_gated_ones_need_a_token(

@@ -106,7 +106,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
 def test_a_study_is_deployed_and_a_run_that_fails_says_why(place: Path, deployed: Service) -> None:
     study, fire = place / "daily.yaml", ["prefect", "--no-prompt", "deployment", "run", "--watch"]
     study.write_text(json.dumps(SMALL | {"name": "daily"}))
-    # Relative to the folder in which the worker is started.
+    # Relative to this folder, not to that in which the worker is started.
     deploy = ["papa", "deploy", os.path.relpath(study), "--cron", "0 6 1 1 *", "--store"]
     with prefect_worker(place / "daily-worker", deployed.environment):
         run([*deploy, place / "daily"], deployed.environment)

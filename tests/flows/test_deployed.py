@@ -1,0 +1,67 @@
+"""A deployed run: which study it refuses, and that each of its errors reaches ``papa list``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from flows.cli.lists import stored_studies
+from flows.study import _reason_kept, digest_of, run_study
+from papa.errors import SpecError
+from papa.spec.file import load_study
+from papa.storage.store import Store
+from tests.flows import conftest as cli
+
+pytestmark = pytest.mark.unchecked
+
+
+def run_deployed(study: Path, store: Path, **parameters: str) -> None:
+    """What a worker calls, without Prefect around it."""
+    run_study.fn(study=str(study), store=str(store), **parameters)
+
+
+def state(store: Path) -> str:
+    (row,) = stored_studies(Store(store))
+    assert row["Study"] == "small"
+    return row["State"]
+
+
+def test_a_study_that_was_changed_since_is_refused(tmp_path: Path) -> None:
+    study = Path(cli.write_study(tmp_path, cli.SMALL))
+    digest = digest_of(load_study(study))
+    cli.write_study(tmp_path, cli.SMALL | {"seeds": [0, 1, 2]})
+    with pytest.raises(SpecError, match=digest[:12]):
+        run_deployed(study, tmp_path / "store", name="small", digest=digest)
+    assert digest[:12] in state(tmp_path / "store")
+
+
+def test_a_study_of_another_name_is_refused(tmp_path: Path) -> None:
+    study = Path(cli.write_study(tmp_path, cli.SMALL | {"name": "other"}))
+    with pytest.raises(SpecError, match="'other'"):
+        run_deployed(study, tmp_path / "store", name="small")
+    assert "'other'" in state(tmp_path / "store")
+
+
+def test_a_study_whose_file_is_gone_is_listed_as_failed(tmp_path: Path) -> None:
+    study = tmp_path / "absent.yaml"
+    with pytest.raises(SpecError, match=str(study)):
+        run_deployed(study, tmp_path / "store", name="small")
+    assert str(study) in state(tmp_path / "store")
+
+
+@pytest.mark.parametrize("parameter", ["study", "store"])
+def test_a_relative_path_is_refused(tmp_path: Path, parameter: str) -> None:
+    """It would be another one in each worker's folder."""
+    paths = {"study": Path(cli.write_study(tmp_path, cli.SMALL)), "store": tmp_path / "store"}
+    paths[parameter] = Path(paths[parameter].name)
+    with pytest.raises(SpecError, match=f"^{parameter}: '{paths[parameter]}'"):
+        run_deployed(paths["study"], paths["store"])
+
+
+def test_an_error_that_no_message_explains_is_listed_with_its_last_line(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    with pytest.raises(RuntimeError), _reason_kept(store, "small"):
+        raise RuntimeError("first line\nthe disk is on fire")
+    assert "RuntimeError: the disk is on fire" in state(store.root)
