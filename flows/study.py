@@ -30,7 +30,6 @@ from flows.check import Checked, check_study
 from flows.progress import StudyProgress
 from flows.server import settle_environment, settle_umask
 from papa.errors import PapaError
-from papa.files import write_atomically
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
@@ -118,12 +117,12 @@ def run_study(
 @contextmanager
 def _reason_kept(store: Store, study: str) -> Iterator[None]:
     """Why a run of a study fails stands beside its results, for ``papa list``."""
-    failed = store.study(f"{study}.failed")
+    failed = f"{study}.failed"
     try:
         yield
-        failed.unlink(missing_ok=True)
+        store.studies.remove(failed)
     except PapaError as error:
-        write_atomically(failed, f"{error}\n")
+        store.studies.replace(failed, f"{error}\n".encode())
         raise
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +20,7 @@ from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.files import Files
 from papa.storage.store import Store
 
 KEY_FORMAT, _ASKED_AT_ONCE = 3, 16
@@ -225,14 +225,15 @@ class Context:
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
         """What training is asked beside ``more``: settings, and a folder for features."""
-        folder = self.store.scratch / f"features-{self.step.key[:16]}"
+        files, name = Files(self.store.scratch), f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
-        shutil.rmtree(folder, ignore_errors=True)
+        files.remove(name)
         try:
             settings = {"execution": self.execution, "progress": self.progress}
-            yield {"scratch": folder, **settings, **more}
+            with files.filled(name) as folder:
+                yield {"scratch": folder, **settings, **more}
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            files.remove(name)
 
     def corpus(self, step: Step) -> Any:
         """A text that it reads, as a ``TokenisedCorpus``."""
