@@ -35,7 +35,7 @@ from papa.storage.store import Store
 from papa.study.locks import in_use
 from papa.study.manifest import save_study
 from papa.study.run import Session
-from papa.study.step import Step
+from papa.study.step import Step, together
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.average import average
@@ -174,11 +174,12 @@ def _run(given: Ready) -> str:
             given.pool.begin().result()
         futures: dict[Step, PrefectFuture[Any]] = {}
         for task, stages in STAGES.items():
-            for step in (step for step in steps if step.stage in stages):
+            for step in together(step for step in steps if step.stage in stages):
                 needs = [futures[need] for need in step.needs]
                 # Quoted: Prefect would look for futures in every cell that a step names, twice.
-                futures[step] = task.submit(quote(step), quote(run), wait_for=needs)
-        wait(list(futures.values()))
+                future = task.submit(quote(step), quote(run), wait_for=needs)
+                futures |= dict.fromkeys(step.members, future)
+        wait(list(dict.fromkeys(futures.values())))
         if run.failures:
             name, why = next(iter(run.failures.items()))
             others = len(run.failures) - 1

@@ -59,7 +59,7 @@ class ProbeEntry(_Frozen):
 
 
 class CellEntry(_Frozen):
-    """A cell: one probe for all seeds, or one for each seed that has its own constant heads."""
+    """A cell: a probe for each seed; a native head has one for seeds with the same heads."""
 
     encoder: str
     task: str
