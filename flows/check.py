@@ -76,9 +76,6 @@ def check_study(
     does not answer. Else ``fetch_weights`` downloads encoders that are not here.
     """
     cluster, workers = cluster_address(ray_address), workers or study.execution.workers
-    if cluster and study.precision == "auto":
-        # What its workers' machines can do is not known here.
-        study = study.model_copy(update={"precision": "float32"})
     fetched = fetch_weights and not for_plan
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetched, code=code)
     problems, here = resolved.problems, not for_plan and cluster is None
