@@ -79,6 +79,10 @@ def check_study(
     fetched = fetch_weights and not for_plan
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetched, code=code)
     problems, here = resolved.problems, not for_plan and cluster is None
+    if study.reference:
+        from papa.reporting.tables import read_reference
+
+        problems += problems_of("reference", partial(read_reference, study.reference))
     if not problems:
         inputs = resolved.inputs()
         steps = study_steps(inputs)
