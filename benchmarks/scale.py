@@ -65,9 +65,10 @@ class StandIn:
             spent = {"worker_seconds": WAITS["shard"], "device": "cpu"}
             return np.ones(shape), np.ones(shape[2:]), spent
         time.sleep(WAITS[step.stage])
-        run = Context(step, store, arguments["execution"], ignore_progress)
-        with run.published(seconds=WAITS[step.stage]) as folder:
-            _write(step, folder, run.found)
+        for member in arguments["members"]:
+            run = Context(member, store, arguments["execution"], ignore_progress)
+            with run.published(seconds=WAITS[step.stage]) as folder:
+                _write(member, folder, run.found)
         return []
 
 

@@ -77,12 +77,13 @@ def check_study(
     does not answer. Else ``fetch_weights`` downloads encoders that are not here.
     """
     cluster, workers = cluster_address(ray_address), workers or study.execution.workers
-    if cluster and study.precision == "auto":
-        # What its workers' machines can do is not known here.
-        study = study.model_copy(update={"precision": "float32"})
     fetched = fetch_weights and not for_plan
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetched, code=code)
     problems, here = resolved.problems, not for_plan and cluster is None
+    if study.reference:
+        from papa.reporting.tables import read_reference
+
+        problems += problems_of("reference", partial(read_reference, study.reference))
     if not problems:
         inputs = resolved.inputs()
         steps = study_steps(inputs)

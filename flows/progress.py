@@ -20,12 +20,12 @@ class StudyProgress:
         self.log: Callable[[str], object] = lambda _: None
         hidden = not (shown and sys.stderr.isatty())
         self.bar = tqdm(desc="study", total=steps, unit="step", leave=False, disable=hidden)
-        self._finished, self._seconds = set[str](), dict[str, float]()
+        self._finished, self._seconds = dict[str, int](), dict[str, float]()
 
     @property
     def kept(self) -> str:
         """How many steps are finished, in words."""
-        return f"{len(self._finished)} of {self.steps} steps are kept"
+        return f"{sum(self._finished.values())} of {self.steps} steps are kept"
 
     @contextmanager
     def running(self, name: str) -> Iterator[Progress]:
@@ -42,16 +42,16 @@ class StudyProgress:
         if started:
             self._seconds[name] = time.monotonic() - started
 
-    def finished(self, name: str, made: bool) -> None:
-        """A step is done, or was there already."""
-        self._finished.add(name)
-        self.bar.update()
+    def finished(self, name: str, made: bool, steps: int = 1) -> None:
+        """A step is done, or was there already; or so many that ran together."""
+        self._finished[name] = steps
+        self.bar.update(steps)
         seconds = self._seconds.get(name) if made else None
         self.told(name, "already there" if seconds is None else f"done in {duration(seconds)}")
 
     def told(self, name: str, sentence: str) -> None:
         """There is something to know of a step, or of the study."""
-        line = f"{name}: {sentence} | study {len(self._finished) / self.steps:.0%}"
+        line = f"{name}: {sentence} | study {sum(self._finished.values()) / self.steps:.0%}"
         self.log(line)
         if self.shown:
             # In one piece: a run that ends says so from another thread.

@@ -30,14 +30,14 @@ from flows.check import Checked, check_study
 from flows.progress import StudyProgress
 from flows.server import settle_environment, settle_umask
 from papa.errors import PapaError, SpecError, in_short, shown
-from papa.files import sha256_of_json, write_atomically
+from papa.files import sha256_of_json
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
 from papa.study.manifest import save_study
 from papa.study.run import Session
-from papa.study.step import Step
+from papa.study.step import Step, together
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.average import average
@@ -157,13 +157,13 @@ def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: st
 @contextmanager
 def _reason_kept(store: Store, study: str) -> Iterator[None]:
     """Why a run of a study fails stands beside its results, for ``papa list``."""
-    failed = store.study(f"{study}.failed")
+    failed = f"{study}.failed"
     try:
         yield
-        failed.unlink(missing_ok=True)
+        store.studies.remove(failed)
     except BaseException as error:
         reason = str(error) if isinstance(error, PapaError) else in_short(error)
-        write_atomically(failed, f"{reason}\n")
+        store.studies.replace(failed, f"{reason}\n".encode())
         raise
 
 
@@ -215,11 +215,12 @@ def _run(given: Ready) -> str:
             given.pool.begin().result()
         futures: dict[Step, PrefectFuture[Any]] = {}
         for task, stages in STAGES.items():
-            for step in (step for step in steps if step.stage in stages):
+            for step in together(step for step in steps if step.stage in stages):
                 needs = [futures[need] for need in step.needs]
                 # Quoted: Prefect would look for futures in every cell that a step names, twice.
-                futures[step] = task.submit(quote(step), quote(run), wait_for=needs)
-        wait(list(futures.values()))
+                future = task.submit(quote(step), quote(run), wait_for=needs)
+                futures |= dict.fromkeys(step.members, future)
+        wait(list(dict.fromkeys(futures.values())))
         if run.failures:
             name, why = next(iter(run.failures.items()))
             others = len(run.failures) - 1

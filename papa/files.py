@@ -39,7 +39,7 @@ def scratch_beside(path: Path) -> Iterator[Path]:
     """Yield a new directory beside ``path``, to be renamed into place; it is gone when the block
     ends otherwise.
     """
-    scratch = _aside(path)
+    scratch = path.with_name(name_aside(path.name))
     with disk_errors(path):
         scratch.mkdir(parents=True)
         try:
@@ -48,8 +48,9 @@ def scratch_beside(path: Path) -> Iterator[Path]:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _aside(path: Path) -> Path:
-    return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}")
+def name_aside(name: str) -> str:
+    """A name for what will have this one when it is whole; killed runs leave such."""
+    return f".{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
@@ -57,7 +58,7 @@ def write_atomically(path: Path, content: bytes | str) -> None:
     into place.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = _aside(path)
+    scratch = path.with_name(name_aside(path.name))
     try:
         scratch.write_bytes(content.encode() if isinstance(content, str) else content)
         scratch.replace(path)
@@ -69,7 +70,7 @@ def cache_folder() -> Path:
     """Where this machine keeps what it fetched, and what a store behind a URI keeps on it; any of
     it may be deleted while nothing runs.
     """
-    return Path(os.path.abspath(Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser()))
+    return Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser().resolve()
 
 
 def sha256_of_file(path: Path) -> str:

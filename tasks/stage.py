@@ -43,7 +43,8 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
     def once(step: Step, run: StudyRun) -> State[Any]:
         try:
             made = function(step, run)
-            run.tracking.step(step)
+            for own in step.members or (step,):
+                run.tracking.step(own)
         except Exception as error:
             why = str(error)
             if not isinstance(error, PapaError):
@@ -53,7 +54,7 @@ def stage(function: Callable[[Step, StudyRun], bool]) -> Task[..., State[Any]]:
             run.session.reporter.told(step.name, f"{how}: {why}")
             run.failures |= {} if again else {step.name: why}
             raise
-        run.session.reporter.finished(step.name, made)
+        run.session.reporter.finished(step.name, made, len(step.members))
         return Completed() if made else Completed(name="Cached")
 
     return task(

@@ -55,7 +55,7 @@ def remove(
         if study in known:
             artifacts.remove(opened.study(study))
             for end in (".yaml", ".failed"):
-                opened.study(f"{study}{end}").unlink(missing_ok=True)
+                opened.studies.remove(f"{study}{end}")
         if (opened.root / "mlflow.db").exists():
             from tasks.mlflow import SQLITE, connect
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from papa.errors import DataError, SpecError, joined
-from papa.files import write_atomically
 from papa.models.files import CONFIGURATION, read_configuration_file
 from papa.models.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.spec import EncoderSpec, StudySpec
@@ -96,10 +95,9 @@ def own_study(
         document["constants"] = ["average", "relative", "zeros"]
     study = _resolved(document, overrides)
     store.make()
-    store.study("").mkdir(exist_ok=True)
     for split, half in halves.items():
-        lines = (f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
-        write_atomically(paths[split], "".join(lines))
+        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
+        store.studies.replace(paths[split].name, lines.encode())
     return study
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -220,17 +219,5 @@ def check_precision(precision: Precision, device: str) -> None:
     if not (has_bfloat16() if str(device).startswith("cpu") else of_gpu()):
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
-            f"multiplies in it, and {device} here does not: set precision: float32, or auto, which "
-            "takes what a machine has"
+            f"multiplies in it, and {device} here does not: set precision: float32"
         )
-
-
-def chosen_precision(
-    asked: Precision | Literal["auto"], encoders: Iterable[str], device: str
-) -> Precision:
-    """What ``auto`` means for these encoders on the device; other precisions stay."""
-    if asked != "auto":
-        return asked
-    # Its scores hold in bfloat16 on a CPU, by ``python -m benchmarks.precision``.
-    holds = {EMBEDDED}.issuperset(encoders) and device == "cpu" and has_bfloat16()
-    return "bfloat16" if holds else "float32"

@@ -17,7 +17,16 @@ from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
 from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
-from papa.probes.probes import Inputs, Labels, MaskedProbe, Probe, Rows, SequenceProbe, TokenProbe
+from papa.probes.probes import (
+    Inputs,
+    Labels,
+    MaskedProbe,
+    Probe,
+    Rows,
+    SeparateProbes,
+    SequenceProbe,
+    TokenProbe,
+)
 from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_of
@@ -122,8 +131,16 @@ def train_probe(
         if estimator is not None:
             return FittedProbe(estimator, source, seeds)
         window = window_of(encoder, split, spec.batch_size)
-        probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
-        groups: Groups = [{"params": [*probe.parameters()]}]
+        probe: Probe
+        groups: Groups
+        if len(seeds) > 1 and encoder.device.type == "cpu":
+            # On a CPU, where scores are the same to the bit, also with other seeds beside them.
+            separate = [build_probe(encoder, corpus, task, [seed]) for seed in seeds]
+            probe = SeparateProbes(separate)
+            groups = probe.groups
+        else:
+            probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
+            groups = [{"params": [*probe.parameters()]}]
         train(groups, probe_window(probe, source, seeds), spec, seeds, window=window, **how)
     return probe
 

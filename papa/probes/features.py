@@ -282,8 +282,9 @@ def reserve(path: Path, size: int) -> None:
             file.truncate(size)
     except OSError as error:
         path.unlink(missing_ok=True)
+        folder = path.parent.resolve()
         raise PapaError(
-            f"{path.parent} is too small ({error.strerror}) for the features of one cell, "
+            f"{folder} is too small ({error.strerror}) for the features of one cell, "
             f"{size / 1e9:.2f} GB: free some space, or set execution.features_budget_gb below that "
             "to run the encoder once an epoch"
         ) from None

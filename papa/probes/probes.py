@@ -65,6 +65,38 @@ class Probe(nn.Module):
         raise NotImplementedError
 
 
+class SeparateProbes(Probe):
+    """Probes of one seed each, which share features and steps: products over several seeds at once
+    round in another way than those of one, and a seed's score depends on no seed beside it.
+    """
+
+    def __init__(self, probes: Sequence[Probe]) -> None:
+        super().__init__(range(len(probes)), probes[0].dtype)
+        self.probes = tuple(probes)
+
+    def losses(
+        self, features: PackedFeatures, rows: Rows, dropout_seeds: Sequence[int] | None = None
+    ) -> Float[Tensor, " seeds"]:
+        losses = [
+            probe.losses(features, rows[[number]], dropout_seeds and [dropout_seeds[number]])
+            for number, probe in enumerate(self.probes)
+        ]
+        return torch.cat(losses)
+
+    def predictions(
+        self, features: PackedFeatures, rows: Int[Tensor, " n"]
+    ) -> Shaped[Tensor, "seeds predictions"]:
+        return torch.cat([probe.predictions(features, rows) for probe in self.probes])
+
+    @property
+    def groups(self) -> list[dict[str, Any]]:
+        """The parameters of each probe, for an optimizer."""
+        return [
+            {"params": [*probe.parameters()], "seed": number}
+            for number, probe in enumerate(self.probes)
+        ]
+
+
 class SeedLinear(nn.Module):
     """One linear map for each seed: weights N(0, 0.02), biases 0, trained in float32; inputs,
     weights and gradients are rounded to ``dtype`` before they are multiplied.

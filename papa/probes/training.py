@@ -267,21 +267,26 @@ def take_step(
     """A step of every seed on its minibatch: each one's loss, and gradient norm before clipping."""
     optimizer.zero_grad(set_to_none=True)
     found = losses(batch, step)
-    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    for parameter in trained:
-        # Of a minibatch without any label.
-        if parameter.grad is None:
-            parameter.grad = torch.zeros_like(parameter)
-    # Of each seed, along the first axis where there are several.
-    gradients = [parameter.grad.view(len(found), -1) for parameter in trained]
-    norms = torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0)
-    scales = (max_grad_norm / (norms + _NORM_EPSILON)).clamp(max=1)
-    # A GPU would have to be waited for to learn whether there is anything to scale.
-    if max_grad_norm and (scales.device.type != "cpu" or bool((scales < 1).any())):
-        for gradient in gradients:
-            gradient.mul_(scales[:, None])
+    trained: dict[int | None, list[Tensor]] = {}
+    for group in optimizer.param_groups:
+        trained.setdefault(group.get("seed"), []).extend(group["params"])
+    norms = list[Tensor]()
+    for parameters in trained.values():
+        gradients = list[Tensor]()
+        for parameter in parameters:
+            # Of a minibatch without any label.
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            # Of each seed, along the first axis where several share their parameters.
+            gradients.append(parameter.grad.view(len(found) // len(trained), -1))
+        norms.append(torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0))
+        scales = (max_grad_norm / (norms[-1] + _NORM_EPSILON)).clamp(max=1)
+        # A GPU would have to be waited for to learn whether there is anything to scale.
+        if max_grad_norm and (scales.device.type != "cpu" or bool((scales < 1).any())):
+            for gradient in gradients:
+                gradient.mul_(scales[:, None])
     optimizer.step()
-    return found, norms
+    return found, torch.cat(norms)
 
 
 _NORM_EPSILON = 1e-6

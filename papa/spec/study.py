@@ -240,8 +240,7 @@ class StudySpec(Frozen):
     layout: LayoutSpec = LayoutSpec()
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; sums,
-    softmax, norms and the optimiser stay float32. ``auto`` takes bfloat16 where the scores of all
-    the study's encoders are known to hold in it, on such a CPU, and float32 otherwise."""
+    softmax, norms and the optimiser stay float32. ``auto`` is float32."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""

@@ -7,6 +7,7 @@ to a shared store writes, become paths: they are checked first.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import uuid
@@ -28,7 +29,7 @@ from papa.files import (
     sha256_of_file,
     sha256_of_json,
 )
-from papa.storage.files import Address, Files, refuse_links
+from papa.storage.files import Address, Files, held_folder, open_file
 
 METADATA = "metadata.json"
 
@@ -47,28 +48,21 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
     where another process was first, what it published stays.
     """
     files, data, won = Files(address), uuid.uuid4().hex, False
-    with files.used(data):
-        folder = (files.folder or cache_folder() / "scratch") / data
     try:
-        with disk_errors(folder.parent):
-            folder.mkdir(parents=True)
+        with disk_errors(files.local), files.filled(data) as folder:
             yield folder
             paths = [path for path in sorted(folder.rglob("*")) if path.is_file()]
             names = [path.relative_to(folder).as_posix() for path in paths]
             digests = dict(zip(names, map(sha256_of_file, paths), strict=True))
             sizes = {name: (folder / name).stat().st_size for name in names}
-            document = signed({**metadata, "data": data, "files": digests, "sizes": sizes})
-            if files.folder is None:
-                with files.used(data) as (system, path):
-                    system.put([str(one) for one in paths], [f"{path}/{name}" for name in names])
+        document = signed({**metadata, "data": data, "files": digests, "sizes": sizes})
+        with disk_errors(files.local):
             won = files.write(METADATA, f"{json.dumps(document, indent=2)}\n".encode())
-            # Of a write whose answer was lost the client learns that there is one.
-            won = won or read_metadata(address)["data"] == data
+        # Of a write whose answer was lost the client learns that there is one.
+        won = won or read_metadata(address)["data"] == data
     finally:
         if not won:
             files.remove(data)
-        if files.folder is None:
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def signed(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,9 +126,10 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
     files, metadata = Files(address), read_metadata(artifact)
     if files.folder is not None:
-        folder = files.folder / metadata["data"]
-        folder = folder if folder.is_dir() else files.folder
-        refuse_links(files.folder, folder)
+        folder = files.folder
+        # In folders for people the files lie beside the metadata.
+        with suppress(FileNotFoundError), held_folder(folder / metadata["data"]):
+            folder /= metadata["data"]
         check_files(folder, metadata, address, *needed)
         return folder
     folder = cache_folder() / "artifacts" / digest_of(metadata)
@@ -158,11 +153,17 @@ def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *nee
     if missing := [name for name in needed if name not in metadata["files"]]:
         raise DamagedError(f"{address}/{METADATA} names no {joined(missing)}", address)
     for name, expected in metadata["files"].items():
-        path = folder / name
-        refuse_links(folder, path)
-        if (found := sha256_of_file(path) if path.is_file() else "no such file") != expected:
-            told = f"expected SHA-256 {expected[:12]}, found {found[:12]}"
-            raise DamagedError(f"{address}/{name} is damaged ({told})", address)
+        check_file(folder / name, expected, f"{address}/{name}", address)
+
+
+def check_file(path: Path, expected: str, what: str, address: object) -> None:
+    """Check one file of an artifact against its digest; nothing is read through a link."""
+    digest, absent = "no such file", (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+    with suppress(*absent), open_file(path) as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != expected:
+        told = f"expected SHA-256 {expected[:12]}, found {digest[:12]}"
+        raise DamagedError(f"{what} is damaged ({told})", address)
 
 
 def remove(address: Address) -> None:

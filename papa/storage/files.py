@@ -1,5 +1,5 @@
-"""Files of a store, in a folder or by fsspec behind a URI. Others may plant links: none below an
-address is followed.
+"""Files of a store, in a folder or by fsspec behind a URI. Others may plant links, also while a run
+works: every call opens its folders one below the other and follows none.
 """
 
 from __future__ import annotations
@@ -7,26 +7,35 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
+import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, PapaError, TransientError
-from papa.files import scratch_beside
+from papa.files import cache_folder, name_aside
 
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
 """With a server for S3, whose answers s3fs asks for five times."""
+_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_HELD = _LISTED | getattr(os, "O_PATH", 0)
+"""To pass through a folder, which on Linux takes no right to list it."""
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 
 
 class Files:
     """The files at an address, which is that of ``folder`` where it is no URI; names in calls are
     below it, with slashes. An ArtifactError where they cannot be used, a TransientError of a URI.
+
+    In a folder no part of a path may be a link, looked at anew by each call: whoever takes the
+    address from a user passes it through ``without_links``.
     """
 
     def __init__(self, address: Address) -> None:
@@ -39,25 +48,25 @@ class Files:
             raise ArtifactError(f"'{text}' is no address of a store: {_OTHER}")
         self.folder = None if "://" in text else Path(os.path.abspath(Path(text).expanduser()))
         self.address = str(self.folder or text.rstrip("/"))
+        self.local = self.folder or cache_folder() / "scratch"
 
     @contextmanager
     def used(self, name: str) -> Iterator[tuple[Any, str]]:
-        """The filesystem and the path in it; what it raises becomes one sentence."""
-        # Not at the top: it takes a while to import.
-        from fsspec.core import url_to_fs
-        from fsspec.implementations.local import LocalFileSystem
-
-        options = {"config_kwargs": _PATIENCE} if re.match("s3a?:", self.address) else {}
-        files, root = LocalFileSystem(), self.address
+        """The filesystem, None of a folder, and the path in it; what it raises becomes one
+        sentence.
+        """
+        files, root = None, self.address
         if self.folder is None:
+            # Not at the top: it takes a while to import.
+            from fsspec.core import url_to_fs
+
+            options = {"config_kwargs": _PATIENCE} if re.match("s3a?:", self.address) else {}
             try:
                 files, root = url_to_fs(self.address, use_listings_cache=False, **options)
             except (ImportError, ValueError) as error:
                 what = f"{self.address} is no address of a store ({error})"
                 raise ArtifactError(f"{what}: {_OTHER}") from None
         try:
-            if self.folder is not None:
-                refuse_links(self.folder, self.folder / name)
             yield files, f"{root}/{name}".rstrip("/")
         except PapaError:
             raise
@@ -80,32 +89,74 @@ class Files:
     def read(self, name: str) -> bytes | None:
         """The bytes of a small file; None where there is none."""
         with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
-            return bytes(files.cat_file(path))
+            if files is not None:
+                return bytes(files.cat_file(path))
+            with open_file(Path(path)) as file:
+                return file.read()
         return None
 
     def write(self, name: str, data: bytes) -> bool:
         """Write a small file, and tell whether it was new: of two writers one wins."""
         with self.used(name) as (files, path):
             try:
-                if self.folder is None:
+                if files is not None:
                     files.pipe_file(path, data, mode="create")
                 else:
-                    with scratch_beside(Path(path)) as scratch:
-                        (scratch / "new").write_bytes(data)
-                        os.link(scratch / "new", path)
+                    with _written_beside(Path(path), data) as (scratch, handle):
+                        at = {"src_dir_fd": handle, "dst_dir_fd": handle}
+                        os.link(scratch, Path(path).name, **at, follow_symlinks=False)
             except OSError:
-                if not files.exists(path):
+                if not (files.exists(path) if files is not None else _lies_there(Path(path))):
                     raise
                 return False
         return True
 
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a small file of a folder whole, in the place of what has its name."""
+        with self.used(name) as (_, path), _written_beside(Path(path), data) as (scratch, handle):
+            os.replace(scratch, Path(path).name, src_dir_fd=handle, dst_dir_fd=handle)
+
+    def rename(self, name: str, new: str) -> None:
+        """Give a file or folder beside the others another name, which nothing has."""
+        with self.used(name) as (_, path), held_folder(Path(path).parent) as handle:
+            os.rename(Path(path).name, new, src_dir_fd=handle, dst_dir_fd=handle)
+
+    @contextmanager
+    def filled(self, name: str) -> Iterator[Path]:
+        """Yield a new folder of this machine to fill, which lies at ``name`` when the block ends
+        without an error. Until then nobody else can put a link into it.
+        """
+        local = self.local / name
+        try:
+            # Where there is /proc its path leads to it also if a folder above is exchanged.
+            with held_folder(local.parent, make=True) as parent:
+                os.mkdir(local.name, 0o700, dir_fd=parent)
+                handle = os.open(local.name, _LISTED, dir_fd=parent)
+                try:
+                    held = Path(f"/proc/self/fd/{handle}")
+                    yield held if held.exists() else local
+                    os.fchmod(handle, stat.S_IMODE(os.stat(parent).st_mode))
+                finally:
+                    os.close(handle)
+            if self.folder is None:
+                paths = [str(path) for path in local.rglob("*") if path.is_file()]
+                with self.used(name) as (files, there):
+                    files.put(paths, [f"{there}{path.removeprefix(str(local))}" for path in paths])
+        finally:
+            if self.folder is None:
+                shutil.rmtree(local, ignore_errors=True)
+
     def find(self, below: str = "") -> dict[str, tuple[int, float]]:
         """Every file below a folder, and no link: path from there → size, seconds since 1970."""
         with self.used(below) as (system, path):
+            if system is None:
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    return dict(_files_below(Path(path)))
+                return {}
             found = system.find(path, detail=True)
         files = {}
         for name, entry in found.items():
-            if name.startswith(f"{path}/") and entry["type"] == "file" and not entry.get("islink"):
+            if name.startswith(f"{path}/") and entry["type"] == "file":
                 # Not every filesystem tells when a file was written.
                 moment = entry.get("LastModified") or entry.get("mtime") or time.time()
                 seconds = moment.timestamp() if isinstance(moment, datetime) else float(moment)
@@ -114,20 +165,118 @@ class Files:
 
     def remove(self, name: str = "") -> None:
         """Remove a file or folder, if there is one; of a link, the link."""
-        with self.used("") as (files, root), suppress(FileNotFoundError, NotADirectoryError):
-            files.rm(f"{root}/{name}".rstrip("/"), recursive=True)
+        with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
+            if files is not None:
+                files.rm(path, recursive=True)
+                return
+            with held_folder(Path(path).parent) as handle:
+                last = Path(path).name
+                if stat.S_ISDIR(os.stat(last, dir_fd=handle, follow_symlinks=False).st_mode):
+                    shutil.rmtree(last, dir_fd=handle)
+                else:
+                    os.unlink(last, dir_fd=handle)
 
 
-def refuse_links(root: Path, path: Path) -> None:
-    """Refuse a path that is a link, or below one that lies in ``root`` or is it."""
-    for part in (path, *path.parents):
-        if part.is_symlink():
-            raise ArtifactError(
-                f"{part} is a link, and nothing of a store lies outside it: put what it names in "
-                "its place, or remove it"
-            )
-        if part == root:
-            return
+def without_links(address: Address) -> Address:
+    """An address that a user gave: links above its last part, which are the user's, are followed
+    here and never again.
+    """
+    folder = Files(address).folder
+    return address if folder is None else folder.parent.resolve() / folder.name
+
+
+@contextmanager
+def held_folder(path: Path, *, make: bool = False) -> Iterator[int]:
+    """Hold the folder at an absolute path by a handle, for calls that take a ``dir_fd``, while
+    others may put anything else in its place; where ``make`` it is made. An ArtifactError where a
+    part of the path is a link.
+    """
+    handle = os.open(path.anchor, _HELD)
+    try:
+        for part in [*reversed(path.parents), path][1:]:
+            with refused_link(part, handle):
+                below = _below(part.name, handle, make)
+            os.close(handle)
+            handle = below
+        yield handle
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def open_file(path: Path) -> Iterator[BufferedReader]:
+    """Open a file to be read; an ArtifactError where it or a part of its path is a link."""
+    with held_folder(path.parent) as handle:
+        with refused_link(path, handle):
+            file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=handle)
+        with open(file, "rb") as opened:
+            yield opened
+
+
+def _below(name: str, handle: int, make: bool) -> int:
+    try:
+        return os.open(name, _HELD, dir_fd=handle)
+    except FileNotFoundError:
+        if not make:
+            raise
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=handle)
+    return os.open(name, _HELD, dir_fd=handle)
+
+
+@contextmanager
+def refused_link(path: Path, handle: int) -> Iterator[None]:
+    """Say of an open that failed that ``path``, in the folder of ``handle``, is a link, if so."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ELOOP, errno.ENOTDIR):
+            status = os.stat(path.name, dir_fd=handle, follow_symlinks=False)
+            if stat.S_ISLNK(status.st_mode):
+                raise link_error(path) from None
+        raise
+
+
+def link_error(path: Path) -> ArtifactError:
+    """What is wrong with a path of a store that is a link."""
+    return ArtifactError(
+        f"{path} is a link, and nothing of a store lies outside it: put what it names in its "
+        "place, or remove it"
+    )
+
+
+@contextmanager
+def _written_beside(path: Path, data: bytes) -> Iterator[tuple[str, int]]:
+    """Write a file beside ``path``; yields its name, and the folder's handle. It is gone when the
+    block ends, unless renamed.
+    """
+    with held_folder(path.parent, make=True) as handle:
+        name = name_aside(path.name)
+        try:
+            new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=handle)
+            with open(new, "wb") as file:
+                file.write(data)
+            yield name, handle
+        finally:
+            with suppress(FileNotFoundError):
+                os.unlink(name, dir_fd=handle)
+
+
+def _lies_there(path: Path) -> bool:
+    with suppress(FileNotFoundError), held_folder(path.parent) as handle:
+        return bool(os.stat(path.name, dir_fd=handle, follow_symlinks=False))
+    return False
+
+
+def _files_below(folder: Path) -> Iterator[tuple[str, tuple[int, float]]]:
+    with held_folder(folder) as top:
+        for inner, _, names, handle in os.fwalk(".", dir_fd=top):
+            for name in names:
+                with suppress(FileNotFoundError):
+                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
+                    if stat.S_ISREG(status.st_mode):
+                        path = f"{inner}/{name}".removeprefix("./")
+                        yield path, (status.st_size, status.st_mtime)
 
 
 def endpoint() -> str:

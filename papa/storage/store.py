@@ -12,7 +12,7 @@ from typing import Any
 from papa.errors import ArtifactError, DamagedError
 from papa.files import cache_folder
 from papa.storage.artifacts import ArtifactReference, digest_of, read_metadata
-from papa.storage.files import Address, Files, endpoint, refuse_links
+from papa.storage.files import Address, Files, endpoint, held_folder, link_error, without_links
 
 MARKER = "papa-store.json"
 FORMAT = 3
@@ -23,7 +23,7 @@ class Store:
     """The places in a store: a folder or a URI that fsspec knows; ``root`` is on this machine."""
 
     def __init__(self, address: Address) -> None:
-        self.files = Files(address)
+        self.files = Files(without_links(address))
         self.address = self.files.address
         # A name that a person recognises, and that neither another URI nor another server has.
         readable = re.sub(r"[^A-Za-z0-9.]+", "-", self.address.partition("://")[2]).strip("-.")
@@ -35,6 +35,11 @@ class Store:
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
         return self.root / "studies" / name
+
+    @property
+    def studies(self) -> Files:
+        """The results of all studies, on this machine also where artifacts lie behind a URI."""
+        return Files(self.root / "studies")
 
     def folder(self, stage: str, key: str) -> str:
         """The address of a step's artifact, finished or not."""
@@ -66,9 +71,11 @@ class Store:
 
     def check(self) -> None:
         """Check that the store answers, and that no link leads out of it."""
-        for name in (*_PLACES, "artifacts/*", "studies/*", "studies/*/*", "mlartifacts/**/*"):
+        below = ("artifacts/*", "studies/*", "studies/*/*", "locks/*", "mlartifacts/**/*")
+        for name in (*_PLACES, *below):
             for path in self.root.glob(name) if "*" in name else [self.root / name]:
-                refuse_links(path, path)
+                if path.is_symlink():
+                    raise link_error(path)
         self.is_marked()
 
     def is_marked(self) -> bool:
@@ -103,4 +110,5 @@ class Store:
             self.files.write(MARKER, json.dumps({"format": FORMAT}).encode())
         self.files.write(name := f".{uuid.uuid4().hex}", b"")
         self.files.remove(name)
-        self.scratch.mkdir(parents=True, exist_ok=True)
+        with held_folder(self.scratch, make=True):
+            pass

@@ -16,14 +16,13 @@ from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, Spe
 from papa.models.files import weight_files
 from papa.models.reference import (
     EncoderReference,
-    chosen_precision,
     describe_encoder,
     known_shape,
     resolve_encoder,
 )
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
-from papa.spec import EncoderSpec, HubSource, Source, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.spec.study import OF_DECODERS
 from papa.study.code import code_of, read_code, with_code, with_orders
 from papa.study.step import in_threads
@@ -114,7 +113,8 @@ def resolve_inputs(
     for order in study.orders:
         order_named(order)  # Refused before anything is downloaded.
     names = [spec.name for spec in study.encoders]
-    precision = chosen_precision(study.precision, names, device_of(study))
+    # By measurement no flag of a CPU tells where bfloat16 is faster (docs/performance.md).
+    precision: Precision = "float32" if study.precision == "auto" else study.precision
     resolved = ResolvedInputs(study.model_copy(update={"precision": precision}), texts=texts)
     places: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import uuid
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from papa.errors import PapaError
+from papa.storage.files import Files, held_folder, refused_link
 from papa.storage.store import Store
 
 
@@ -26,14 +28,17 @@ def claimed(
     while another run holds it, ``waits`` is called once, and ``given_up`` until it is True.
     """
     path = store.locks / f"{what}.lock"
-    try:
-        (lock := FileLock(path)).acquire(blocking=False)
-    except Timeout:
-        waits()
+    lock = FileLock(path)
+    with held_folder(store.locks, make=True) as folder, refused_link(path, folder):
         try:
-            lock.acquire(poll_interval=0.5, cancel_check=given_up)
+            lock.acquire(blocking=False)
         except Timeout:
-            raise PapaError(f"this run ended while another worked on {what}: run again") from None
+            waits()
+            try:
+                lock.acquire(poll_interval=0.5, cancel_check=given_up)
+            except Timeout:
+                what = f"this run ended while another worked on {what}"
+                raise PapaError(f"{what}: run again") from None
     try:
         yield path
     finally:
@@ -46,16 +51,23 @@ def in_use(store: Store) -> Iterator[Path | None]:
     own = f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
     with claimed(store, own) as path:
         yield store.files.folder and path
-    path.unlink(missing_ok=True)
+    Files(store.locks).remove(path.name)
 
 
 def users(store: Store) -> list[str]:
     """The runs that use the store, as far as this machine's locks tell: host and process id."""
-    found = []
-    for path in store.locks.glob("run-*.lock"):
+    found, locks = [], Files(store.locks)
+    for name in sorted(locks.find()):
+        if not re.fullmatch(r"run-.+\.lock", name):
+            continue
+        path = store.locks / name
         try:
-            with FileLock(path, blocking=False):
-                path.unlink(missing_ok=True)
+            with (
+                held_folder(store.locks) as folder,
+                refused_link(path, folder),
+                FileLock(path, blocking=False),
+            ):
+                locks.remove(name)
         except Timeout:
             found.append(path.stem.removeprefix("run-").rpartition("-")[0])
     return found

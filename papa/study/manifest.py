@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +16,14 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
-from papa.files import scratch_beside, write_atomically
+from papa.files import name_aside
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
+from papa.storage.files import open_file, without_links
 from papa.storage.store import Store
 from papa.study.locks import claimed
 from papa.study.stages.constants import Constants
@@ -59,7 +59,7 @@ class ProbeEntry(_Frozen):
 
 
 class CellEntry(_Frozen):
-    """A cell: one probe for all seeds, or one for each seed that has its own constant heads."""
+    """A cell: a probe for each seed; a native head has one for seeds with the same heads."""
 
     encoder: str
     task: str
@@ -213,8 +213,10 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     """
     study = load_study(Path(study)).name if Path(study).is_file() else study
     by_name = Path(study).name == study
-    named = store.study(study) if by_name else Path(study)
-    folder = next((path for path in (named, Path(study)) if artifacts.is_complete(path)), None)
+    # A folder that a user names may lie behind links of theirs.
+    path = Path(without_links(study))
+    named = store.study(study) if by_name else path
+    folder = next((path for path in (named, path) if artifacts.is_complete(path)), None)
     if folder is None:
         place = store.address
         if (saved := named.with_name(f"{study}.yaml")).is_file():
@@ -253,13 +255,19 @@ def place_results(store: Store, study: str, found: ArtifactReference) -> None:
         except DamagedError as error:
             artifacts.remove(found.path)
             raise TransientError(f"{error.what}: it is removed, run again") from None
-        with scratch_beside(folder) as fresh:
-            for name in metadata["files"]:
-                (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(data / name, fresh / name)
-            (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
+        aside = name_aside(study)
+        try:
+            with store.studies.filled(aside) as fresh:
+                for name, digest in metadata["files"].items():
+                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
+                    with open_file(data / name) as source:
+                        (fresh / name).write_bytes(source.read())
+                    artifacts.check_file(folder.with_name(aside) / name, digest, name, found.path)
+                (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
             artifacts.remove(folder)
-            fresh.rename(folder)
+            store.studies.rename(aside, study)
+        finally:
+            store.studies.remove(aside)
 
 
 def specification(study: StudySpec) -> str:
@@ -270,6 +278,5 @@ def specification(study: StudySpec) -> str:
 def save_study(store: Store, study: StudySpec) -> Path:
     """Write a study's specification beside its results, so that it can be run again."""
     path = store.study(f"{study.name}.yaml")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, specification(study))
+    store.studies.replace(path.name, specification(study).encode())
     return path

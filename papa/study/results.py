@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyPart:
-    """One encoder on one task, and its steps: of each cell those that score it, one for all seeds,
-    or one per seed where each has its own constant heads (cells that share a result share them);
+    """One encoder on one task, and its steps: of each cell those that score it, one for each seed,
+    or for all where nothing depends on a seed (cells that share a result share them);
     the constants by label; what scores heads, by method and ranking seed; λ trained on shuffled
-    labels, by ranking seed; the baseline, None for a model's own head, which no probe's fit; the
-    ``frozen`` probes that score heads.
+    labels, by ranking seed; a baseline for each seed, none for a model's own head, which no probe's
+    fit; the ``frozen`` probes that score heads.
     """
 
     encoder_label: str
@@ -39,7 +39,7 @@ class StudyPart:
     cells: Mapping[Cell, tuple[Step, ...]]
     constants: Mapping[str, Constants]
     rankings: Mapping[str, Mapping[int, Step]]
-    baseline: Step | None
+    baselines: tuple[Step, ...]
     controls: Mapping[int, Step]
     frozen: tuple[Step, ...]
 
@@ -83,11 +83,11 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
     held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
     nothing = np.zeros(0, np.float32)
     score, said, of_answer, words = math.nan, "", nothing, None
-    if part.cells and part.baseline:
-        answer, *of_words = read_baseline(found[part.baseline])
+    if part.cells and part.baselines:
+        (answer, *_), *_ = baselines = [read_baseline(found[step]) for step in part.baselines]
         score, said = answer.score, answer.answer or ""
         of_answer = influence(metric, answer.examples).astype(np.float32)
-        words = _measured(metric, [of_words])
+        words = _measured(metric, [of_words for _, *of_words in baselines])
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
         measured = _measured(metric, scored)

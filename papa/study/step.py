@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
@@ -21,6 +20,7 @@ from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.files import Files
 from papa.storage.store import Store
 
 KEY_FORMAT, _ASKED_AT_ONCE = 3, 16
@@ -36,11 +36,17 @@ class Stage:
     """A function that makes one artifact; called with a name and its arguments, it gives a step."""
 
     def __init__(
-        self, function: Callable[..., None], name: str, version: int, where: Where, *unkeyed: str
+        self,
+        function: Callable[..., None],
+        name: str,
+        version: int,
+        where: Where,
+        *unkeyed: str,
+        by_seed: bool = False,
     ) -> None:
         functools.update_wrapper(self, function)
         self.function, self.name, self.version = function, name, version
-        self.where, self.unkeyed = where, unkeyed
+        self.where, self.unkeyed, self.by_seed = where, unkeyed, by_seed
 
     def __call__(self, name: str, *arguments: Any, **named: Any) -> Step:
         bound = inspect.signature(self.function).bind(None, *arguments, **named)
@@ -53,23 +59,30 @@ class Stage:
 
 
 def stage(
-    name: str, *unkeyed: str, version: int, where: Where = "worker"
+    name: str, *unkeyed: str, version: int, where: Where = "worker", by_seed: bool = False
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage``; ``unkeyed`` arguments change no number. Its version is raised by
     hand where the code gives other results for the same arguments. It runs on the next free
     "worker", which has the argument ``encoder`` loaded; on a worker of the "driver", where what it
     reads lies on that machine alone; or in a thread of the driver that has the "pool" of workers.
+    With ``by_seed`` its argument ``seeds`` is one seed in each step, and all those of steps that
+    differ in nothing else where they run together: it publishes an artifact for each of them.
     """
-    return lambda function: Stage(function, name, version, where, *unkeyed)
+    return lambda function: Stage(function, name, version, where, *unkeyed, by_seed=by_seed)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One stage with its arguments, some of which are steps. Steps with one key are equal."""
+    """One stage with its arguments, some of which are steps. Steps with one key are equal.
+
+    ``members`` are steps that differ in their seed alone, the step itself among them, which run
+    together.
+    """
 
     of: Stage
     name: str
     arguments: Mapping[str, Any] = field(repr=False)
+    members: tuple[Step, ...] = field(default=(), repr=False)
 
     def __getitem__(self, name: str) -> Any:
         return self.arguments[name]
@@ -96,6 +109,11 @@ class Step:
         """The cache key."""
         parts = {"stage": self.stage, "version": self.of.version, "arguments": self.spec}
         return sha256_of_json({"format": KEY_FORMAT, **parts})
+
+    @cached_property
+    def key_of_all_seeds(self) -> str:
+        """What steps that differ in their seed alone have in common."""
+        return self.changed(seeds=()).key if self.of.by_seed else self.key
 
     @property
     def address(self) -> str:
@@ -160,6 +178,25 @@ def _steps_in(value: Any) -> Iterator[Step]:
             yield from _steps_in(own)
 
 
+def together(steps: Iterable[Step]) -> list[Step]:
+    """The steps, of those that differ in their seed alone the first, with all as its members."""
+    groups: dict[str, list[Step]] = {}
+    for step in steps:
+        groups.setdefault(step.key_of_all_seeds, []).append(step)
+    return [
+        Step(first.of, _name_of_all(members), first.arguments, tuple(members))
+        for first, *others in groups.values()
+        for members in [[first, *others]]
+    ]
+
+
+def _name_of_all(steps: Sequence[Step]) -> str:
+    """``probe · cola · seed 0`` and the same of seed 1 are ``probe · cola · seeds 0, 1``."""
+    name = steps[0].name.rpartition(" · seed ")[0]
+    seeds = (step.name.rpartition(" · seed ")[2] for step in steps)
+    return f"{name} · seeds {', '.join(seeds)}" if len(steps) > 1 else steps[0].name
+
+
 def with_needs(steps: Iterable[Step]) -> list[Step]:
     """Steps after all that they read, each once."""
     found: dict[Step, None] = {}
@@ -178,7 +215,8 @@ def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict
 @dataclass(frozen=True)
 class Context:
     """What a stage's function may use beside its arguments: its argument ``encoder``, loaded, but
-    for a decoder; settings that never change results; the pool, where the stage asks for it.
+    for a decoder; settings that never change results; the pool, where the stage asks for it; of a
+    stage ``by_seed`` the steps that the call makes.
     """
 
     step: Step
@@ -188,6 +226,7 @@ class Context:
     encoder: Any = None
     on_epoch: OnEpoch = ignore_epoch
     pool: Any = None
+    members: tuple[Step, ...] = ()
     _started: float = field(default_factory=time.monotonic)
     _processor: float = field(default_factory=time.process_time)
 
@@ -202,9 +241,10 @@ class Context:
         wall, own = time.monotonic() - self._started, time.process_time() - self._processor
         return {"worker_seconds": own if device == "cpu" else wall, "device": device}
 
-    def metadata(self) -> dict[str, Any]:
-        """What the step's artifact says of itself."""
-        step = self.step
+    def metadata(self, step: Step | None = None) -> dict[str, Any]:
+        """What the artifact of the step, or of one of the ``members``, says of itself."""
+        step, calls = step or self.step, max(1, len(self.members))
+        spent = self.spent()
         return {
             "stage": step.stage,
             "name": step.name,
@@ -212,27 +252,33 @@ class Context:
             "spec": step.spec,
             "stage_version": step.of.version,
             "inputs": [need.address for need in step.needs],
-            "seconds": time.monotonic() - self._started,
-            **self.spent(),
+            # Of a call for several seeds each has a share.
+            "seconds": (time.monotonic() - self._started) / calls,
+            "worker_seconds": spent["worker_seconds"] / calls,
+            "device": spent["device"],
         }
 
     @contextmanager
-    def published(self, **more: Any) -> Iterator[Path]:
-        """Yield a folder to fill; it becomes the step's artifact, which says ``more`` of itself."""
-        with published(self.step.folder(self.store), {**self.metadata(), **more}) as folder:
+    def published(self, step: Step | None = None, **more: Any) -> Iterator[Path]:
+        """Yield a folder to fill; it becomes the artifact of the step, or of one of the
+        ``members``, and says ``more`` of itself.
+        """
+        place = (step or self.step).folder(self.store)
+        with published(place, {**self.metadata(step), **more}) as folder:
             yield folder
 
     @contextmanager
     def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
         """What training is asked beside ``more``: settings, and a folder for features."""
-        folder = self.store.scratch / f"features-{self.step.key[:16]}"
+        files, name = Files(self.store.scratch), f"features-{self.step.key[:16]}"
         # A killed call may have left its features there.
-        shutil.rmtree(folder, ignore_errors=True)
+        files.remove(name)
         try:
             settings = {"execution": self.execution, "progress": self.progress}
-            yield {"scratch": folder, **settings, **more}
+            with files.filled(name) as folder:
+                yield {"scratch": folder, **settings, **more}
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            files.remove(name)
 
     def corpus(self, step: Step) -> Any:
         """A text that it reads, as a ``TokenisedCorpus``."""

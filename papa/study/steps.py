@@ -103,7 +103,8 @@ class _Builder:
 
     def part(self) -> StudyPart:
         """Every combination of constants, orders and fractions."""
-        study, task, worth = self.study, self.task, None
+        study, task = self.study, self.task
+        worth: tuple[Step, ...] = ()
         cells: dict[Cell, tuple[Step, ...]] = {}
         constants: dict[str, Constants] = {}
         rankings: dict[str, Mapping[int, Step]] = {}
@@ -116,8 +117,7 @@ class _Builder:
             if (method := scored_by(order)) and heads.rankings:
                 rankings[method] = heads.rankings
         if task.head != "own":
-            asked = self.encoder, self.text, self.scored("probe"), study.seeds, study.features
-            worth = self.once(baseline(f"baseline · {self.where}", *asked, self.code))
+            worth = tuple(self.baseline(seed) for seed in study.seeds)
         controls = self.controls(rankings.get("lambda", {}))
         scoring = (step for by_seed in rankings.values() for step in by_seed.values())
         frozen = tuple(probe for step in scoring if (probe := step.arguments.get("probe")))
@@ -223,19 +223,27 @@ class _Builder:
             for seed, step in rankings.items()
         }
 
+    def baseline(self, seed: int) -> Step:
+        """What scores are compared with, of one seed."""
+        alone = f" · seed {seed}" if len(self.study.seeds) > 1 else ""
+        asked = self.encoder, self.text, self.scored("probe"), (seed,), self.study.features
+        return self.once(baseline(f"baseline · {self.where}{alone}", *asked, self.code))
+
     def scored(self, *names: str, **values: Any) -> TaskSpec:
         """What of the task scores answers."""
         return cut_task(self.task, "metric", "positive", *names, **values)
 
     def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
-        """What scores a cell: one step for all seeds, or one per seed that has its own heads."""
+        """What scores a cell: a step for each seed; a native head, which no seed changes, has one
+        for all seeds with the same constant heads.
+        """
         study, result = self.study, cell.result(self.heads)
         order, features = without_name(result.order) if result.order else None, study.features
         count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
         size, read = (self.encoder.layers, self.encoder.heads), (self.encoder, self.text)
         # Where the order changes nothing it is drawn from nothing.
         draws = list(draws_of(study, result.order or "first_to_last").items())
-        if result.constants and spec.kind == RESAMPLED:
+        if self.task.head != "own" or (result.constants and spec.kind == RESAMPLED):
             draws = [((seed,), draw) for seeds, draw in draws for seed in seeds]
         found: list[Step] = []
         for seeds, draw in draws:

@@ -232,7 +232,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
     steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
-    heads = {cell.order: step["heads"].chosen({}) for cell, (step,) in cells_of(steps).items()}
+    heads = {cell.order: step["heads"].chosen({}) for cell, (step, *_) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
@@ -258,7 +258,7 @@ def probes(study: StudySpec) -> list[Any]:
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    found = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))]
+    found = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))[::2]]
     ends = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
     assert found == [tuple(sorted(heads)) for heads in ends]
     assert order_label(orders[1]) == "scores of heads.tsv, reversed"

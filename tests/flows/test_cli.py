@@ -251,6 +251,27 @@ def test_a_cluster_that_does_not_answer_is_named_by_where_it_was_given(
     assert other not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("table", "code"),
+    [
+        ("encoder,task,constants,order,fraction,score,source\n", 0),
+        ("encoder,task,score\n", 1),
+        ("encoder,task,constants,order,fraction,score,source\na,b,average,lambda,half,1,c\n", 1),
+    ],
+)
+def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
+    tmp_path: Path, table: str, code: int
+) -> None:
+    (tmp_path / "paper.csv").write_text(table)
+    study = cli.write_study(tmp_path, cli.IDENTITY | {"reference": "paper.csv"})
+    told = cli.said("check", study, "--store", str(tmp_path / "store"))
+    assert told.code == code
+    if code:
+        line = cli.refusal(told)
+        assert "reference" in line
+        assert str(tmp_path / "paper.csv") in line
+
+
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
     for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
         study = cli.write_study(tmp_path, cli.SMALL | {"fractions": fractions})

@@ -16,7 +16,7 @@ from papa.storage.artifacts import published
 from papa.storage.store import Store
 from papa.study.locks import in_use
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, everything, papa, refusal, said, write_study
+from tests.flows.conftest import IDENTITY, SMALL, everything, papa, refusal, said, write_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
 KEY = "0123456789abcdef" * 4
@@ -71,6 +71,19 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
         line = refusal(said("prune", "--store", str(place), "--delete"))
         assert line.startswith(f"error: {place} is no store of PAPA (papa-store.json is missing)")
     assert everything(tmp_path) == before
+
+
+def test_a_path_may_hold_what_means_something_in_a_uri(tmp_path: Path) -> None:
+    folder = tmp_path / "a ?b=c&d#e%20f"
+    folder.mkdir()
+    file, store = write_study(folder, IDENTITY), folder / "store?#%"
+    finish_study(file, store)
+    for command in (["list"], ["heads", "small"], ["report", "small"], ["check", file]):
+        finished = said(*command, "--store", str(store))
+        assert finished.code == 0, finished.err
+    assert "ready: every step is cached" in finished.out
+    assert {path.name for path in tmp_path.iterdir()} == {folder.name}
+    assert {path.name for path in folder.iterdir()} == {Path(file).name, store.name}
 
 
 SECRET = "what lies outside"

@@ -146,7 +146,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     assert sorted(set(again["seed"])) == [2, 3]
     pandas.testing.assert_frame_equal(measured(), first, check_exact=True)
     measured(fractions=[1, 0])
-    assert len(artifacts(place, *stages)) == len(kept) + 1, "one more probe"
+    assert len(artifacts(place, *stages)) == len(kept) + 2, "one more probe for each seed"
 
 
 def test_a_store_knows_encoders_by_their_files(

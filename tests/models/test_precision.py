@@ -17,7 +17,6 @@ from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import (
     EMBEDDED,
     check_device,
-    chosen_precision,
     has_bfloat16,
     resolve_encoder,
 )
@@ -68,20 +67,13 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     assert average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
 
 
-def test_auto_takes_bfloat16_for_known_encoders_on_a_cpu_that_has_it_and_others_refuse_it(
+def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    expected = "bfloat16" if has_bfloat16() else "float32"
-    assert chosen_precision("auto", [EMBEDDED], "cpu") == expected
-    assert chosen_precision("auto", [EMBEDDED, "bert-base-cased"], "cpu") == "float32"
-    assert chosen_precision("auto", [EMBEDDED], "cuda") == "float32"
-    assert chosen_precision("bfloat16", ["bert-base-cased"], "cpu") == "bfloat16"
     without = dict.fromkeys(torch.cpu.get_capabilities(), False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: without)
-    assert chosen_precision("auto", [EMBEDDED], "cpu") == "float32"
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
-    reason = "bfloat16 needs a GPU, or a CPU with AMX, .* set precision: float32, or auto"
-    with pytest.raises(SpecError, match=reason):
+    with pytest.raises(SpecError, match="precision: bfloat16"):
         load_encoder(replace(reference, folder="/nowhere"))  # Before weights are read.
 
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
+from fsspec.implementations.local import LocalFileSystem
 from safetensors.torch import save_file
 
 from papa.errors import ArtifactError
@@ -129,15 +130,25 @@ class StoreLaws:
     def test_damage_is_found_by_who_reads(self, place: str) -> None:
         publish(f"{place}/a")
         file, again = data(f"{place}/a"), rf".*delete {place}/a and run again"
-        with Files(f"{place}/a").used("") as (files, root):
-            pass
         for damage, sentence in (
             (lambda: put(f"{place}/a", file, b"dat4"), rf"{place}/a/inner/file.txt is damaged"),
-            (lambda: files.rm_file(f"{root}/{file}"), rf"{place}/a.* is damaged .*no such file"),
+            (lambda: Files(f"{place}/a").remove(file), rf"{place}/a.* is damaged .*no such file"),
         ):
             damage()
             with pytest.raises(ArtifactError, match=sentence + again):
                 verified(f"{place}/a")
+
+    @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
+    def test_a_link_inside_an_artifact_is_refused(
+        self, place: str, tmp_path: Path, linked: str
+    ) -> None:
+        """Also one to the very same bytes."""
+        publish(f"{place}/a")
+        inside = verified(f"{place}/a") / linked
+        inside.rename(tmp_path / "outside")
+        inside.symlink_to(tmp_path / "outside")
+        with pytest.raises(ArtifactError, match=f"{inside} is a link"):
+            verified(f"{place}/a")
 
     def test_a_file_that_no_digest_covers_is_not_read(self, place: str) -> None:
         publish(f"{place}/a")
@@ -287,9 +298,10 @@ def publish(address: str, text: str = "data") -> None:
 
 
 def put(address: str, name: str, data: bytes) -> None:
-    with Files(address).used("") as (files, root):
-        files.makedirs(f"{root}/{name}".rpartition("/")[0], exist_ok=True)
-        files.pipe_file(f"{root}/{name}", data)
+    with Files(address).used(name) as (files, path):
+        files = files or LocalFileSystem()
+        files.makedirs(path.rpartition("/")[0], exist_ok=True)
+        files.pipe_file(path, data)
 
 
 DATA = "0123456789abcdef" * 2

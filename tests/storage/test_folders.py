@@ -43,17 +43,6 @@ class TestFolders(StoreLaws):
         assert names(place) == []
         assert verified(tmp_path / "other")
 
-    @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
-    def test_a_link_leads_out_of_no_artifact(self, place: str, tmp_path: Path, linked: str) -> None:
-        """Not even to the very same bytes."""
-        publish(f"{place}/a")
-        verified(f"{place}/a")
-        inside = Path(place) / "a" / data(f"{place}/a", linked).rstrip("/")
-        inside.rename(tmp_path / "outside")
-        inside.symlink_to(tmp_path / "outside")
-        with pytest.raises(ArtifactError, match="is a link"):
-            verified(f"{place}/a")
-
     def test_a_folder_may_have_any_name(self, tmp_path: Path) -> None:
         """Also one that fsspec would take for a pattern, or for a chain of URIs."""
         for name in ("a [v2]", "b*?", "c::d", "~e", "é"):

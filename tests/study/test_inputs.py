@@ -22,21 +22,17 @@ from papa.text.sources import fingerprint
 from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
-from tests.models.inputs import lower_layers
 
 
-def test_what_auto_takes_is_what_study_and_all_encoders_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_auto_is_float32_also_on_a_cpu_that_multiplies_in_bfloat16(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """So keys, metadata, the stored specification and the report name a precision that computed."""
-    other = lower_layers(2, tmp_path / "other").folder
-    cases = [(True, [EMBEDDED], "bfloat16"), (False, [EMBEDDED], "float32")]
-    for has, encoders, expected in [*cases, (True, [EMBEDDED, other], "float32")]:
-        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda has=has: {"amx_bf16": has})
-        document = {"name": "s", "encoders": encoders, "tasks": ["reviews"], "precision": "auto"}
-        document["execution"] = {"device": "cpu"}
-        study = resolve_study(document, folder=Path(), origin="test")
-        found = resolve_inputs(study).inputs()
+    """So keys, metadata, the stored specification and the report name the precision."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
+    for precision, expected in {"auto": "float32", "bfloat16": "bfloat16"}.items():
+        document = {"name": "s", "encoders": [EMBEDDED], "tasks": ["reviews"]}
+        document |= {"precision": precision, "execution": {"device": "cpu"}}
+        found = resolve_inputs(resolve_study(document, folder=Path(), origin="test")).inputs()
         assert found.study.precision == expected
         assert {encoder.precision for encoder in found.encoders} == {expected}
 

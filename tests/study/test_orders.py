@@ -32,7 +32,7 @@ OWN = {**PROBED, "head": "own", "metric": "cosine", "base": "reviews", "train_ro
 
 @pytest.mark.server
 @pytest.mark.parametrize(("task", "kinds"), [(PROBED, KINDS), (OWN, KINDS[:3])])
-def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
+def test_every_output_scores_and_what_depends_on_a_seed_has_a_step_for_each(
     task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
 ) -> None:
     study = described(shallow, task, constants=kinds, fractions=[1, 0.5], seeds=[0, 1])
@@ -43,7 +43,8 @@ def test_every_output_scores_and_only_what_is_drawn_has_a_step_a_seed(
     assert len(outputs) == 4
     assert {(step["kind"], step["seed"]) for step in outputs} == {*alone, *drawn}
     for cell, probes in cells_of(steps).items():
-        by_seed = cell.constants == "resampled_output" and cell.fraction < 1
+        drawn_by_seed = cell.constants == "resampled_output" and cell.fraction < 1
+        by_seed = drawn_by_seed or task is PROBED
         assert [one["seeds"] for one in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
         at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
         rows = table[at].set_index("seed")

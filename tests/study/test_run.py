@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,13 +15,17 @@ import torch
 from papa.errors import DamagedError
 from papa.progress import Progress
 from papa.spec import ExecutionSpec
-from papa.storage.artifacts import verified
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import read_metadata, verified
 from papa.storage.store import Store
+from papa.study.inputs import resolve_inputs
 from papa.study.locks import users
 from papa.study.run import Session, make, run_here
+from papa.study.stages.probe import read_examples, read_scores
 from papa.study.step import Context, Step, stage
+from papa.study.steps import study_steps
 from papa.worker import Worker
-from tests.finished import Told
+from tests.finished import Told, described
 from tests.flows.conftest import artifacts
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.study.test_steps import steps_of
@@ -54,6 +59,44 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     told = Told()
     run_here(steps, store, execution, told)
     assert told.ran == [steps[1].name]
+
+
+TASK = {"metric": "accuracy", "source": {"kind": "embedded"}, "base": "reviews"}
+TASK |= {"train_rows": 16, "validation_rows": 16}
+
+
+@pytest.mark.unchecked
+@pytest.mark.parametrize("constants", ["average", "trained"])
+def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seeds_together(
+    shallow: str, tmp_path: Path, constants: str
+) -> None:
+    parts = {"constants": [constants], "fractions": [1, 0.5], "orders": ["first_to_last", "random"]}
+
+    def run(folder: Path, *seeds: int) -> tuple[list[str], dict[str, Any]]:
+        study = described(shallow, TASK, seeds=seeds, **parts)
+        spec, store = resolve_study(study, folder=Path(), origin="test"), Store(folder)
+        store.make()
+        told, steps = Told(), study_steps(resolve_inputs(spec).inputs()).steps[:-1]
+        run_here(steps, store, spec.execution, told)
+        return told.ran, {step.address: step.reference(store) for step in steps}
+
+    def scores(artifacts: dict[str, Any]) -> dict[str, tuple[float, bytes]]:
+        probes = {key: of for key, of in artifacts.items() if key.startswith("probe/")}
+        return {
+            key: (read_scores(of).scores[0].score, read_examples(of).tobytes())
+            for key, of in probes.items()
+        }
+
+    _, first = run(tmp_path / "grown", 0)
+    before = {key: read_metadata(of)["data"] for key, of in first.items()}
+    _, grown = run(tmp_path / "grown", 0, 1)
+    added = {read_metadata(of)["name"] for key, of in grown.items() if key not in first}
+    assert {name.rpartition(" · ")[2] for name in added} == {"seed 1"}
+    assert {key: read_metadata(of)["data"] for key, of in first.items()} == before
+    ran, together = run(tmp_path / "together", 0, 1)
+    assert scores(grown) == scores(together), "to the bit"
+    one_pass = [name for name in ran if name.endswith("seeds 0, 1")]
+    assert len(one_pass) == 3, "of the baseline, the original and half of the heads in order"
 
 
 @stage("reads", version=1, where="driver")

@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import shutil
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from papa.errors import ArtifactError
 from papa.files import sha256_of_json
-from papa.storage.artifacts import metadata_below, published, remove
+from papa.progress import ignore_progress
+from papa.spec import ExecutionSpec
+from papa.storage import artifacts
+from papa.storage.artifacts import (
+    ArtifactReference,
+    metadata_below,
+    published,
+    read_metadata,
+    remove,
+    verified,
+)
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
+from papa.study.locks import claimed, users
+from papa.study.manifest import place_results
+from papa.study.step import Context, Stage, Step
+from tests.flows.conftest import everything
 from tests.storage.laws import names, put
 
 
@@ -167,3 +184,100 @@ def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) 
     assert not any(place.exists() for place in places)
     assert (folder.root / "studies" / "demo").is_dir()
     assert complete(folder) == KEPT
+
+
+def exchange(place: Path, outside: Path) -> None:
+    """A folder of a store becomes a link to a copy of it that lies elsewhere."""
+    shutil.copytree(place, outside)
+    place.rename(place.with_name(f"{place.name}-before"))
+    place.symlink_to(outside)
+
+
+def results_of(store: Store, study: str) -> ArtifactReference:
+    address = store.folder("aggregate", USED)
+    with published(address, {"stage": "aggregate", "key": USED, "name": study}) as folder:
+        (folder / "table.csv").write_text("a table")
+    return store.reference("aggregate", USED)
+
+
+def claim(store: Store) -> None:
+    with claimed(store, f"probe-{USED}"):
+        pass
+
+
+def keep_features(store: Store) -> None:
+    step = Step(Stage(print, "probe", 1, "worker"), "probe", {})
+    with Context(step, store, ExecutionSpec(), ignore_progress).asked() as asked:
+        (asked["scratch"] / "values.bin").write_bytes(b"features")
+
+
+Use = Callable[[Store, ArtifactReference], object]
+USES: dict[str, Use] = {
+    "read": lambda store, results: read_metadata(results),
+    "check": lambda store, results: verified(results),
+    "publish": lambda store, results: make(store, "aggregate", UNUSED),
+    "remove": lambda store, results: remove(results.path),
+    "place": lambda store, results: place_results(store, "small", results),
+    "lock": lambda store, results: claim(store),
+    "survey": lambda store, results: survey(store),
+    "unlock": lambda store, results: users(store),
+    "features": lambda store, results: keep_features(store),
+}
+FOLLOWED = {
+    "artifacts": {"read", "check", "publish", "remove", "place", "survey"},
+    "artifacts/aggregate": {"read", "check", "publish", "remove", "place"},
+    f"artifacts/aggregate/{USED}": {"read", "check", "remove", "place"},
+    "studies": {"place"},
+    "locks": {"lock", "place", "unlock"},
+    "scratch": {"features"},
+}
+
+
+@pytest.mark.parametrize("name", FOLLOWED)
+@pytest.mark.parametrize("use", USES)
+def test_a_folder_that_becomes_a_link_during_a_run_is_not_followed(
+    tmp_path: Path, name: str, use: str
+) -> None:
+    """A link in the place of a store's folder, put there after the store was checked."""
+    store = Store(tmp_path / "store")
+    store.make()
+    results = results_of(store, "small")
+    place_results(store, "small", results)
+    (store.root / "studies" / "small" / artifacts.METADATA).unlink()
+    keep_features(store)
+    exchange(store.root / name, tmp_path / "outside")
+    before = everything(tmp_path / "outside")
+    if use in FOLLOWED[name]:
+        with pytest.raises(ArtifactError, match=f"{store.root / name} is a link"):
+            USES[use](store, results)
+    else:
+        USES[use](store, results)
+    assert everything(tmp_path / "outside") == before
+
+
+def test_what_is_being_written_stays_where_it_was_begun(tmp_path: Path) -> None:
+    """Its folder is open: a link that takes its place meanwhile leads nothing elsewhere."""
+    if not Path("/proc/self/fd").exists():
+        pytest.skip("only with /proc a library writes into a folder that is open")
+    store = Store(tmp_path / "store")
+    store.make()
+    place, writing = store.root / "artifacts" / "probe", ExitStack()
+    folder = writing.enter_context(published(store.folder("probe", USED), {}))
+    exchange(place, tmp_path / "outside")
+    before = everything(tmp_path / "outside")
+    (folder / "scores.json").write_text("{}")
+    with pytest.raises(ArtifactError, match=f"{place} is a link"):
+        writing.close()
+    assert everything(tmp_path / "outside") == before
+
+
+def test_a_folder_that_is_being_filled_is_its_owners_alone(tmp_path: Path) -> None:
+    """Others of a group that shares the store cannot plant a link in it, and read it afterwards."""
+    store = Store(tmp_path / "store")
+    store.make()
+    (tmp_path / "store" / "artifacts" / "probe" / USED).mkdir(parents=True, mode=0o770)
+    (tmp_path / "store" / "artifacts" / "probe" / USED).chmod(0o2770)
+    with published(store.folder("probe", USED), {}) as folder:
+        assert stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o700
+        (folder / "scores.json").write_text("{}")
+    assert stat.S_IMODE(verified(store.folder("probe", USED)).stat().st_mode) == 0o2770

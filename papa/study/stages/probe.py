@@ -63,7 +63,7 @@ class ConstantHeads:
         return own and own.read(run.found[own.source] if own.source else None, encoder, task)
 
 
-@stage("probe", version=7)
+@stage("probe", version=8, by_seed=True)
 def probe(
     run: Context,
     encoder: EncoderReference,
@@ -85,12 +85,12 @@ def probe(
         scored, examples = _evaluated(run.encoder, text, task, seeds, **asked)
     unseen = None if trained or not chosen else unseen_by(read, text.split("validation"))
     count, positive = encoder.layers * encoder.heads, positive_name(task, text.label_names)
-    found = ProbeScores(scored, positive, unseen, chosen, count)
-    with run.published() as folder:
-        found.save(folder, examples)
+    for step, own, of_rows in zip(run.members, scored, examples, strict=True):
+        with run.published(step) as folder:
+            ProbeScores((own,), positive, unseen, chosen, count).save(folder, [of_rows])
 
 
-@stage("baseline", version=2)
+@stage("baseline", version=3, by_seed=True)
 def baseline(
     run: Context,
     encoder: EncoderReference,
@@ -107,14 +107,13 @@ def baseline(
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
         scored, words = _evaluated(WordEmbeddings(run.encoder), text, task, seeds, **asked)
-    document = {
-        "always_one_answer": {"score": constant.score, "answer": constant.answer},
-        "word_embeddings": [asdict(one) for one in scored],
-    }
-    examples = {"always_one_answer": constant.examples, "word_embeddings": np.stack(words)}
-    with run.published() as folder:
-        (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
-        save_file(examples, folder / EXAMPLES)
+    answer = {"score": constant.score, "answer": constant.answer}
+    for step, own, of_rows in zip(run.members, scored, words, strict=True):
+        document = {"always_one_answer": answer, "word_embeddings": [asdict(own)]}
+        examples = {"always_one_answer": constant.examples, "word_embeddings": of_rows[None]}
+        with run.published(step) as folder:
+            (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+            save_file(examples, folder / EXAMPLES)
 
 
 def _evaluated(
