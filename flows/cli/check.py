@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from flows.cli import options
@@ -55,3 +57,7 @@ def check(
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
         typer.echo("ready" if checked.to_run else "ready: every step is cached")
+        elif os.environ.get("MLFLOW_TRACKING_URI"):
+            from tasks.mlflow_address import check_tracking, tracking_address
+
+            check_tracking(tracking_address())

@@ -56,12 +56,19 @@ def remove(
             artifacts.remove(opened.study(study))
             for end in (".yaml", ".failed"):
                 opened.study(f"{study}{end}").unlink(missing_ok=True)
-        if (opened.root / "mlflow.db").exists():
-            from tasks.mlflow import SQLITE, connect
+        typer.echo(f"Deleted {what}. What MLflow and Prefect recorded of it stays.")
 
-            # Hidden, as `mlflow gc` alone deletes runs; a server's may be another store's as well.
-            client = connect(f"{SQLITE}{opened.root / 'mlflow.db'}")
-            experiment = client.get_experiment_by_name(study)
-            if experiment and experiment.lifecycle_stage == "active":
-                client.delete_experiment(experiment.experiment_id)
-        typer.echo(f"Deleted {what}. What servers of MLflow and Prefect recorded of it stays.")
+
+def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
+    """The names of the texts that ``papa run --own`` copied for studies, beside their results."""
+    from papa.spec import FilesSource
+    from papa.spec.file import load_study
+    from papa.study.inputs import named_texts
+
+    names = set[str]()
+    for study in studies:
+        with suppress(PapaError):
+            for text in named_texts(load_study(store.study(f"{study}.yaml"))):
+                if isinstance(text.source, FilesSource):
+                    names |= {text.source.train.name, text.source.validation.name}
+    return {name for name in names if name.endswith((".train.jsonl", ".validation.jsonl"))}

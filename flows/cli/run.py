@@ -84,10 +84,10 @@ def run(
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from flows.study import Ready, ready, run_study, workers_of
-                from tasks.mlflow import connect, tracking_address
+                from tasks.mlflow_address import connect, tracking_address
 
                 pool = held.enter_context(workers_of(checked, opened))
-                connect(tracking_address(opened))  # Its tables are made while the server starts.
+                connect(tracking_address())  # Its tables are made while the server starts.
                 wait_for_server()
             # After the status, which holds the error stream.
             progress = StudyProgress(len(checked.steps.steps), shown=True)

@@ -21,7 +21,7 @@ _AUTH = "[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite://
 
 
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
+    """Serve Prefect's and MLflow's pages until Ctrl-C."""
     with one_sentence(verbose), TemporaryDirectory(prefix="papa-ui-") as folder:
         from papa.storage.store import Store
 
@@ -30,7 +30,13 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
         opened.make()
         from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-        from tasks.mlflow import SQLITE, connect, tracking_address
+        from tasks.mlflow_address import (
+            artifact_folder,
+            connect,
+            database_of,
+            tracking_address,
+            unread_database,
+        )
 
         processes, ports = list[subprocess.Popen[bytes]](), (free_port(), free_port())
 
@@ -52,7 +58,11 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
             more = server_settings(PREFECT_HOME.value(), ports[0])
             login = more["PREFECT_API_AUTH_STRING"]
             start("Prefect", ports[0], login, more, "prefect", "server", "start")
-        if (tracking := tracking_address(opened)).startswith(SQLITE):
+        if unread := unread_database(opened):
+            typer.echo(unread, err=True)
+        tracking = tracking_address()
+        database = database_of(tracking)
+        if database:
             connect(tracking)
             (config := Path(folder, "auth.ini")).write_text(_AUTH.format(folder))
             more = {
@@ -63,7 +73,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
                 "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
             }
             kept = ["--backend-store-uri", tracking]
-            kept += ["--artifacts-destination", (opened.root / "mlartifacts").as_uri()]
+            kept += ["--artifacts-destination", artifact_folder(database).as_uri()]
             # Run by gunicorn it has no assistant, which runs commands.
             how = ["--workers", "1", "--app-name", "basic-auth"]
             how += ["--gunicorn-opts", "--log-level error"]

@@ -166,6 +166,16 @@ def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
 
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
+@pytest.mark.server
+def test_a_check_tries_mlflow_and_hands_on_its_advice(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    file_store = {"MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns"}
+    line = cli.refusal(cli.papa("check", tiny[0], "--store", str(tiny[1]), more=file_store))
+    assert "MLFLOW_ALLOW_FILE_STORE=true" in line
+    assert not list(tmp_path.iterdir())
+
+
     finished = cli.said("plan", str(WHOLE), "--store", str(tmp_path))
     assert finished.code == 0, finished.err
     assert finished.out.count("│ to run │") >= 3 * 36 + 180

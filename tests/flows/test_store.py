@@ -22,6 +22,8 @@ from tests.flows.processes import PATIENCE_SECONDS, without_engines
 KEY = "0123456789abcdef" * 4
 
 
+from papa.study.manifest import save_study
+from tasks.mlflow_address import artifact_folder, tracking_folder
 @pytest.mark.server
 @pytest.mark.parametrize("command", ["run", "plan", "prune"])
 def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command: str) -> None:
@@ -147,7 +149,8 @@ def test_links_of_a_store_lead_nowhere(
     found = {path.name: path for path in placed.rglob("*")}
     assert "report.html" in found
     assert not found.keys() & {".bashrc", "key.txt"}
-    copied = [path for path in (store / "mlartifacts").rglob("*") if path.is_file()]
+    mlflow = artifact_folder(tracking_folder() / "mlflow.db")
+    copied = [path for path in mlflow.rglob("*") if path.is_file()]
     assert copied
     assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
 
