@@ -31,12 +31,12 @@ from flows.progress import StudyProgress
 from flows.server import settle_environment, settle_umask
 from papa.errors import PapaError
 from papa.files import write_atomically
-from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
 from papa.study.manifest import save_study
 from papa.study.run import Session
 from papa.study.step import Step
+from papa.study.stored import load_to_run
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.average import average
@@ -107,7 +107,7 @@ def run_study(
     opened = Store(store or os.environ.get("PAPA_STORE") or "papa-store")
     settle_umask(opened.root)
     opened.make()
-    spec = load_study(Path(study), overrides or ())
+    spec = load_to_run(Path(study), overrides or ())
     save_study(opened, spec)
     with _reason_kept(opened, spec.name):
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)

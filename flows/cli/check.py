@@ -14,6 +14,7 @@ def check(
     study: options.Study,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -24,11 +25,11 @@ def check(
     with options.one_sentence():
         from flows.check import check_study
         from flows.server import missing_engines
-        from papa.spec.file import load_study
         from papa.study.inputs import named_texts
+        from papa.study.stored import load_to_run
 
         checked = check_study(
-            load_study(study, overrides or ()),
+            load_to_run(study, overrides or (), allow_source or ()),
             options.open_store(store),
             workers=workers,
             ray_address=ray_address,
@@ -56,8 +57,8 @@ def check(
             typer.echo(note)
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
-        typer.echo("ready" if checked.to_run else "ready: every step is cached")
         elif os.environ.get("MLFLOW_TRACKING_URI"):
             from tasks.mlflow_address import check_tracking, tracking_address
 
             check_tracking(tracking_address())
+        typer.echo("ready" if checked.to_run else "ready: every step is cached")

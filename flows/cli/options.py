@@ -40,6 +40,14 @@ Code = Annotated[
     list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
 ]
 StoreAddress = Annotated[
+AllowSource = Annotated[
+    list[Path] | None,
+    option(
+        "--allow-source",
+        metavar="PATH",
+        help="A file or folder that a study file in a store may read; may be repeated.",
+    ),
+]
     str,
     typer.Option(metavar="DIR|URI", envvar="PAPA_STORE", help="A folder, or s3://bucket/prefix."),
 ]

@@ -19,14 +19,16 @@ def plan(
     code: options.Code = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
+    allow_source: options.AllowSource = None,
 ) -> None:
     """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with options.one_sentence():
         from flows.check import check_study
-        from papa.spec.file import load_study
         from papa.storage.artifacts import metadata_below
 
-        spec, opened = load_study(study, overrides or ()), options.open_store(store)
+        spec = load_to_run(study, overrides or (), allow_source or ())
+        opened = options.open_store(store)
+        from papa.study.stored import load_to_run
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         for note in checked.unchecked:
             typer.echo(f"not checked: {note}")

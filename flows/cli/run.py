@@ -34,6 +34,7 @@ def run(
     ] = None,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -61,9 +62,9 @@ def run(
             others = study is not None or bool(tasks)
             spec = own_study(models, own, others, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
-            from papa.spec.file import load_study
+            from papa.study.stored import load_to_run
 
-            spec = load_study(study, settings)
+            spec = load_to_run(study, settings, allow_source or ())
         else:
             from flows.cli.without_file import study_without_file
 
