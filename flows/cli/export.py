@@ -45,14 +45,12 @@ def export(
     Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
     with options.one_sentence(verbose):
-        from papa.study.manifest import open_study
-
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
         wanted = {what: name for what, name in names.items() if name is not None}
         share = None if max_drop is None else parse_share(max_drop)
-        finished = open_study(options.open_store(store), study)
+        finished = options.open_finished(store, study)
         export_cell(finished, wanted, to, fraction=fraction, max_drop=share)
 
 

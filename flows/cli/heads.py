@@ -35,9 +35,7 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with options.one_sentence(verbose):
-        from papa.study.manifest import open_study
-
-        share, found = parse_share(max_drop), open_study(options.open_store(store), study)
+        share, found = parse_share(max_drop), options.open_finished(store, study)
         if as_tsv:
             keys = ["encoder", "task", "method"]
             scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}

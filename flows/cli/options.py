@@ -15,11 +15,12 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError, PapaError, joined, printable
 
 if TYPE_CHECKING:
     from flows.interrupt import Interruption
     from papa.storage.store import Store
+    from papa.study.manifest import FinishedStudy
 
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
@@ -76,6 +77,26 @@ def marked_store(address: str) -> Store:
             "'papa run' used, or run a study first"
         )
     return store
+
+
+def open_finished(address: str, study: str) -> FinishedStudy:
+    """Open a finished study by its name, file or folder of results; say on stderr where the file
+    describes another version of it.
+    """
+    from papa.spec.file import load_study
+    from papa.study.manifest import open_study
+    from papa.study.versions import differing_keys
+
+    finished = open_study(open_store(address), study)
+    if Path(study).is_file():
+        keys = differing_keys(load_study(Path(study)), finished.study)
+        if keys:
+            warning = (
+                f"warning: these results are of another version of {study}, with other values of "
+                f"{joined(keys)}: 'papa run {study}' computes those of this one"
+            )
+            typer.echo(printable(warning), err=True)
+    return finished
 
 
 @contextmanager

@@ -21,9 +21,10 @@ def report(
         from papa.reporting.report import write_report
         from papa.storage.artifacts import published, read_metadata, remove
         from papa.study.locks import in_use
-        from papa.study.manifest import open_study, place_results
+        from papa.study.manifest import place_results
 
-        found = open_study(opened := options.open_store(store), study)
+        found = options.open_finished(store, study)
+        opened = found.store
         name, metadata = found.manifest.study, read_metadata(found.folder)
         opened.make()
         with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:

@@ -173,3 +173,33 @@ def test_results_are_believed_only_as_they_were_written(
             for command in ("heads", "compare"):
                 assert name in refusal(said(command, str(copied), "--store", found.store.address))
             shutil.rmtree(copied)
+def names_of_keys(finished: Finished) -> set[str]:
+    return {key for key in ("seeds", "tasks.0.slots", "execution") if key in finished.err}
+
+
+def test_a_file_that_was_edited_since_is_named_with_its_keys(
+    tiny: tuple[str, Path], tmp_path: Path, hurried: None
+) -> None:
+    file, store = tiny
+    study = json.loads(Path(file).read_text())
+    (task,) = study["tasks"]
+    edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "seeds": [3, 4]})
+    place = ("--store", str(store))
+    to = ("--fraction", "0.5", "--to", str(tmp_path / "to"))
+    for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
+        finished = said(command, edited, *options, *place)
+        assert finished.code == 0, finished.err
+        assert names_of_keys(finished) == {"seeds", "tasks.0.slots"}
+    assert said("heads", edited, *place).out == said("heads", file, *place).out
+
+
+def test_a_file_as_it_was_run_and_a_name_say_nothing(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    file, store = tiny
+    study = json.loads(Path(file).read_text())
+    faster = write_study(tmp_path, study | {"execution": {"workers": 2}})
+    for name in (file, faster, "small"):
+        assert said("heads", name, "--store", str(store)).err == ""
+
+
