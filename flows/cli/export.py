@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from papa.study.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
+_PREFERRED = {"constants": "average", "order": "lambda"}
+"""What is exported of a study that has it among others."""
 _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 
@@ -34,8 +36,12 @@ def export(
     ] = None,
     encoder: _OnlyOne = None,
     task: _OnlyOne = None,
-    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
-    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    constants: Annotated[
+        str | None, option(help="Kind of constant matrices (default: average, or the only one).")
+    ] = None,
+    order: Annotated[
+        str | None, option(help="Head order (default: lambda, or the only one).")
+    ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
@@ -100,9 +106,10 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
     """The rows of a summary with these names."""
     for what in _LINE:
         names = list(rows[what].unique())
-        name = wanted.get(what, names[0])
-        if what not in wanted and len(names) > 1:
-            raise SpecError(f"the study has several: give --{what}, one of {joined(names)}")
+        default = names[0] if len(names) == 1 else _PREFERRED.get(what)
+        name = wanted.get(what, default)
+        if name is None or (what not in wanted and name not in names):
+            raise SpecError(f"the study has {joined(names)}: choose one with --{what}")
         if name not in names:
             raise SpecError(f"--{what} {name}: the study has {nearest_first(name, names)}")
         rows = rows[rows[what] == name]
