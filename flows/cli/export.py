@@ -12,7 +12,7 @@ from rich.console import Console
 from flows.cli import options
 from flows.cli.heads import parse_share
 from flows.cli.options import option
-from papa.errors import SpecError, joined, nearest_first
+from papa.errors import SpecError, joined, nearest_first, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -98,7 +98,8 @@ def export_cell(
     study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
     with Console().status("writing, and measuring speed …"):
         papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
-    typer.echo((folder / "README.md").read_text().partition("\n---\n")[2].strip())
+    text = (folder / "README.md").read_text().partition("\n---\n")[2].strip()
+    typer.echo("\n".join(map(printable, text.split("\n"))))
     typer.echo(f"\nWritten to {folder}.")
 
 

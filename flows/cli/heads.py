@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import options
-from papa.errors import SpecError, joined
+from papa.errors import SpecError, joined, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -52,9 +52,11 @@ def heads(
         if as_json:
             document = {"study": found.manifest.study, "max_drop": share, "answers": answers}
             document["scores"] = _records(found.heads)
-            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            # In ASCII: names in a store may hold what a terminal obeys.
+            typer.echo(json.dumps(document, indent=2))
         else:
-            typer.echo("\n".join(line for answer in answers for line in _lines(answer, share)))
+            for answer in answers:
+                typer.echo("\n".join(map(printable, _lines(answer, share))))
 
 
 def parse_share(text: str) -> float:

@@ -40,7 +40,6 @@ _CODE = "Your own code that the study names; is run."
 Code = Annotated[
     list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
 ]
-StoreAddress = Annotated[
 AllowSource = Annotated[
     list[Path] | None,
     option(
@@ -49,6 +48,7 @@ AllowSource = Annotated[
         help="A file or folder that a study file in a store may read; may be repeated.",
     ),
 ]
+StoreAddress = Annotated[
     str,
     typer.Option(metavar="DIR|URI", envvar="PAPA_STORE", help="A folder, or s3://bucket/prefix."),
 ]
@@ -122,8 +122,10 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
 def print_table(
     headings: Iterable[str | Column], rows: Iterable[Iterable[str]], **settings: Any
 ) -> None:
-    """Print a table, whose cells are shown as they are; for ``settings`` see rich's ``Table``."""
+    """Print a table; cells hold no markup, and what is not printable in them is escaped. For
+    ``settings`` see rich's ``Table``.
+    """
     table = Table(*headings, **settings)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(Text, map(printable, row)))
     Console().print(table)

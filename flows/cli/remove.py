@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -10,7 +12,10 @@ from rich.filesize import decimal
 from flows.cli import options
 from flows.cli.lists import names_of_studies
 from flows.cli.options import argument, option
-from papa.errors import ArtifactError, SpecError, nearest_first
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
+
+if TYPE_CHECKING:
+    from papa.storage.store import Store
 
 
 def remove(
@@ -37,7 +42,7 @@ def remove(
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
         size = decimal(sum(steps.values()))
-        what = f"{study}, and {len(steps)} artifacts that it alone needs, {size}"
+        what = f"{printable(study)}, and {len(steps)} artifacts that it alone needs, {size}"
         if not yes:
             typer.confirm(f"Delete {what}?", abort=True)
         if busy := ", ".join(users(opened)):
@@ -54,6 +59,10 @@ def remove(
             artifacts.remove(f"{opened.artifacts}/{step}")
         if study in known:
             artifacts.remove(opened.study(study))
+            copies = _copied_texts(opened, [study])
+            others = [name for name in known if name != study]
+            for name in copies - _copied_texts(opened, others):
+                opened.study(name).unlink(missing_ok=True)
             for end in (".yaml", ".failed"):
                 opened.study(f"{study}{end}").unlink(missing_ok=True)
         typer.echo(f"Deleted {what}. What MLflow and Prefect recorded of it stays.")
