@@ -42,9 +42,12 @@ class ArtifactReference:
 
 
 @contextmanager
-def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
+def published(
+    address: Address, metadata: Mapping[str, Any], *, replace: bool = False
+) -> Iterator[Path]:
     """Yield a folder to fill, published with its metadata when the block ends without an error;
-    where another process was first, what it published stays.
+    where another process was first, what it published stays. With ``replace`` it takes the place
+    of what was there, whose metadata stand until the new ones do; their files stay.
     """
     files, data, won = Files(address), uuid.uuid4().hex, False
     with files.used(data):
@@ -61,7 +64,8 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
             if files.folder is None:
                 with files.used(data) as (system, path):
                     system.put([str(one) for one in paths], [f"{path}/{name}" for name in names])
-            won = files.write(METADATA, f"{json.dumps(document, indent=2)}\n".encode())
+            content = f"{json.dumps(document, indent=2)}\n".encode()
+            won = files.replace(METADATA, content) if replace else files.write(METADATA, content)
             # Of a write whose answer was lost the client learns that there is one.
             won = won or read_metadata(address)["data"] == data
     finally:

@@ -16,7 +16,7 @@ from typing import Any
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, PapaError, TransientError
-from papa.files import scratch_beside
+from papa.files import scratch_beside, write_atomically
 
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
@@ -97,6 +97,15 @@ class Files:
                 if not files.exists(path):
                     raise
                 return False
+        return True
+
+    def replace(self, name: str, data: bytes) -> bool:
+        """Write a small file in one piece, over what is there; returns True."""
+        with self.used(name) as (files, path):
+            if self.folder is None:
+                files.pipe_file(path, data)
+            else:
+                write_atomically(Path(path), data)
         return True
 
     def find(self, below: str = "") -> dict[str, tuple[int, float]]:
