@@ -97,8 +97,9 @@ def check_tracking(address: str) -> None:
 def _make_folder(folder: Path) -> None:
     """Create a folder and its parents for their owner alone, also under a group's umask."""
     for path in (*reversed(folder.parents), folder):
-        with suppress(FileExistsError):
-            path.mkdir(mode=0o700)
+        if not path.is_dir():
+            with suppress(FileExistsError):  # Another run may have made it meanwhile.
+                path.mkdir(mode=0o700)
 
 
 @contextmanager

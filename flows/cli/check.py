@@ -7,7 +7,7 @@ import os
 import typer
 
 from flows.cli import options
-from papa.errors import shortened
+from papa.errors import printable, shortened
 
 
 def check(
@@ -52,9 +52,9 @@ def check(
         of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
         options.print_table(of_tasks, texts)
         for sentence in checked.unchecked:
-            typer.echo(f"not checked: {sentence}")
+            typer.echo(printable(f"not checked: {sentence}"))
         for note in checked.notes:
-            typer.echo(note)
+            typer.echo(printable(note))
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
         elif os.environ.get("MLFLOW_TRACKING_URI"):

@@ -10,7 +10,6 @@ from rich.console import Console
 
 from flows.cli import options
 from flows.cli.options import argument, option
-from papa.errors import printable
 
 
 def compare(
@@ -33,7 +32,7 @@ def compare(
         comparison = compared(
             {study: options.open_finished(store, study).results for study in studies}
         )
-        shown = comparison.map(lambda value: printable(value) if type(value) is str else value)
+        shown = options.printable_names(comparison)
         if console.is_terminal:
             console.print(summary_table(shown))
         else:

@@ -18,6 +18,8 @@ from rich.text import Text
 from papa.errors import ArtifactError, PapaError, joined, printable
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from flows.interrupt import Interruption
     from papa.storage.store import Store
     from papa.study.manifest import FinishedStudy
@@ -117,6 +119,11 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
             raise
         typer.echo(f"error: {said}", err=True)
         sys.exit(1)
+
+
+def printable_names(table: DataFrame) -> DataFrame:
+    """A table whose texts hold no character that a terminal would obey."""
+    return table.map(lambda value: printable(value) if isinstance(value, str) else value)
 
 
 def print_table(

@@ -33,7 +33,7 @@ def plan(
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         for note in checked.unchecked:
-            typer.echo(f"not checked: {note}")
+            typer.echo(printable(f"not checked: {note}"))
         steps = checked.steps.steps
         cached = {step for step in steps if step.is_complete(opened)}
         left, took = [step for step in steps if step not in cached], dict[str, list[float]]()

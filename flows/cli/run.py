@@ -119,7 +119,8 @@ def run(
         from papa.scores.summary import read_table
 
         link, folder = given.link.result(), opened.study(spec.name)
-        Console().print(summary_table(read_table(folder / "summary.csv")))
+        summary = options.printable_names(read_table(folder / "summary.csv"))
+        Console().print(summary_table(summary))
         typer.echo(f"report   {folder}/report.html")
         typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
         ui = shlex.join(["papa", "ui", "--store", opened.address])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -12,7 +11,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
 
 from papa.errors import PapaError, TransientError
@@ -24,10 +22,10 @@ from tasks.mlflow import Tracking
 from tasks.mlflow_address import check_tracking, connect, tracking_folder
 from tests.finished import finish_study
 from tests.flows.conftest import TINY, write_study
-from tests.flows.processes import PATIENCE_SECONDS, wait_until
-from tests.integration.services import mlflow_server
+from tests.flows.processes import wait_until
 from tests.tasks.tracked import (
     address_in,
+    assert_whole,
     log_study,
     logged,
     logged_in,
@@ -56,22 +54,6 @@ def study(finished: tuple[str, Path]) -> str:
 @pytest.fixture
 def store(finished: tuple[str, Path], tmp_path: Path) -> Store:
     return Store(shutil.copytree(finished[1], tmp_path / "store"))
-
-
-def assert_whole(store: Store, runs: pandas.DataFrame | None = None) -> pandas.DataFrame:
-    """Every run of the study once, finished, with its parameters and metrics."""
-    runs = logged(store.root, "small") if runs is None else runs
-    results = open_study(store, "small").results
-    cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
-    assert runs["key"].is_unique
-    assert set(runs["status"]) == {"FINISHED"}
-    parent = runs[runs["role"] == "study"].iloc[0]
-    assert (len(cells), len(curves)) == (len(results), len(results.groupby(LINE)))
-    assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
-    names = {"score", "accuracy", "share_of_heads", "seconds"}
-    assert all(metrics.keys() >= names for metrics in cells["metrics"])
-    assert cells["metrics"].str["score"].sum() == pytest.approx(results["score"].sum())
-    return runs
 
 
 def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
@@ -198,41 +180,6 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
     assert all(str(tmp_path / "mlflow.db") in sentence for sentence in said)
     assert log_study(study, store) == []
     assert_whole(store, logged_in(address_in(tmp_path), "small"))
-
-
-@pytest.mark.faults
-def test_no_step_waits_for_mlflow_and_the_next_run_writes_what_is_missing(
-    study: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its server stands still, then is killed; a step that asked it would wait for half an hour."""
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", str(PATIENCE_SECONDS))
-    spec, steps = steps_of(study)
-    first, *others = (step for step in steps.steps if step.stage == "probe")
-    kept = f"sqlite:///{tmp_path}/served.db", str(tmp_path / "files")
-    said: list[str] = []
-
-    with mlflow_server(tmp_path / "first", *kept) as server:
-        for name, value in server.environment.items():
-            monkeypatch.setenv(name, value)
-        address = server.environment["MLFLOW_TRACKING_URI"]
-        with Tracking(store, spec, steps, said.append) as tracking:
-            tracking.step(first)
-            wait_until(lambda: any(logged_in(address, "small")["role"] == "cell"), "a cell")
-            for process in server.processes:
-                os.kill(process, signal.SIGSTOP)
-            for step in others:
-                tracking.step(step)
-            tracking.results(steps.steps[-1].reference(store))
-            assert not said
-            server.kill()
-    assert len(said) == 2, "as it failed, and when the study was over"
-    assert all(address in sentence for sentence in said)
-    with mlflow_server(tmp_path / "second", *kept) as server:
-        # The database holds the login as well.
-        address = server.environment["MLFLOW_TRACKING_URI"]
-        monkeypatch.setenv("MLFLOW_TRACKING_URI", address)
-        assert log_study(study, store) == []
-        assert_whole(store, logged_in(address, "small"))
 
 
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:

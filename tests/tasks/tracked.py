@@ -5,11 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas
+import pytest
 
+from papa.scores.summary import LINE
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
+from papa.study.manifest import open_study
 from papa.study.steps import StudySteps, study_steps
 from tasks.mlflow import Tracking
 from tasks.mlflow_address import tracking_folder
@@ -68,3 +71,19 @@ def logged(store: Path, name: str) -> pandas.DataFrame:
     """The runs of a store's study in the tests' own database."""
     runs = logged_in(own_address(), name)
     return runs[runs["store"] == str(store)]
+
+
+def assert_whole(store: Store, runs: pandas.DataFrame | None = None) -> pandas.DataFrame:
+    """Every run of the study once, finished, with its parameters and metrics."""
+    runs = logged(store.root, "small") if runs is None else runs
+    results = open_study(store, "small").results
+    cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
+    assert runs["key"].is_unique
+    assert set(runs["status"]) == {"FINISHED"}
+    parent = runs[runs["role"] == "study"].iloc[0]
+    assert (len(cells), len(curves)) == (len(results), len(results.groupby(LINE)))
+    assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
+    names = {"score", "accuracy", "share_of_heads", "seconds"}
+    assert all(metrics.keys() >= names for metrics in cells["metrics"])
+    assert cells["metrics"].str["score"].sum() == pytest.approx(results["score"].sum())
+    return runs
