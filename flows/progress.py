@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from tqdm import tqdm
 
+from papa.errors import printable
 from papa.progress import Progress
 
 
@@ -51,7 +52,8 @@ class StudyProgress:
 
     def told(self, name: str, sentence: str) -> None:
         """There is something to know of a step, or of the study."""
-        line = f"{name}: {sentence} | study {sum(self._finished.values()) / self.steps:.0%}"
+        done = sum(self._finished.values()) / self.steps
+        line = printable(f"{name}: {sentence} | study {done:.0%}")
         self.log(line)
         if self.shown:
             # In one piece: a run that ends says so from another thread.

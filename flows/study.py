@@ -32,12 +32,12 @@ from flows.server import settle_environment, settle_umask
 from papa.errors import PapaError, SpecError, in_short, shown
 from papa.files import sha256_of_json
 from papa.spec import StudySpec
-from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.locks import in_use
 from papa.study.manifest import save_study
 from papa.study.run import Session
 from papa.study.step import Step, together
+from papa.study.stored import load_to_run
 from papa.workers import WorkerPool
 from tasks.aggregate import aggregate
 from tasks.average import average
@@ -115,7 +115,7 @@ def run_study(
     with ExitStack() as kept:
         if name:
             kept.enter_context(_reason_kept(opened, name))
-        spec = load_study(Path(_absolute("study", study)), overrides or ())
+        spec = load_to_run(Path(_absolute("study", study)), overrides or ())
         _check_deployed(study, spec, name=name, digest=digest)
         if not name:
             kept.enter_context(_reason_kept(opened, spec.name))

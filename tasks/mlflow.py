@@ -1,26 +1,25 @@
-"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve, which
-is found again by its tag ``papa.key``. What MLflow lacks because it failed is written at the end.
+"""A study in MLflow: a run for it, below that one for each cell and seed, and for each curve. A run
+is found again by its tags ``papa.key`` and ``papa.store``. All is written beside the study.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
-import sqlite3
-import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock
 
 from papa.credentials import without_credentials
-from papa.errors import PapaError, TransientError
-from papa.files import scratch_beside, sha256_of_json
+from papa.files import sha256_of_json
+from papa.scores.summary import LINE, read_table
 from papa.spec import StudySpec
 from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
@@ -31,86 +30,53 @@ from papa.study.stages.aggregate import versions
 from papa.study.stages.probe import read_scores
 from papa.study.step import Step
 from papa.study.steps import StudySteps
+from tasks.mlflow_address import (
+    artifact_folder,
+    connect,
+    database_of,
+    tracking_address,
+    tracking_errors,
+    unread_database,
+)
+from tasks.writer import Writer
 
-SQLITE = "sqlite:///"
-KEY, ROLE = "papa.key", "papa.role"
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+KEY, ROLE, STORE = "papa.key", "papa.role", "papa.store"
 _NOTE = {
     "mlflow.note.content": "A run whose tag papa.role is study is a study, with its report in "
     "results/report.html; below it are runs of its cells by seed (cell) and of its curves (curve), "
     "over the share of input-dependent heads, which is the step in percent, rounded up."
 }
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
-_ENVIRONMENT = {
-    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
-    # Requests are repeated for minutes otherwise.
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
-}
-
-
-def tracking_address(store: Store) -> str:
-    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else SQLite in the store."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{store.root / 'mlflow.db'}"
-
-
-def connect(address: str) -> Any:
-    """A client of the MLflow at ``address``, where a missing SQLite file is made."""
-    os.environ |= {**_ENVIRONMENT, **os.environ}
-    from mlflow import MlflowClient
-
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    database = Path(address.removeprefix(SQLITE))
-    with tracking_errors(address):
-        if address.startswith(SQLITE) and not database.exists():
-            # Whole: two processes that make its tables at once break each other.
-            with scratch_beside(database) as scratch, suppress(FileExistsError):
-                MlflowClient(f"{SQLITE}{scratch}/made.db")
-                os.link(scratch / "made.db", database)
-        return MlflowClient(address)
-
-
-@contextmanager
-def tracking_errors(address: str) -> Iterator[None]:
-    """MLflow's errors as one sentence."""
-    from alembic.util import CommandError
-    from mlflow.exceptions import MlflowException
-    from requests import RequestException
-    from sqlalchemy.exc import SQLAlchemyError
-
-    engines = MlflowException, RequestException, SQLAlchemyError, CommandError, sqlite3.Error
-    try:
-        yield
-    except (*engines, OSError) as error:
-        words = str(error).strip() or type(error).__name__
-        why = words.splitlines()[0].split(". ")[0].rstrip(".")
-        passing = any(isinstance(one, RequestException) for one in (error, error.__context__))
-        kind = TransientError if passing or "database is locked" in words else PapaError
-        raise kind(
-            f"MLflow at {address} cannot be used ({why}): see that it runs, nobody else locks its "
-            "database, and MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD may write to it"
-        ) from error
+Point = tuple[str, float | None, int, int]
+"""A metric: its name, its value if it has one, step, and milliseconds since 1970 or 0 for now."""
 
 
 class Tracking:
-    """Inside its block a study has a run in MLflow, which ends as the block does; where MLflow
-    fails meanwhile ``failing`` gets a sentence. ``link`` is its page on a server, "" for a file.
+    """Inside its block a study has a run in MLflow, which ends as the block does. Nothing waits for
+    MLflow but the end of the block, for a bounded time. ``failing`` gets a sentence where MLflow
+    fails, and where it lacks something in the end, which the next run of the study then writes.
+    ``link`` is the run's page on a server, "" for a file.
     """
 
     def __init__(
         self, store: Store, study: StudySpec, steps: StudySteps, failing: Callable[[str], None]
     ) -> None:
-        self.address, self.store, self.study = tracking_address(store), store, study
+        self.address, self.store, self.study = tracking_address(), store, study
         self._steps, self._key, self._failing = steps, steps.steps[-1].key, failing
-        self._local = self.address.startswith(SQLITE)
+        self._database = database_of(self.address)
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
-        self._lock = threading.Lock()
-        self._later: list[Callable[[], None]] = []
+        self._writer = Writer(failing)
         self._ended = False
 
     def __enter__(self) -> Tracking:
+        sentence = unread_database(self.store)
+        if sentence:
+            self._failing(sentence)
+        self.client = connect(self.address)
         with self._writing():
-            self.client = connect(self.address)
             self.experiment = self._experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
             data = {
@@ -123,8 +89,8 @@ class Tracking:
             run = self._run(self._key, self.study.name, tags, params)
             self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
             page = f"{self.address.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
-            self.link = "" if self._local else without_credentials(page)
-            self._ended = run.info.status == "FINISHED"
+            self.link = "" if self._database else without_credentials(page)
+            self._ended = self._was_finished = run.info.status == "FINISHED"
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
         self._monitor: Any = None
@@ -133,14 +99,21 @@ class Tracking:
 
             self._monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
             self._monitor.start()
+        self._writer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._monitor:
             self._monitor.finish()
         if kind is not None:
-            with suppress(Exception):
-                self.end("FAILED" if issubclass(kind, Exception) else "KILLED")
+            status = "FAILED" if issubclass(kind, Exception) else "KILLED"
+            self._write(partial(self.end, status))
+        failure = self._writer.finish()
+        if failure:
+            self._failing(
+                f"warning: MLflow lacks a part of this study ({failure}); the next 'papa run' of "
+                "it writes that"
+            )
 
     def end(self, status: str) -> None:
         """The study ends so, unless it ended already."""
@@ -153,71 +126,81 @@ class Tracking:
         self._losses[step].append((epoch, losses, int(ended * 1000)))
 
     def step(self, step: Step) -> None:
-        """What a step made: scores of cells, matrices, scores of heads, and losses by epoch."""
+        """Write what a step computed: scores of cells, matrices, scores of heads, and losses by
+        epoch.
+        """
+        if self._was_finished:
+            return
         scored = False
         for part in self._steps.parts:
             for cell in (cell for cell, probes in part.cells.items() if step in probes):
                 scored = True
-                self._soon(partial(self._cell, part, cell, step))
+                self._write(partial(self._cell, part, cell, step))
             made = {f"constants/{name}": of.artifact for name, of in part.constants.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):
                 folder = "/".join((*part.pair, name)).replace(":", ".")
-                self._soon(partial(self._copy, step.reference(self.store), folder))
+                self._write(partial(self._copy, step.reference(self.store), folder))
         if not scored and (losses := self._losses.pop(step.name, [])):
             name = f"{step.name.replace(' · ', '/')}/train_loss"
             means = [(name, sum(of.values()) / len(of), epoch, at) for epoch, of, at in losses]
-            self._soon(partial(self._log, self.run_id, means))
+            self._write(partial(self._log, self.run_id, means))
 
     def results(self, artifact: ArtifactReference) -> None:
-        """The results of the study, its curves, and all that is not written yet."""
-        if self._ended and self._results == artifact.digest:
+        """Write the results of the study and its curves, and end its run."""
+        if self._was_finished and self._results == artifact.digest:
             return
-        while self._later:
-            with self._writing():
-                self._later[0]()
-            del self._later[0]
-        with self._writing():
-            self._copy(artifact, "results")
-            self._curves(artifact)
-            self.client.set_tag(self.run_id, "papa.results", artifact.digest)
-            self.client.set_terminated(self.run_id)
+        self._write(partial(self._copy, artifact, "results"))
+        table = read_table(verified(artifact) / "summary.csv")
+        for line, rows in table.groupby(LINE, sort=False):
+            self._write(partial(self._curve, line, rows))
+        self._write(partial(self._log, self.run_id, _points_of_study(table)))
+        self._write(partial(self._finish, artifact.digest))
+
+    def _finish(self, digest: str) -> None:
+        self.client.set_tag(self.run_id, "papa.results", digest)
+        self.client.set_terminated(self.run_id)
         self._ended = True
+
+    def _write(self, job: Callable[[], None]) -> None:
+        def write() -> None:
+            with self._writing():
+                job()
+
+        self._writer.add(write)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One after the other: a SQLite file has one writer, and another run may write the same."""
-        with self._lock, tracking_errors(self.address), claimed(self.store, "mlflow"):
+        """One after the other: a SQLite file has one writer, and another run of the store may write
+        the same.
+        """
+        lock: AbstractContextManager[object] = claimed(self.store, "mlflow")
+        if self._database:
+            lock = FileLock(f"{self._database}.lock")
+        with tracking_errors(self.address), lock:
             yield
-
-    def _soon(self, write: Callable[[], None]) -> None:
-        if self._ended:
-            return
-        try:
-            with self._writing():
-                write()
-        except PapaError as error:
-            if not self._later:
-                self._failing(f"MLflow gets the rest when the study is over: {error}")
-            self._later.append(write)
 
     def _experiment(self) -> str:
         experiment = self.client.get_experiment_by_name(self.study.name)
         if experiment is None:
-            place = (self.store.root / "mlartifacts").as_uri() if self._local else None
-            return str(self.client.create_experiment(self.study.name, place, _NOTE))
+            files = artifact_folder(self._database).as_uri() if self._database else None
+            return str(self.client.create_experiment(self.study.name, files, _NOTE))
         if experiment.lifecycle_stage == "deleted":
             self.client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
     def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
-        """The run with a key, made where it is not there."""
+        """The run with a key that this store wrote, created where there is none: equal studies of
+        two stores are two.
+        """
         from mlflow.entities import Param
 
-        if runs := self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'"):
-            return runs[-1]
-        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, **tags}
+        store = self.store.address
+        for run in reversed(self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'")):
+            if run.data.tags.get(STORE, store) == store:  # Runs of PAPA 0.2 have no such tag.
+                return run
+        tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, STORE: store, **tags}
         tags = {tag: str(value) for tag, value in tags.items()}
         run = self.client.create_run(self.experiment, tags=tags, run_name=name)
         given = [Param(param, str(value)) for param, value in params.items()]
@@ -256,34 +239,20 @@ class Tracking:
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
-    def _curves(self, artifact: ArtifactReference) -> None:
-        """Mean scores over the fraction; in the study's run those at its ends, and its drop."""
-        from papa.scores.summary import LINE, read_table
+    def _curve(self, line: Sequence[str], rows: DataFrame) -> None:
+        """Write mean scores over the fraction."""
+        tags = dict(zip(LINE, line, strict=True))
+        run = self._below("curve", tags, tags)
+        points: list[Point] = []
+        for row in rows.to_dict("records"):
+            values = {f"score{end}": row[column] for end, column in _INTERVAL.items()}
+            values |= {name: row[name] for name in ("fraction", "relative_drop")}
+            share = round(100 * row["fraction"] + 0.49)
+            points += [(name, value, share, 0) for name, value in values.items()]
+        self._log(run.info.run_id, points)
+        self.client.set_terminated(run.info.run_id)
 
-        table = read_table(verified(artifact) / "summary.csv")
-        first, smallest = table.iloc[0], float(table["fraction"].min())
-        at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        ends = [("relative_drop", table[at]["relative_drop"].mean(skipna=False), 0, 0)]
-        for line, rows in table.groupby(LINE, sort=False):
-            tags, points = dict(zip(LINE, line, strict=True)), []
-            run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
-            for row in rows.to_dict("records"):
-                values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
-                values |= {name: row[name] for name in ("fraction", "relative_drop")}
-                share = round(100 * row["fraction"] + 0.49)
-                points += [(name, of, share, 0) for name, of in values.items()]
-                if row["fraction"] in (0, 1):
-                    constant = f"all_heads_constant/{tags['constants']}"
-                    name = f"{where}/{row['metric']}/{'original' if row['fraction'] else constant}"
-                    ends += [(f"{name}{end}", row[of], 0, 0) for end, of in _INTERVAL.items()]
-            for name in ("always_one_answer", "word_embeddings"):
-                ends.append((f"{where}/baseline/{name}", rows[name].iloc[0], 0, 0))
-            self._log(run.info.run_id, points)
-            self.client.set_terminated(run.info.run_id)
-        self._log(self.run_id, ends)
-
-    def _log(self, run_id: str, points: Iterable[tuple[str, float | None, int, int]]) -> None:
-        """Metrics as (name, value or None, step, milliseconds since 1970 or 0 for now)."""
+    def _log(self, run_id: str, points: Iterable[Point]) -> None:
         from mlflow.entities import Metric
 
         metrics = [
@@ -298,3 +267,21 @@ class Tracking:
         for name in read_metadata(artifact)["files"]:
             inner = str(Path(folder) / Path(name).parent)
             self.client.log_artifact(self.run_id, str(data / name), inner)
+
+
+def _points_of_study(table: DataFrame) -> list[Point]:
+    """The mean drop at the smallest fraction, of the first constants and order; and by encoder and
+    task the scores without constant heads, with all of them constant, and of the baselines.
+    """
+    first, smallest = table.iloc[0], float(table["fraction"].min())
+    at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
+    points: list[Point] = [("relative_drop", table[at]["relative_drop"].mean(skipna=False), 0, 0)]
+    for line, rows in table.groupby(LINE, sort=False):
+        encoder, task, constants, *_ = line
+        for row in rows[rows["fraction"].isin([0, 1])].to_dict("records"):
+            which = "original" if row["fraction"] else f"all_heads_constant/{constants}"
+            name = f"{encoder}/{task}/{row['metric']}/{which}"
+            points += [(f"{name}{end}", row[of], 0, 0) for end, of in _INTERVAL.items()]
+        for name in ("always_one_answer", "word_embeddings"):
+            points.append((f"{encoder}/{task}/baseline/{name}", rows[name].iloc[0], 0, 0))
+    return points

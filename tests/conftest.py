@@ -22,7 +22,7 @@ from tests.integration.service import S3Server, s3_server
 # yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # What tests find out of files must not reach a person's studies, nor the other way round.
-for _name in ("PAPA_CACHE", "PREFECT_HOME"):
+for _name in ("PAPA_CACHE", "PREFECT_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="papa-tests-")
     atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
 _processes = sys.argv[sys.argv.index("-n") + 1] if "-n" in sys.argv else "0"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
+
 import typer
 
 from flows.cli import options
-from papa.errors import shortened
+from papa.errors import printable, shortened
 
 
 def check(
     study: options.Study,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -22,10 +25,10 @@ def check(
     with options.one_sentence():
         from flows.check import check_study
         from flows.server import missing_engines, outside_working_folder
-        from papa.spec.file import load_study
         from papa.study.inputs import named_texts
+        from papa.study.stored import load_to_run
 
-        spec = load_study(study, overrides or ())
+        spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         code_paths = [path.absolute() for path in code or ()]
         with outside_working_folder():
@@ -53,9 +56,13 @@ def check(
         of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
         options.print_table(of_tasks, texts)
         for sentence in checked.unchecked:
-            typer.echo(f"not checked: {sentence}")
+            typer.echo(printable(f"not checked: {sentence}"))
         for note in checked.notes:
-            typer.echo(note)
+            typer.echo(printable(note))
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
+        elif os.environ.get("MLFLOW_TRACKING_URI"):
+            from tasks.mlflow_address import check_tracking, tracking_address
+
+            check_tracking(tracking_address())
         typer.echo("ready" if checked.to_run else "ready: every step is cached")

@@ -27,16 +27,18 @@ def compare(
     with options.one_sentence(verbose):
         from papa.reporting.tables import marks, score_tables, summary_table
         from papa.scores.summary import compared
-        from papa.study.manifest import open_study
 
-        opened, console = options.open_store(store), Console()
-        comparison = compared({study: open_study(opened, study).results for study in studies})
+        console = Console()
+        comparison = compared(
+            {study: options.open_finished(store, study).results for study in studies}
+        )
+        shown = options.printable_names(comparison)
         if console.is_terminal:
-            console.print(summary_table(comparison))
+            console.print(summary_table(shown))
         else:
             # A line for each row: a file or another program has no width.
-            tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(comparison))
-            typer.echo("\n".join([*tables, *marks(comparison)]))
+            tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(shown))
+            typer.echo("\n".join([*tables, *marks(shown)]))
         if to is None:
             return
         from papa.reporting.figures import FORMATS, scores_figure

@@ -32,11 +32,11 @@ def deploy(
     """
     with options.one_sentence(verbose), ExitStack() as held:
         from flows.server import outside_working_folder, prepare_engines
-        from papa.spec.file import load_study
         from papa.spec.orders import module_of, scores_in
         from papa.storage.store import Store
+        from papa.study.stored import load_to_run
 
-        spec = load_study(study, overrides or ())
+        spec = load_to_run(study, overrides or ())
         names = (
             *map(scores_in, spec.orders),
             *(one for task in spec.tasks for one in (task.metric, task.own_probe)),

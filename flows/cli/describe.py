@@ -46,13 +46,12 @@ def describe(
         from papa.descriptions.treebank import read_trees
         from papa.reporting.tables import described_tables
         from papa.study.describe import describe_study
-        from papa.study.manifest import open_study
         from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
-            finished = open_study(options.open_store(store), study)
+            finished = options.open_finished(store, study)
             frame = describe_study(finished, only, limit, trees, fraction or 0.0)
         elif fraction is not None:
             raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")

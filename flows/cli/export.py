@@ -12,7 +12,7 @@ from rich.console import Console
 from flows.cli import options
 from flows.cli.heads import parse_share
 from flows.cli.options import option
-from papa.errors import SpecError, joined, nearest_first
+from papa.errors import SpecError, joined, nearest_first, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from papa.study.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
+_PREFERRED = {"constants": "average", "order": "lambda"}
+"""What is exported of a study that has it among others."""
 _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
 
 
@@ -34,8 +36,12 @@ def export(
     ] = None,
     encoder: _OnlyOne = None,
     task: _OnlyOne = None,
-    constants: Annotated[str, typer.Option(help="Kind of constant matrices.")] = "average",
-    order: Annotated[str, typer.Option(help="Head order.")] = "lambda",
+    constants: Annotated[
+        str | None, option(help="Kind of constant matrices (default: average, or the only one).")
+    ] = None,
+    order: Annotated[
+        str | None, option(help="Head order (default: lambda, or the only one).")
+    ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
@@ -45,14 +51,12 @@ def export(
     Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
     """
     with options.one_sentence(verbose):
-        from papa.study.manifest import open_study
-
         if (fraction is None) == (max_drop is None):
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
         wanted = {what: name for what, name in names.items() if name is not None}
         share = None if max_drop is None else parse_share(max_drop)
-        finished = open_study(options.open_store(store), study)
+        finished = options.open_finished(store, study)
         export_cell(finished, wanted, to, fraction=fraction, max_drop=share)
 
 
@@ -94,7 +98,8 @@ def export_cell(
     study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
     with Console().status("writing, and measuring speed …"):
         papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
-    typer.echo((folder / "README.md").read_text().partition("\n---\n")[2].strip())
+    text = (folder / "README.md").read_text().partition("\n---\n")[2].strip()
+    typer.echo("\n".join(map(printable, text.split("\n"))))
     typer.echo(f"\nWritten to {folder}.")
 
 
@@ -102,9 +107,10 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
     """The rows of a summary with these names."""
     for what in _LINE:
         names = list(rows[what].unique())
-        name = wanted.get(what, names[0])
-        if what not in wanted and len(names) > 1:
-            raise SpecError(f"the study has several: give --{what}, one of {joined(names)}")
+        default = names[0] if len(names) == 1 else _PREFERRED.get(what)
+        name = wanted.get(what, default)
+        if name is None or (what not in wanted and name not in names):
+            raise SpecError(f"the study has {joined(names)}: choose one with --{what}")
         if name not in names:
             raise SpecError(f"--{what} {name}: the study has {nearest_first(name, names)}")
         rows = rows[rows[what] == name]

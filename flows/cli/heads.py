@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from flows.cli import options
-from papa.errors import SpecError, joined
+from papa.errors import SpecError, joined, printable
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -35,9 +35,7 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with options.one_sentence(verbose):
-        from papa.study.manifest import open_study
-
-        share, found = parse_share(max_drop), open_study(options.open_store(store), study)
+        share, found = parse_share(max_drop), options.open_finished(store, study)
         if as_tsv:
             keys = ["encoder", "task", "method"]
             scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}
@@ -54,9 +52,11 @@ def heads(
         if as_json:
             document = {"study": found.manifest.study, "max_drop": share, "answers": answers}
             document["scores"] = _records(found.heads)
-            typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+            # In ASCII: names in a store may hold what a terminal obeys.
+            typer.echo(json.dumps(document, indent=2))
         else:
-            typer.echo("\n".join(line for answer in answers for line in _lines(answer, share)))
+            for answer in answers:
+                typer.echo("\n".join(map(printable, _lines(answer, share))))
 
 
 def parse_share(text: str) -> float:

@@ -14,7 +14,7 @@ from rich.filesize import decimal
 from rich.table import Column
 
 from flows.cli import options
-from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
+from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
 
 if TYPE_CHECKING:
     from papa.storage.store import Store
@@ -65,7 +65,8 @@ def list_studies(
         if Console().is_terminal:
             options.print_table((Column(name, overflow="fold") for name in _HEADINGS), rows)
         else:
-            typer.echo("\n".join(map("\t".join, [_HEADINGS, *rows])))
+            for row in (_HEADINGS, *rows):
+                typer.echo("\t".join(map(printable, row)))
 
 
 def stored_studies(store: Store) -> list[dict[str, str]]:
@@ -110,7 +111,8 @@ def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
     with suppress(PapaError):
         date = read_metadata(results).get("finished", date)
     if failed.is_file():
-        state = f"failed: {shortened(' '.join(failed.read_text().split()), 400)}"
+        reason = failed.read_text(encoding="utf-8", errors="replace")
+        state = f"failed: {shortened(' '.join(reason.split()), 400)}"
     told = (
         datetime.fromtimestamp(date).strftime("%Y-%m-%d %H:%M"),
         ", ".join(Path(encoder.name).name for encoder in study.encoders) if study else "",

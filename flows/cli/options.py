@@ -15,11 +15,14 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError, PapaError, joined, printable
 
 if TYPE_CHECKING:
+    from pandas import DataFrame
+
     from flows.interrupt import Interruption
     from papa.storage.store import Store
+    from papa.study.manifest import FinishedStudy
 
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
@@ -38,6 +41,14 @@ Overrides = Annotated[
 _CODE = "Your own code that the study names; is run."
 Code = Annotated[
     list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
+]
+AllowSource = Annotated[
+    list[Path] | None,
+    option(
+        "--allow-source",
+        metavar="PATH",
+        help="A file or folder that a study file in a store may read; may be repeated.",
+    ),
 ]
 StoreAddress = Annotated[
     str,
@@ -70,6 +81,26 @@ def marked_store(address: str) -> Store:
     return store
 
 
+def open_finished(address: str, study: str) -> FinishedStudy:
+    """Open a finished study by its name, file or folder of results; say on stderr where the file
+    describes another version of it.
+    """
+    from papa.spec.file import load_study
+    from papa.study.manifest import open_study
+    from papa.study.versions import differing_keys
+
+    finished = open_study(open_store(address), study)
+    if Path(study).is_file():
+        keys = differing_keys(load_study(Path(study)), finished.study)
+        if keys:
+            warning = (
+                f"warning: these results are of another version of {study}, with other values of "
+                f"{joined(keys)}: 'papa run {study}' computes those of this one"
+            )
+            typer.echo(printable(warning), err=True)
+    return finished
+
+
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
@@ -90,11 +121,18 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
         sys.exit(1)
 
 
+def printable_names(table: DataFrame) -> DataFrame:
+    """A table whose texts hold no character that a terminal would obey."""
+    return table.map(lambda value: printable(value) if isinstance(value, str) else value)
+
+
 def print_table(
     headings: Iterable[str | Column], rows: Iterable[Iterable[str]], **settings: Any
 ) -> None:
-    """Print a table, whose cells are shown as they are; for ``settings`` see rich's ``Table``."""
+    """Print a table; cells hold no markup, and what is not printable in them is escaped. For
+    ``settings`` see rich's ``Table``.
+    """
     table = Table(*headings, **settings)
     for row in rows:
-        table.add_row(*map(Text, row))
+        table.add_row(*map(Text, map(printable, row)))
     Console().print(table)

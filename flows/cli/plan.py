@@ -8,28 +8,32 @@ from statistics import mean
 import typer
 from rich.console import Console
 from rich.table import Column, Table
+from rich.text import Text
 
 from flows.cli import options
 from flows.progress import duration
+from papa.errors import printable
 
 
 def plan(
     study: options.Study,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
 ) -> None:
     """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with options.one_sentence():
         from flows.check import check_study
-        from papa.spec.file import load_study
         from papa.storage.artifacts import metadata_below
+        from papa.study.stored import load_to_run
 
-        spec, opened = load_study(study, overrides or ()), options.open_store(store)
+        spec = load_to_run(study, overrides or (), allow_source or ())
+        opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         for note in checked.unchecked:
-            typer.echo(f"not checked: {note}")
+            typer.echo(printable(f"not checked: {note}"))
         steps = checked.steps.steps
         cached = {step for step in steps if step.is_complete(opened)}
         left, took = [step for step in steps if step not in cached], dict[str, list[float]]()
@@ -44,7 +48,8 @@ def plan(
             for step in of_stage:
                 state = "[green]cached[/]" if step in cached else "to run"
                 about = duration(seconds[step]) if step in seconds else ""
-                table.add_row(stage, step.name.removeprefix(f"{stage} · "), state, about)
+                name = Text(printable(step.name.removeprefix(f"{stage} · ")))
+                table.add_row(stage, name, state, about)
         Console().print(table)
         total = f" took {duration(sum(seconds.values()))} of a worker here"
         would = f"{len(left)} would run" if left else "nothing would run"

@@ -11,7 +11,7 @@ from rich.table import Column
 
 from flows.cli import options
 from flows.progress import duration
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, printable
 
 
 def prune(
@@ -30,7 +30,7 @@ def prune(
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
-        busy = ", ".join(users(opened))
+        busy = printable(", ".join(users(opened)))
         if not unused:
             typer.echo(f"Everything of PAPA's in {opened.address} is in use.")
             return

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.filesize import decimal
@@ -10,7 +12,10 @@ from rich.filesize import decimal
 from flows.cli import options
 from flows.cli.lists import names_of_studies
 from flows.cli.options import argument, option
-from papa.errors import ArtifactError, SpecError, nearest_first
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
+
+if TYPE_CHECKING:
+    from papa.storage.store import Store
 
 
 def remove(
@@ -37,7 +42,7 @@ def remove(
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
         size = decimal(sum(steps.values()))
-        what = f"{study}, and {len(steps)} artifacts that it alone needs, {size}"
+        what = f"{printable(study)}, and {len(steps)} artifacts that it alone needs, {size}"
         if not yes:
             typer.confirm(f"Delete {what}?", abort=True)
         if busy := ", ".join(users(opened)):
@@ -54,14 +59,25 @@ def remove(
             artifacts.remove(f"{opened.artifacts}/{step}")
         if study in known:
             artifacts.remove(opened.study(study))
+            copies = _copied_texts(opened, [study])
+            others = [name for name in known if name != study]
+            for name in copies - _copied_texts(opened, others):
+                opened.studies.remove(name)
             for end in (".yaml", ".failed"):
                 opened.studies.remove(f"{study}{end}")
-        if (opened.root / "mlflow.db").exists():
-            from tasks.mlflow import SQLITE, connect
+        typer.echo(f"Deleted {what}. What MLflow and Prefect recorded of it stays.")
 
-            # Hidden, as `mlflow gc` alone deletes runs; a server's may be another store's as well.
-            client = connect(f"{SQLITE}{opened.root / 'mlflow.db'}")
-            experiment = client.get_experiment_by_name(study)
-            if experiment and experiment.lifecycle_stage == "active":
-                client.delete_experiment(experiment.experiment_id)
-        typer.echo(f"Deleted {what}. What servers of MLflow and Prefect recorded of it stays.")
+
+def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
+    """The names of the texts that ``papa run --own`` copied for studies, beside their results."""
+    from papa.spec import FilesSource
+    from papa.spec.file import load_study
+    from papa.study.inputs import named_texts
+
+    names = set[str]()
+    for study in studies:
+        with suppress(PapaError):
+            for text in named_texts(load_study(store.study(f"{study}.yaml"))):
+                if isinstance(text.source, FilesSource):
+                    names |= {text.source.train.name, text.source.validation.name}
+    return {name for name in names if name.endswith((".train.jsonl", ".validation.jsonl"))}

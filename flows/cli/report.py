@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import typer
 
 from flows.cli import options
+from papa.errors import DamagedError
 
 
 def report(
@@ -19,11 +21,13 @@ def report(
     """Build a finished study's report again, from what it stored."""
     with options.one_sentence(verbose):
         from papa.reporting.report import write_report
-        from papa.storage.artifacts import published, read_metadata, remove
+        from papa.storage.artifacts import published, read_metadata
+        from papa.storage.files import Files
         from papa.study.locks import in_use
-        from papa.study.manifest import open_study, place_results
+        from papa.study.manifest import place_results
 
-        found = open_study(opened := options.open_store(store), study)
+        found = options.open_finished(store, study)
+        opened = found.store
         name, metadata = found.manifest.study, read_metadata(found.folder)
         opened.make()
         with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
@@ -31,9 +35,13 @@ def report(
                 shutil.copyfile(found.folder / table, Path(made, table))
             write_report(Path(made), found.findings())
             artifact = opened.folder(metadata["stage"], metadata["key"])
-            remove(artifact)
-            with published(artifact, metadata) as folder:
+            superseded = ""
+            with suppress(DamagedError):
+                superseded = read_metadata(artifact)["data"]
+            with published(artifact, metadata, replace=True) as folder:
                 shutil.copytree(made, folder, dirs_exist_ok=True)
+            if superseded:
+                Files(artifact).remove(superseded)
         place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))
         # MLflow gets it with the next ``papa run``.
         typer.echo(f"report   {opened.study(name)}/report.html")

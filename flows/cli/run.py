@@ -38,6 +38,7 @@ def run(
     ] = None,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -70,9 +71,9 @@ def run(
             others = study is not None or bool(tasks)
             spec = own_study(models, own, others, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
-            from papa.spec.file import load_study
+            from papa.study.stored import load_to_run
 
-            spec = load_study(study, settings)
+            spec = load_to_run(study, settings, allow_source or ())
         else:
             from flows.cli.without_file import study_without_file
 
@@ -96,10 +97,10 @@ def run(
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from flows.study import Ready, ready, run_study, workers_of
-                from tasks.mlflow import connect, tracking_address
+                from tasks.mlflow_address import connect, tracking_address
 
                 pool = held.enter_context(workers_of(checked, opened))
-                connect(tracking_address(opened))  # Its tables are made while the server starts.
+                connect(tracking_address())  # Its tables are made while the server starts.
                 if server:
                     server.wait(interruption.fail)
             # After the status, which holds the error stream.
@@ -134,7 +135,8 @@ def run(
         from papa.scores.summary import read_table
 
         link, folder = given.link.result(), opened.study(spec.name)
-        Console().print(summary_table(read_table(folder / "summary.csv")))
+        summary = options.printable_names(read_table(folder / "summary.csv"))
+        Console().print(summary_table(summary))
         typer.echo(f"report   {folder}/report.html")
         typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
         ui = shlex.join(["papa", "ui", "--store", opened.address])

@@ -34,7 +34,7 @@ _AUTH = "[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite://
 
 
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
-    """Serve Prefect's pages, and MLflow's of a store, until Ctrl-C."""
+    """Serve Prefect's and MLflow's pages until Ctrl-C."""
     with one_sentence(verbose), temporary_folder("ui") as folder:
         from papa.storage.store import Store
 
@@ -49,17 +49,20 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-    from tasks.mlflow import SQLITE, connect, tracking_address
+    from tasks.mlflow_address import connect, database_of, tracking_address, unread_database
 
+    if unread := unread_database(store):
+        typer.echo(unread, err=True)
     named = PREFECT_API_URL.value()
     prefect = None if named else PrefectServer.start(PREFECT_HOME.value())
     processes = [prefect.process] if prefect else []
-    tracking = tracking_address(store)
+    tracking = tracking_address()
+    database = database_of(tracking)
     port = free_port()
     password = secrets.token_urlsafe(24)
-    if mlflow_is_local := tracking.startswith(SQLITE):
+    if database:
         connect(tracking)
-        mlflow = _start_mlflow(store, tracking, folder, port, password, verbose=verbose)
+        mlflow = _start_mlflow(database, tracking, folder, port, password, verbose=verbose)
         processes.append(mlflow)
     if prefect:
         prefect.wait(lambda _: None)
@@ -67,7 +70,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
         typer.echo(f"Prefect  {address}   {prefect.settings['PREFECT_API_AUTH_STRING']}")
     else:
         typer.echo(f"Prefect  {without_credentials(named).removesuffix('/api')}")
-    if mlflow_is_local:
+    if database:
         # Whoever took the port meanwhile is not handed the password.
         while not listens(mlflow, port):
             _check_alive(processes)
@@ -82,11 +85,13 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
 
 
 def _start_mlflow(
-    store: Store, tracking: str, folder: Path, port: int, password: str, *, verbose: bool
+    database: Path, tracking: str, folder: Path, port: int, password: str, *, verbose: bool
 ) -> subprocess.Popen[bytes]:
     """Start MLflow's server on loopback, which ends with this process; ``folder`` is for its
     users.
     """
+    from tasks.mlflow_address import artifact_folder
+
     config = folder / "auth.ini"
     config.write_text(_AUTH.format(folder))
     settings = {
@@ -98,7 +103,7 @@ def _start_mlflow(
     }
     command = [sys.executable, "-P", "-m", "mlflow", "server"]
     command += ["--host", "127.0.0.1", "--port", str(port), "--backend-store-uri", tracking]
-    command += ["--artifacts-destination", (store.root / "mlartifacts").as_uri()]
+    command += ["--artifacts-destination", artifact_folder(database).as_uri()]
     # Run by gunicorn it has no assistant, which runs commands.
     command += ["--workers", "1", "--app-name", "basic-auth"]
     command += ["--gunicorn-opts", "--log-level error"]

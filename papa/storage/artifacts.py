@@ -43,9 +43,12 @@ class ArtifactReference:
 
 
 @contextmanager
-def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
+def published(
+    address: Address, metadata: Mapping[str, Any], *, replace: bool = False
+) -> Iterator[Path]:
     """Yield a folder to fill, published with its metadata when the block ends without an error;
-    where another process was first, what it published stays.
+    where another process was first, what it published stays. With ``replace`` it takes the place
+    of what was there, whose metadata stand until the new ones do; their files stay.
     """
     files, data, won = Files(address), uuid.uuid4().hex, False
     try:
@@ -56,8 +59,9 @@ def published(address: Address, metadata: Mapping[str, Any]) -> Iterator[Path]:
             digests = dict(zip(names, map(sha256_of_file, paths), strict=True))
             sizes = {name: (folder / name).stat().st_size for name in names}
         document = signed({**metadata, "data": data, "files": digests, "sizes": sizes})
+        content = f"{json.dumps(document, indent=2)}\n".encode()
         with disk_errors(files.local):
-            won = files.write(METADATA, f"{json.dumps(document, indent=2)}\n".encode())
+            won = files.replace(METADATA, content) if replace else files.write(METADATA, content)
         # Of a write whose answer was lost the client learns that there is one.
         won = won or read_metadata(address)["data"] == data
     finally:

@@ -111,10 +111,15 @@ class Files:
                 return False
         return True
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Write a small file of a folder whole, in the place of what has its name."""
-        with self.used(name) as (_, path), _written_beside(Path(path), data) as (scratch, handle):
-            os.replace(scratch, Path(path).name, src_dir_fd=handle, dst_dir_fd=handle)
+    def replace(self, name: str, data: bytes) -> bool:
+        """Write a small file whole, in the place of what has its name; returns True."""
+        with self.used(name) as (files, path):
+            if files is not None:
+                files.pipe_file(path, data)
+            else:
+                with _written_beside(Path(path), data) as (scratch, handle):
+                    os.replace(scratch, Path(path).name, src_dir_fd=handle, dst_dir_fd=handle)
+        return True
 
     def rename(self, name: str, new: str) -> None:
         """Give a file or folder beside the others another name, which nothing has."""

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import httpx
 
 from tests.flows.processes import without_engines
-from tests.tasks.tracked import address_in, logged
+from tests.tasks.tracked import logged
 
 Server = Mapping[str, str]
 """The environment of a server's clients."""
@@ -86,4 +86,4 @@ def ask(server: Server, path: str, **body: Any) -> Any:
 
 
 def mlflow_states(store: Path) -> dict[str, set[str]]:
-    return logged(address_in(store), "small").groupby("role")["status"].agg(set).to_dict()
+    return logged(store, "small").groupby("role")["status"].agg(set).to_dict()

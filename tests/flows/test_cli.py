@@ -79,7 +79,7 @@ REFUSED = [
     ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
     ("run --model embedded/all-MiniLM-L6-v2 --own absent.txt", "there is no file at absent.txt"),
     ("init taken", "cannot be written (File exists)"),
-    ("deploy store/studies/small/study.yaml", "no Prefect server is named: set PREFECT_API_URL"),
+    ("deploy plain.yaml", "no Prefect server is named: set PREFECT_API_URL"),
     ("deploy own.yaml", "own.yaml names mine:last, and a deployment is given no code"),
     ("remove smal --yes", "there is no study 'smal' in store: it has small, begun"),
     ("list --store none", "none is no store of PAPA"),
@@ -96,12 +96,14 @@ def test_what_cannot_be_done_is_one_sentence(
     with published(tmp_path / "older", {}) as folder:
         shutil.copy(store / "studies" / "small" / "results.parquet", folder)
     Path("taken").write_text("a text\n")
+    cli.write_study(tmp_path, cli.SMALL, "plain.yaml")
     cli.write_study(tmp_path, cli.SMALL | {"orders": ["mine:last"]}, "own.yaml")
     for command, sentence in REFUSED:
         place = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
         line = cli.refusal(cli.said(*command.split(), *place)).replace(f"{tmp_path}/", "")
         assert sentence in line, command
-    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", "taken", "own.yaml"}
+    files = {"taken", "own.yaml", "plain.yaml"}
+    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", *files}
 
 
 def test_models_and_tasks_are_listed() -> None:
@@ -166,6 +168,16 @@ def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
     assert version.out.startswith("papa 0.")
     assert not version.imported
     assert not store.exists()
+
+
+@pytest.mark.server
+def test_a_check_tries_mlflow_and_hands_on_its_advice(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    file_store = {"MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns"}
+    line = cli.refusal(cli.papa("check", tiny[0], "--store", str(tiny[1]), more=file_store))
+    assert "MLFLOW_ALLOW_FILE_STORE=true" in line
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
 
 @pytest.mark.server
 def test_what_reads_a_stored_study_runs_nothing_of_it(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
+    store: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
 ) -> None:
     """Nor a module of its name that lies where Python looks; the control is given by name."""
     fired, evil = tmp_path / "fired", tmp_path / "my_code.py"
@@ -101,12 +101,13 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     saved, place = str(store / "studies" / "small.yaml"), ("--store", str(store))
+    allowed = ("--allow-source", shallow)
     for arguments, shown in (
         (("list",), "small"),
         (("compare", "small"), "my_code:share"),
         (("heads", "small"), "my_code:last"),
-        (("plan", saved), "my_code:last"),
-        (("check", saved), "my_code:share"),
+        (("plan", saved, *allowed), "my_code:last"),
+        (("check", saved, *allowed), "my_code:share"),
         (("report", "small"), "report"),
     ):
         finished = said(*arguments, *place)
@@ -120,7 +121,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     assert exported.code == 0, exported.err
     assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
     assert not fired.exists()
-    assert said("plan", saved, *place, "--code", str(evil)).code == 0
+    assert said("plan", saved, *allowed, *place, "--code", str(evil)).code == 0
     assert fired.exists()
 
 

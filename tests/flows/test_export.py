@@ -40,7 +40,33 @@ def study(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> FinishedStu
 
 def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
     given = options if "--order" in options else ("--order", "first_to_last", *options)
-    return said("export", "small", "--store", study.store.address, "--to", str(to), *given)
+    return export_by_default(study, *given, to=to)
+
+
+def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished:
+    return said("export", "small", "--store", study.store.address, "--to", str(to), *options)
+
+
+@pytest.mark.server
+def test_the_only_order_and_constants_need_no_option(
+    shallow: str, tmp_path: Path, hurried: None
+) -> None:
+    only = {"encoders": [shallow], "orders": ["last_to_first"], "constants": ["identity"]}
+    small = TASK | {"train_rows": 32, "validation_rows": 24}
+    file = write_study(tmp_path, STUDY | only | {"tasks": [small], "seeds": [0]})
+    finish_study(file, tmp_path / "store")
+    finished = open_study(Store(tmp_path / "store"), "small")
+    done = export_by_default(finished, "--fraction", "0.5", to=tmp_path / "to")
+    assert done.code == 0, done.err
+    text = (tmp_path / "to" / "README.md").read_text()
+    assert "identity" in text
+
+
+def test_one_of_several_orders_without_lambda_is_asked_for(
+    study: FinishedStudy, tmp_path: Path
+) -> None:
+    line = refusal(export_by_default(study, "--fraction", "0.5", to=tmp_path / "to"))
+    assert all(name in line for name in ("--order", "first_to_last", "random"))
 
 
 @pytest.mark.server

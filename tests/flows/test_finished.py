@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,21 @@ import pandas
 import pytest
 
 import papa
-from papa.storage.artifacts import metadata_below, verified
+from papa.storage.artifacts import METADATA, metadata_below, verified
+from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.study.manifest import FinishedStudy, open_study
 from papa.study.stages.rank import read_head_scores
 from tests.finished import finish_study
-from tests.flows.conftest import Finished, refusal, rows_in, said, task_on, write_study
+from tests.flows.conftest import (
+    Finished,
+    everything,
+    refusal,
+    rows_in,
+    said,
+    task_on,
+    write_study,
+)
 
 WORDS = ("good", "bad", "fine", "poor", "great", "awful", "nice", "dull")
 pytestmark = pytest.mark.server
@@ -138,6 +148,34 @@ def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     assert (artifact / "metadata.json").read_bytes() == after["metadata.json"]
 
 
+class Killed(BaseException):
+    pass
+
+
+def test_a_report_that_is_killed_as_it_is_published_loses_nothing(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = Store(shutil.copytree(store, tmp_path / "store"))
+    before = everything(place.root / "artifacts")
+    with monkeypatch.context() as patch:
+        for name in {"write", "replace"} & vars(Files).keys():
+            patch.setattr(Files, name, killed_at_metadata(getattr(Files, name)))
+        with pytest.raises(Killed):
+            said("report", "alone", "--store", place.address)
+    said("prune", "--delete", "--store", place.address)
+    left = everything(place.root / "artifacts")
+    assert left.items() >= before.items()
+
+
+def killed_at_metadata(write: Callable[..., bool]) -> Callable[..., bool]:
+    def killed(files: Files, name: str, content: bytes) -> bool:
+        if name == METADATA:
+            raise Killed
+        return write(files, name, content)
+
+    return killed
+
+
 def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_path: Path) -> None:
     """A study by its name, and results of another store by their folder."""
     copied, to = tmp_path / "copied", tmp_path / "new"
@@ -161,6 +199,36 @@ def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_
     state = ["encoder", "films", "finished", row[5], f"{store}/studies/alone/report.html"]
     assert row[2:] == state
     assert f"alone\t{row[1]}\t" in said("list", "--store", str(copied)).out, "not the copy's date"
+
+
+def names_of_keys(finished: Finished) -> set[str]:
+    return {key for key in ("seeds", "tasks.0.slots", "execution") if key in finished.err}
+
+
+def test_a_file_that_was_edited_since_is_named_with_its_keys(
+    tiny: tuple[str, Path], tmp_path: Path, hurried: None
+) -> None:
+    file, store = tiny
+    study = json.loads(Path(file).read_text())
+    (task,) = study["tasks"]
+    edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "seeds": [3, 4]})
+    place = ("--store", str(store))
+    to = ("--fraction", "0.5", "--to", str(tmp_path / "to"))
+    for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
+        finished = said(command, edited, *options, *place)
+        assert finished.code == 0, finished.err
+        assert names_of_keys(finished) == {"seeds", "tasks.0.slots"}
+    assert said("heads", edited, *place).out == said("heads", file, *place).out
+
+
+def test_a_file_as_it_was_run_and_a_name_say_nothing(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    file, store = tiny
+    study = json.loads(Path(file).read_text())
+    faster = write_study(tmp_path, study | {"execution": {"workers": 2}})
+    for name in (file, faster, "small"):
+        assert said("heads", name, "--store", str(store)).err == ""
 
 
 def test_results_are_believed_only_as_they_were_written(

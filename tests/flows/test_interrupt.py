@@ -18,7 +18,7 @@ from tests.finished import finish_study
 from tests.flows import conftest as cli
 from tests.flows.history import mlflow_states, own_flow_runs
 from tests.flows.processes import PATIENCE_SECONDS, descendants, start_of
-from tests.tasks.tracked import address_in, logged
+from tests.tasks.tracked import logged
 from tests.workers.parts import folder_below
 
 pytestmark = pytest.mark.server
@@ -80,7 +80,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
     )
     assert scores == undisturbed
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("study", "cell", "curve")}
-    runs = logged(address_in(store), "small")
+    runs = logged(store, "small")
     assert runs["role"].value_counts()["study"] == 1, "it went on in its run"
     *stopped, last = own_flow_runs(store)
     assert last.state == "Completed"

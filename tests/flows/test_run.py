@@ -19,7 +19,7 @@ from papa.study.locks import claimed
 from papa.study.step import together
 from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
-from tests.tasks.tracked import address_in, logged, steps_of
+from tests.tasks.tracked import logged, steps_of
 
 pytestmark = pytest.mark.server
 
@@ -112,7 +112,7 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
     assert (run.name, run.state) == ("small", "Completed")
     assert {*zip(run.steps.values(), run.attempts.values(), strict=True)} == {("Cached", 1)}
 
-    runs = logged(address_in(ran.store), "small")
+    runs = logged(ran.store, "small")
     assert runs["role"].value_counts().to_dict() == {"study": 1, "cell": 2 * 3 * 2, "curve": 2}
     assert set(runs["status"]) == {"FINISHED"}
     scores = ran.results.set_index(["order", "fraction", "seed"])["score"]

@@ -30,7 +30,7 @@ from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.history import own_server
 from tests.flows.processes import answers, descendants, listening, start_of, status, wait_until
-from tests.tasks.tracked import address_in, log_study, logged
+from tests.tasks.tracked import log_study, logged
 
 pytestmark = pytest.mark.server
 
@@ -203,7 +203,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
         for path in ("config", "message", "sessions/x"):
             assistant = f"{address}/ajax-api/3.0/mlflow/assistant/{path}"
             assert status(assistant, password) == 404, "MLflow has no assistant"
-        (run,) = logged(address_in(store.root), "small").query("role == 'study'")["id"]
+        (run,) = logged(store.root, "small").query("role == 'study'")["id"]
         file = f"{address}/get-artifact?run_uuid={run}&path=results/summary.csv"
         assert (status(file), status(file, password)) == (401, 200)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
@@ -9,12 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas
 import pytest
+from filelock import FileLock
 
 from flows.cli.lists import stored_studies
-from papa.storage.artifacts import published
+from flows.cli.without_file import own_study, study_without_file
+from papa.files import sha256_of_file
+from papa.models.reference import EMBEDDED
+from papa.scores.summary import read_table
+from papa.storage.artifacts import METADATA, published, read_metadata, signed
 from papa.storage.store import Store
 from papa.study.locks import in_use
+from papa.study.manifest import save_study
+from tasks.mlflow_address import artifact_folder, tracking_folder
 from tests.finished import finish_study
 from tests.flows.conftest import IDENTITY, SMALL, everything, papa, refusal, said, write_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
@@ -141,6 +150,76 @@ def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], sto
     assert "is in use" in said("prune", *at).out
 
 
+def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path) -> None:
+    """But for those that another study reads as well, and what others keep there."""
+    store = Store(tmp_path / "store")
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n".join(f"Text number {number}." for number in range(44)))
+    for settings in ([], ["name=renamed"]):
+        save_study(store, own_study((EMBEDDED,), texts, False, None, settings, store))
+    other = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))
+    first = "all-MiniLM-L6-v2-texts-own"
+    copies = {f"{first}.train.jsonl", f"{first}.validation.jsonl"}
+
+    def left() -> set[str]:
+        return {path.name for path in store.study("").iterdir()}
+
+    assert left() == {f"{first}.yaml", "renamed.yaml", other.name, *copies}
+    assert said("remove", first, "--yes", "--store", store.address).code == 0
+    assert left() == {"renamed.yaml", other.name, *copies}
+    assert said("remove", "renamed", "--yes", "--store", store.address).code == 0
+    assert left() == {other.name}
+
+
+ESCAPE = "\x1b]0;owned\x07\x9b2J"
+
+
+def test_what_a_store_holds_is_printed_without_a_terminals_escapes(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    store.make()
+    metadata = {"stage": "probe", "key": KEY, "name": f"probe · {ESCAPE}"}
+    with published(store.folder("probe", KEY), metadata) as scratch:
+        (scratch / "scores.json").write_text("{}")
+    name = f"a{ESCAPE}"
+    store.study("").mkdir()
+    store.study(f"{name}.yaml").write_text("[")
+    store.study(f"{name}.failed").write_text(f"no {ESCAPE} memory")
+    store.locks.mkdir()
+    with FileLock(store.locks / f"run-{ESCAPE}-1-0.lock"):
+        shown = [said(command, "--store", store.address).out for command in ("list", "prune")]
+    shown.append(said("remove", name, "--store", store.address).out)
+    for text in shown:
+        assert "\\x1b]0;owned" in "".join(text.split()).replace("│", "")
+        assert not {"\x1b", "\x07", "\x9b"} & set(text)
+
+
+@pytest.mark.server
+def test_names_in_results_are_printed_without_a_terminals_escapes(store: Path) -> None:
+    """Whoever may write to a store signs what is written there."""
+    place = Store(store)
+    artifact = place.study("small")
+    label = f"b{ESCAPE}"
+
+    def named(text: str) -> str:
+        return text.replace("all-MiniLM-L6-v2", json.dumps(label, ensure_ascii=True)[1:-1])
+
+    for name in ("manifest.json", "study.yaml"):
+        (artifact / name).write_text(named((artifact / name).read_text()))
+    summary = read_table(artifact / "summary.csv").assign(encoder=label)
+    summary.to_csv(artifact / "summary.csv", index=False)
+    for name in ("results.parquet", "heads.parquet"):
+        table = pandas.read_parquet(artifact / name).assign(encoder=label)
+        table.to_parquet(artifact / name, index=False)
+    metadata = read_metadata(artifact)
+    files = {name: sha256_of_file(artifact / name) for name in metadata["files"]}
+    (artifact / METADATA).write_text(json.dumps(signed({**metadata, "files": files})))
+    for command in (("heads", "small"), ("heads", "small", "--json"), ("compare", "small")):
+        finished = said(*command, "--store", place.address)
+        assert finished.code == 0, finished.err
+        assert "x1b" in finished.out or "u001b" in finished.out
+        assert not {"\x1b", "\x07", "\x9b"} & set(finished.out)
+
+
 @pytest.mark.server
 def test_links_of_a_store_lead_nowhere(
     tiny: tuple[str, Path], store: Path, outside: Path, prefect: dict[str, str]
@@ -160,7 +239,8 @@ def test_links_of_a_store_lead_nowhere(
     found = {path.name: path for path in placed.rglob("*")}
     assert "report.html" in found
     assert not found.keys() & {".bashrc", "key.txt"}
-    copied = [path for path in (store / "mlartifacts").rglob("*") if path.is_file()]
+    mlflow = artifact_folder(tracking_folder() / "mlflow.db")
+    copied = [path for path in mlflow.rglob("*") if path.is_file()]
     assert copied
     assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
 

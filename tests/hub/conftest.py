@@ -31,6 +31,7 @@ def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
         "HF_HOME": str(folder / "huggingface"),
         "PAPA_CACHE": str(folder / "cache"),
         "PREFECT_HOME": str(folder / "prefect"),
+        "XDG_DATA_HOME": str(folder / "data"),
         "HF_HUB_DISABLE_TELEMETRY": "1",
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "200",

@@ -84,17 +84,19 @@ def test_the_token_is_nowhere(place: Place) -> None:
 
 
 def test_nothing_is_pickled_and_all_is_its_owners_alone(place: Place) -> None:
-    """In the store, MLflow's artifacts and Prefect's home; the control is the hub's own file."""
+    """In the store, MLflow's folder and Prefect's home; the control is the hub's own file."""
     weights = next(path for path in place.files() if path.name == "pytorch_model.bin")
     assert PICKLES.match(weights.read_bytes()[:300])
-    files = place.files("store", "prefect")
+    files = place.files("store", "prefect", "data")
     kinds = {path.relative_to(place.folder).parts[1] for path in files}
-    assert {"mlartifacts", "artifacts", "prefect.db"} <= kinds
+    assert {"papa", "artifacts", "prefect.db"} <= kinds
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy")
     assert not (place.folder / "prefect" / "storage").exists()
-    found = [place.store, *(path for path in place.store.rglob("*") if not path.is_symlink())]
+    roots = place.store, place.folder / "data"
+    inside = (path for root in roots for path in root.rglob("*") if not path.is_symlink())
+    found = [*roots, *inside]
     assert len(found) > 50
     assert not [str(path) for path in found if path.stat().st_mode & 0o077]
 

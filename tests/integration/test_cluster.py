@@ -18,7 +18,7 @@ from tests.flows.processes import descendants, status, wait_until
 from tests.integration.service import SCRIPTS, S3Server, Service, run
 from tests.integration.services import Postgres, prefect_worker
 from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
-from tests.tasks.tracked import logged
+from tests.tasks.tracked import logged_in
 
 TOUCH = (
     "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False); "
@@ -109,7 +109,7 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
 
 def logged_runs(tracking: Service, experiment: str) -> dict[str, int]:
     with patch.dict(os.environ, tracking.environment):
-        runs = logged(tracking.environment["MLFLOW_TRACKING_URI"], experiment)
+        runs = logged_in(tracking.environment["MLFLOW_TRACKING_URI"], experiment)
     return runs.query("status == 'FINISHED'")["role"].value_counts().to_dict()
 
 

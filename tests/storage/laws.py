@@ -101,6 +101,16 @@ class StoreLaws:
         assert content(f"{place}/a") == "early"
         assert not scratch.exists()
 
+    def test_what_replaces_an_artifact_is_there_before_the_other_is_gone(self, place: str) -> None:
+        publish(f"{place}/a", "early")
+        before = data(f"{place}/a")
+        with published(f"{place}/a", {"stage": "late"}, replace=True) as scratch:
+            (scratch / "file.txt").write_text("late")
+            assert content(f"{place}/a") == "early"
+        assert (verified(f"{place}/a") / "file.txt").read_text() == "late"
+        assert read_metadata(f"{place}/a")["stage"] == "late"
+        assert before in names(f"{place}/a"), "a reader may be at it"
+
     def test_of_many_writers_one_wins_and_nothing_mixes(self, place: str) -> None:
         def write(number: int) -> None:
             with published(f"{place}/a", {"writer": number}) as scratch:

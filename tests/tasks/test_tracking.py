@@ -2,39 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import closing
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
-import pandas
 import pytest
-import requests
 
 from papa.errors import PapaError, TransientError
 from papa.scores.summary import LINE, read_table
 from papa.storage.artifacts import published, read_metadata, remove, verified
 from papa.storage.store import Store
 from papa.study.manifest import open_study
-from tasks.mlflow import Tracking, connect
+from tasks.mlflow import Tracking
+from tasks.mlflow_address import check_tracking, connect, tracking_folder
 from tests.finished import finish_study
 from tests.flows.conftest import TINY, write_study
-from tests.tasks.tracked import address_in, log_study, logged, steps_of
+from tests.flows.processes import wait_until
+from tests.tasks.tracked import (
+    address_in,
+    assert_whole,
+    log_study,
+    logged,
+    logged_in,
+    own_address,
+    steps_of,
+)
 
 pytestmark = pytest.mark.server
 
 
 @pytest.fixture(scope="module")
 def finished(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
-    """The file of a finished study, and its store with an MLflow database of nothing."""
+    """The file of a finished study, and its store."""
     folder = tmp_path_factory.mktemp("tracked")
     parts = {"constants": ["average", "zeros"], "fractions": [1, 0.5, 0], "seeds": [0, 1]}
     file = write_study(folder, TINY | parts | {"encoders": [shallow]})
     finish_study(file, folder / "store")
-    connect(address_in(folder / "store"))
     return file, folder / "store"
 
 
@@ -48,25 +56,10 @@ def store(finished: tuple[str, Path], tmp_path: Path) -> Store:
     return Store(shutil.copytree(finished[1], tmp_path / "store"))
 
 
-def assert_whole(store: Store) -> pandas.DataFrame:
-    """Every run of the study once, finished, with its parameters and metrics."""
-    runs, results = logged(address_in(store.root), "small"), open_study(store, "small").results
-    cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
-    assert runs["key"].is_unique
-    assert set(runs["status"]) == {"FINISHED"}
-    parent = runs[runs["role"] == "study"].iloc[0]
-    assert (len(cells), len(curves)) == (len(results), len(results.groupby(LINE)))
-    assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
-    names = {"score", "accuracy", "share_of_heads", "seconds"}
-    assert all(metrics.keys() >= names for metrics in cells["metrics"])
-    assert cells["metrics"].str["score"].sum() == pytest.approx(results["score"].sum())
-    return runs
-
-
 def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
     assert log_study(study, store) == []
     runs = assert_whole(store)
-    client, summary = connect(address_in(store.root)), open_study(store, "small").summary
+    client, summary = connect(own_address()), open_study(store, "small").summary
     parent = runs[runs["role"] == "study"].iloc[0]
     for row in summary[summary["fraction"].isin([0, 1])].to_dict("records"):
         end = "original" if row["fraction"] else f"all_heads_constant/{row['constants']}"
@@ -111,14 +104,14 @@ def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, sto
         summary.assign(relative_drop=drops).to_csv(scratch / "summary.csv", index=False)
     log_study(study, store)
     assert held(store) != before
-    runs = logged(address_in(store.root), "small")
+    runs = logged(store.root, "small")
     (parent,) = runs[runs["role"] == "study"]["metrics"]
     assert parent["relative_drop"] == 0.25, "of the first constants, at the smallest fraction"
 
 
 def held(store: Store) -> dict[Any, Any]:
-    history = connect(address_in(store.root)).get_metric_history
-    runs = logged(address_in(store.root), "small").set_index("id")
+    history = connect(own_address()).get_metric_history
+    runs = logged(store.root, "small").set_index("id")
     points = [
         [vars(point) for name in metrics for point in history(run, name)]
         for run, metrics in runs["metrics"].items()
@@ -126,30 +119,72 @@ def held(store: Store) -> dict[Any, Any]:
     return runs.assign(points=points).to_dict("index")
 
 
-def test_where_mlflow_fails_meanwhile_the_rest_is_logged_at_the_end(
-    study: str, store: Store
+def test_equal_studies_of_two_stores_have_runs_of_their_own(study: str, store: Store) -> None:
+    other = Store(shutil.copytree(store.root, store.root.with_name("other")))
+    log_study(study, store)
+    before = held(store)
+    log_study(study, other)
+    assert held(store) == before
+    assert_whole(other)
+
+
+def test_what_a_store_says_of_mlflow_is_not_read(
+    study: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec, steps = steps_of(study)
-    failing: list[str] = []
-
-    class Unreachable:
-        def __getattr__(self, name: str) -> Any:
-            raise requests.ConnectionError("gone")
-
-    with Tracking(store, spec, steps, failing.append) as tracking:
-        client, tracking.client = tracking.client, Unreachable()  # type: ignore[assignment]
-        for step in (step for step in steps.steps if step.stage == "probe"):
-            tracking.step(step)
-        tracking.client = client
-        tracking.results(steps.steps[-1].reference(store))
-    (sentence,) = failing
-    assert sentence.startswith("MLflow gets the rest when the study is over: ")
+    """Its database, as PAPA 0.2 had it, has an experiment whose files go elsewhere."""
+    outside = tmp_path / "outside"
+    planted = connect(address_in(store.root))
+    planted.create_experiment("small", outside.as_uri())
+    before = (store.root / "mlflow.db").read_bytes()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    (sentence,) = log_study(study, store)
+    assert str(store.root / "mlflow.db") in sentence
+    assert not outside.exists()
+    assert (store.root / "mlflow.db").read_bytes() == before
     assert_whole(store)
+
+
+def test_the_users_database_is_theirs_alone_where_a_group_may_write_to_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
+    before = os.umask(0o007)
+    try:
+        connect(own_address())
+    finally:
+        os.umask(before)
+    folder = tracking_folder()
+    assert folder.is_relative_to(tmp_path / "data")
+    assert [path.stat().st_mode & 0o777 for path in (folder, folder.parent)] == [0o700] * 2
+
+
+def test_a_relative_data_home_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", "data")
+    assert tracking_folder().is_relative_to(tmp_path / ".local" / "share")
+
+
+def test_what_a_locked_database_lacks_the_next_run_writes(
+    study: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", address_in(tmp_path))
+    spec, steps = steps_of(study)
+    said: list[str] = []
+    with ExitStack() as stack, Tracking(store, spec, steps, said.append) as tracking:
+        stack.enter_context(locked(tmp_path))
+        for step in steps.steps[:-1]:
+            tracking.step(step)
+        wait_until(lambda: said, "a write failed")
+        tracking.results(steps.steps[-1].reference(store))
+    assert len(said) == 2, "as it failed, and when the study was over"
+    assert all(str(tmp_path / "mlflow.db") in sentence for sentence in said)
+    assert log_study(study, store) == []
+    assert_whole(store, logged_in(address_in(tmp_path), "small"))
 
 
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    code = "from tasks.mlflow import connect; connect({!r}).create_experiment({!r})"
+    code = "from tasks.mlflow_address import connect; connect({!r}).create_experiment({!r})"
     made = {"one", "two"}
     commands = [[sys.executable, "-c", code.format(address, name)] for name in made]
     assert not any(process.wait() for process in [*map(subprocess.Popen, commands)])
@@ -158,24 +193,49 @@ def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
 
 
 REFUSED: list[tuple[str, type[Exception], str]] = [
-    ("http://me:secret@127.0.0.1:9", TransientError, r"http://\*\*\*@127\.0\.0\.1:9 cannot be"),
-    ("sqlite:////proc/mlflow.db", PapaError, "/proc/mlflow.db cannot be used"),
-    ("sqlite:///{folder}/text.db", PapaError, "file is not a database"),
-    ("sqlite:///{folder}/mlflow.db", TransientError, "database is locked"),
+    ("http://me:secret@127.0.0.1:9", TransientError, "http://***@127.0.0.1:9"),
+    ("sqlite:////proc/mlflow.db", PapaError, "/proc/mlflow.db"),
+    ("sqlite:///{folder}/text.db", PapaError, "{folder}/text.db"),
+    ("sqlite:///{folder}/mlflow.db", TransientError, "{folder}/mlflow.db"),
+    ("file://{folder}/mlruns", PapaError, "MLFLOW_ALLOW_FILE_STORE=true"),
+    ("{folder}/mlruns", PapaError, "MLFLOW_ALLOW_FILE_STORE=true"),
 ]
+"""An address, and what the error names: MLflow's own advice where it gives some."""
+
+
+def locked(folder: Path) -> closing[sqlite3.Connection]:
+    """A folder with a file that is no database, and a database that is locked in the block."""
+    (folder / "text.db").write_text("this is not a database\n" * 40)
+    connect(address_in(folder))
+    other = sqlite3.connect(folder / "mlflow.db")
+    other.execute("BEGIN EXCLUSIVE")
+    return closing(other)
 
 
 def test_an_mlflow_that_cannot_be_used_is_one_sentence(
-    study: str, store: Store, monkeypatch: pytest.MonkeyPatch
+    study: str, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (store.root / "text.db").write_text("this is not a database\n" * 40)
     spec, steps = steps_of(study)
-    with closing(sqlite3.connect(store.root / "mlflow.db")) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        for address, error, sentence in REFUSED:
-            monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(folder=store.root))
+    with locked(tmp_path):
+        for address, error, named in REFUSED:
+            monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(folder=tmp_path))
             tracking = Tracking(store, spec, steps, print)
-            with pytest.raises(error, match=sentence) as told, tracking:
+            with pytest.raises(error) as told, tracking:
                 pass
+            assert named.format(folder=tmp_path) in str(told.value)
             assert len(str(told.value).splitlines()) == 1
             assert "secret" not in str(told.value)
+
+
+def test_an_address_is_checked_and_nothing_is_created(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_tracking(address_in(tmp_path / "new"))
+    assert not list(tmp_path.iterdir())
+    with locked(tmp_path):
+        for address, error, named in REFUSED:
+            if "proc" not in address:
+                with pytest.raises(error) as told:
+                    check_tracking(address.format(folder=tmp_path))
+                assert named.format(folder=tmp_path) in str(told.value)
+    check_tracking(address_in(tmp_path))

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas
+import pytest
 
+from papa.scores.summary import LINE
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.study.inputs import resolve_inputs
+from papa.study.manifest import open_study
 from papa.study.steps import StudySteps, study_steps
 from tasks.mlflow import Tracking
+from tasks.mlflow_address import tracking_folder
 
 
 def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:
@@ -20,7 +24,7 @@ def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:
 
 
 def log_study(file: str, store: Store) -> list[str]:
-    """Log a study that is finished in a store, with losses that are made up; what was told."""
+    """Log a study that is finished in a store, with invented losses; returns what was said."""
     study, steps = steps_of(file)
     told: list[str] = []
     with Tracking(store, study, steps, told.append) as tracking:
@@ -31,11 +35,17 @@ def log_study(file: str, store: Store) -> list[str]:
     return told
 
 
-def address_in(store: Path) -> str:
-    return f"sqlite:///{store / 'mlflow.db'}"
+def address_in(folder: Path) -> str:
+    return f"sqlite:///{folder / 'mlflow.db'}"
 
 
-def logged(address: str, name: str) -> pandas.DataFrame:
+def own_address() -> str:
+    """Where runs lie of tests that name no MLflow."""
+    return address_in(tracking_folder())
+
+
+def logged_in(address: str, name: str) -> pandas.DataFrame:
+    """The runs of an experiment, also of several stores."""
     from mlflow import MlflowClient
 
     client = MlflowClient(address)
@@ -45,6 +55,7 @@ def logged(address: str, name: str) -> pandas.DataFrame:
         {
             "id": run.info.run_id,
             "key": run.data.tags.get("papa.key"),
+            "store": run.data.tags.get("papa.store"),
             "parent": run.data.tags.get("mlflow.parentRunId"),
             "role": run.data.tags["papa.role"],
             "status": run.info.status,
@@ -54,3 +65,25 @@ def logged(address: str, name: str) -> pandas.DataFrame:
         }
         for run in runs
     )
+
+
+def logged(store: Path, name: str) -> pandas.DataFrame:
+    """The runs of a store's study in the tests' own database."""
+    runs = logged_in(own_address(), name)
+    return runs[runs["store"] == str(store)]
+
+
+def assert_whole(store: Store, runs: pandas.DataFrame | None = None) -> pandas.DataFrame:
+    """Every run of the study once, finished, with its parameters and metrics."""
+    runs = logged(store.root, "small") if runs is None else runs
+    results = open_study(store, "small").results
+    cells, curves = (runs[runs["role"] == role] for role in ("cell", "curve"))
+    assert runs["key"].is_unique
+    assert set(runs["status"]) == {"FINISHED"}
+    parent = runs[runs["role"] == "study"].iloc[0]
+    assert (len(cells), len(curves)) == (len(results), len(results.groupby(LINE)))
+    assert set(cells["parent"]) == set(curves["parent"]) == {parent["id"]}
+    names = {"score", "accuracy", "share_of_heads", "seconds"}
+    assert all(metrics.keys() >= names for metrics in cells["metrics"])
+    assert cells["metrics"].str["score"].sum() == pytest.approx(results["score"].sum())
+    return runs

@@ -1,0 +1,37 @@
+"""Whether a study's file still says what its stored results were computed from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from papa.spec import StudySpec
+
+_OTHER = {"execution", "reference", "code", "scores"}
+"""Keys that change no result, that results do not name, or that are read from other files."""
+
+
+def differing_keys(study: StudySpec, finished: StudySpec) -> list[str]:
+    """Return the keys, such as ``tasks.0.slots``, in which a study differs from a finished one.
+    What a run settles does not count: commits of the hub, and what ``precision: auto`` means.
+    """
+    ours, theirs = (spec.model_dump(mode="json", exclude=_OTHER) for spec in (study, finished))
+    keys = [key.removeprefix(".") for key in _differing(ours, theirs, "")]
+    read = {scores.name: scores for scores in finished.scores}
+    keys += [f"scores ({own.name})" for own in study.scores if own != read.get(own.name, own)]
+    return keys
+
+
+def _differing(ours: Any, theirs: Any, key: str) -> Iterator[str]:
+    if isinstance(ours, dict) and isinstance(theirs, dict):
+        for name in dict.fromkeys([*ours, *theirs]):
+            yield from _differing(ours.get(name), theirs.get(name), f"{key}.{name}")
+    elif _are_mappings(ours) and _are_mappings(theirs) and len(ours) == len(theirs):
+        for index, pair in enumerate(zip(ours, theirs, strict=True)):
+            yield from _differing(*pair, f"{key}.{index}")
+    elif ours != theirs and not (key.endswith(".revision") and ours is None) and ours != "auto":
+        yield key
+
+
+def _are_mappings(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(value, dict) for value in values)

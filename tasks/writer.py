@@ -1,0 +1,63 @@
+"""Calls in a thread beside a study, which neither waits for them nor fails with them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+Job = Callable[[], object]
+_PATIENCE_SECONDS = 120.0
+"""How long the end waits for one job: to upload matrices may take a minute."""
+
+
+class Writer:
+    """Calls jobs one after the other, until one fails: ``failing`` gets a sentence, and that job
+    and all later ones are tried once more at the end, up to the first that fails again.
+    """
+
+    def __init__(self, failing: Callable[[str], None]) -> None:
+        self._failing, self._missing = failing, ""
+        self._jobs: SimpleQueue[Job | None] = SimpleQueue()
+        self._ended_jobs = 0
+        self._thread = threading.Thread(target=self._call_jobs, name="writer", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def add(self, job: Job) -> None:
+        """Have a job called; returns at once."""
+        self._jobs.put(job)
+
+    def finish(self) -> str:
+        """Wait until every job was called, or one takes too long; return why some failed, or ""."""
+        self._jobs.put(None)
+        before = -1
+        while self._thread.is_alive() and self._ended_jobs != before:
+            before = self._ended_jobs
+            self._thread.join(_PATIENCE_SECONDS)
+        if self._thread.is_alive():
+            return f"a call took longer than {_PATIENCE_SECONDS:.0f} s"
+        return self._missing
+
+    def _call_jobs(self) -> None:
+        postponed = list[Job]()
+        for job in iter(self._jobs.get, None):
+            failure = "" if postponed else self._failure_of(job)
+            if failure:
+                self._failing(f"what is left is tried again when the study is over: {failure}")
+            if failure or postponed:
+                postponed.append(job)
+        for job in postponed:
+            self._missing = self._failure_of(job)
+            if self._missing:
+                return
+
+    def _failure_of(self, job: Job) -> str:
+        """Call a job; return why it failed, or ""."""
+        try:
+            job()
+        except Exception as error:  # Whatever it is, the study goes on.
+            return str(error) or type(error).__name__
+        self._ended_jobs += 1
+        return ""

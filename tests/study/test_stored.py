@@ -1,0 +1,122 @@
+"""A study file in a store names files of whoever runs it again: those outside are refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from papa.errors import SpecError
+from papa.spec.file import load_study
+from papa.storage.store import Store
+from papa.study.manifest import save_study
+from papa.study.stored import load_to_run
+from tests.flows.conftest import refusal, rows_in, said, task_on, write_study
+
+ROWS = [{"text": f"text number {row}", "label": row % 2} for row in range(8)]
+EMBEDDED = "embedded/all-MiniLM-L6-v2"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path / "store")
+    store.make()
+    return store
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """The user's own file of a study, beside the rows that it names."""
+    tasks = [task_on("texts", rows_in(tmp_path, "texts", ROWS))]
+    return Path(write_study(tmp_path, {"name": "own", "encoders": [EMBEDDED], "tasks": tasks}))
+
+
+@pytest.fixture
+def stored(store: Store, own: Path) -> Path:
+    return save_study(store, load_study(own))
+
+
+def test_the_users_own_file_needs_no_option(own: Path, stored: Path) -> None:
+    assert load_to_run(own) == load_study(stored)
+
+
+def test_a_stored_file_is_refused_until_its_sources_are_allowed(
+    stored: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError, match=str(tmp_path / "texts-train.jsonl")):
+        load_to_run(stored)
+    with pytest.raises(SpecError, match=str(tmp_path / "texts-validation.jsonl")):
+        load_to_run(stored, allowed=[tmp_path / "texts-train.jsonl"])
+    both = [tmp_path / "texts-train.jsonl", tmp_path / "texts-validation.jsonl"]
+    study = load_study(stored)
+    assert load_to_run(stored, allowed=both) == study
+    assert load_to_run(stored, allowed=[tmp_path]) == study
+
+
+def test_a_folder_whose_name_begins_like_an_allowed_one_is_not_allowed(
+    stored: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SpecError):
+        load_to_run(stored, allowed=[tmp_path / "text"])
+
+
+def test_links_count_as_what_they_name(store: Store, stored: Path, own: Path) -> None:
+    link = own.with_name("link.yaml")
+    link.symlink_to(stored)
+    with pytest.raises(SpecError, match="texts-train"):
+        load_to_run(link)
+    inside = store.study("rows.jsonl")
+    inside.symlink_to(own.with_name("texts-train.jsonl"))
+    changes = [f"tasks.0.source.{split}={inside}" for split in ("train", "validation")]
+    with pytest.raises(SpecError, match="texts-train"):
+        load_to_run(stored, changes)
+
+
+def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
+    inside = store.study("rows.jsonl")
+    inside.write_text("")
+    changes = [f"tasks.0.source.{split}={inside}" for split in ("train", "validation")]
+    assert load_to_run(stored, changes).name == "own"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ("encoders=[{folder}/encoder]", "{folder}/encoder"),
+        ("reference={folder}/paper.csv", "{folder}/paper.csv"),
+        ("orders=['scores:{folder}/scores.txt']", "{folder}/scores.txt"),
+        (
+            "constants=[{{kind: average, corpus: {{name: reviews, source: {{kind: files, "
+            "train: {folder}/corpus.txt, validation: {folder}/corpus.txt}}}}}}]",
+            "{folder}/corpus.txt",
+        ),
+    ],
+)
+def test_every_file_that_a_stored_study_names_counts(
+    store: Store, tmp_path: Path, change: str, named: str
+) -> None:
+    (tmp_path / "encoder").mkdir()
+    (tmp_path / "paper.csv").touch()
+    (tmp_path / "scores.txt").write_text("1 2\n3 4\n")
+    stored = store.study("planted.yaml")
+    stored.parent.mkdir()
+    stored.write_text(json.dumps({"name": "p", "encoders": [EMBEDDED], "tasks": ["reviews"]}))
+    load_to_run(stored)
+    with pytest.raises(SpecError, match=named.format(folder=tmp_path)):
+        load_to_run(stored, [change.format(folder=tmp_path)])
+
+
+@pytest.mark.parametrize("command", ["run", "check", "plan", "deploy"])
+def test_commands_refuse_it(command: str, store: Store, stored: Path, tmp_path: Path) -> None:
+    line = refusal(said(command, str(stored), "--store", store.address))
+    assert str(tmp_path / "texts-train.jsonl") in line
+
+
+@pytest.mark.parametrize("command", ["check", "plan"])
+def test_commands_take_what_is_allowed(
+    command: str, store: Store, stored: Path, tmp_path: Path
+) -> None:
+    options = ("--allow-source", str(tmp_path), "--store", store.address)
+    finished = said(command, str(stored), *options)
+    assert finished.code == 0, finished.err

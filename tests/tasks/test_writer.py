@@ -1,0 +1,96 @@
+"""Calls beside a study: nothing waits for them but its end, and what fails is tried once more."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import tasks.writer
+from tasks.writer import Writer
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def writer(said: list[str]) -> Writer:
+    return Writer(said.append)
+
+
+def failing() -> None:
+    raise ValueError("gone")
+
+
+def test_jobs_are_called_in_their_order(writer: Writer, said: list[str]) -> None:
+    called = list[int]()
+    writer.start()
+    for number in range(50):
+        writer.add(lambda number=number: called.append(number))
+    assert writer.finish() == ""
+    assert called == [*range(50)]
+    assert not said
+
+
+def test_nobody_waits_for_a_job(writer: Writer) -> None:
+    goes_on = threading.Event()
+    writer.start()
+    writer.add(goes_on.wait)
+    writer.add(failing)
+    goes_on.set()
+    assert "gone" in writer.finish()
+
+
+def test_after_a_failure_the_rest_is_called_once_at_the_end(
+    writer: Writer, said: list[str]
+) -> None:
+    attempts, called = list[str](), list[str]()
+
+    def fail_once() -> None:
+        attempts.append("an attempt")
+        if len(attempts) == 1:
+            raise ValueError("gone")
+
+    writer.start()
+    writer.add(fail_once)
+    writer.add(lambda: called.append("a later job"))
+    assert writer.finish() == ""
+    assert len(attempts) == 2
+    assert called == ["a later job"]
+    (sentence,) = said
+    assert "gone" in sentence
+
+
+def test_at_the_end_nothing_is_tried_after_another_failure(writer: Writer, said: list[str]) -> None:
+    attempts, called = list[str](), list[str]()
+
+    def fail() -> None:
+        attempts.append("an attempt")
+        failing()
+
+    writer.start()
+    writer.add(fail)
+    writer.add(lambda: called.append("a later job"))
+    assert "gone" in writer.finish()
+    assert len(attempts) == 2
+    assert not called
+    assert len(said) == 1
+
+
+@pytest.fixture
+def stuck() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_the_end_waits_no_longer_than_jobs_end(
+    writer: Writer, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tasks.writer, "_PATIENCE_SECONDS", 0.01)
+    writer.start()
+    writer.add(stuck.wait)
+    assert writer.finish() != ""
