@@ -23,6 +23,7 @@ from papa.errors import PapaError, TransientError
 from papa.files import scratch_beside, sha256_of_json
 from papa.spec import StudySpec
 from papa.spec.orders import Cell
+from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store
 from papa.study.locks import claimed
@@ -263,13 +264,18 @@ class Tracking:
         table = read_table(verified(artifact) / "summary.csv")
         first, smallest = table.iloc[0], float(table["fraction"].min())
         at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        ends = [("relative_drop", table[at]["relative_drop"].mean(skipna=False), 0, 0)]
+        cells, losses = table[at], table[at]["metric"] == LOSS
+        ends = [
+            # Of a loss a relative drop means nothing: its headline is the difference in nats.
+            ("relative_drop", cells[~losses]["relative_drop"].mean(skipna=False), 0, 0),
+            ("loss_difference", cells[losses]["difference"].mean(skipna=False), 0, 0),
+        ]
         for line, rows in table.groupby(LINE, sort=False):
             tags, points = dict(zip(LINE, line, strict=True)), []
             run, where = self._below("curve", tags, tags), f"{tags['encoder']}/{tags['task']}"
             for row in rows.to_dict("records"):
                 values = {f"score{end}": row[of] for end, of in _INTERVAL.items()}
-                values |= {name: row[name] for name in ("fraction", "relative_drop")}
+                values |= {name: row[name] for name in ("fraction", "relative_drop", "difference")}
                 share = round(100 * row["fraction"] + 0.49)
                 points += [(name, of, share, 0) for name, of in values.items()]
                 if row["fraction"] in (0, 1):

@@ -31,6 +31,9 @@ from papa.heads.constants import ConstantMatrices
 from papa.models.reference import EMBEDDED, embedded_folder
 from papa.probes.own import opened_own
 from papa.ranking.learned import train_lambda
+from papa.reporting.answers import answers
+from papa.scores.drops import MaxDrop
+from papa.scores.summary import heads_at, summarise
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.stages.probe import read_answers
@@ -153,6 +156,43 @@ def test_a_classifier_scores_what_the_stock_model_scores_and_agrees_with_itself(
     same = answered(classified, "agreement", 1)["logits"].argmax(1)
     other = answered(classified, "agreement", 0)["logits"].argmax(1)
     assert found[0] == pytest.approx(np.mean(same == other))
+
+
+def test_only_what_has_labels_has_a_baseline(classified: Scored) -> None:
+    summary = summarise(classified.table).groupby("task").first()
+    labels = [row["label"] for row in rows(120, 2)]
+    majority = max(map(labels.count, NAMES)) / len(labels)
+    accuracy, agreement = summary.loc["accuracy"], summary.loc["agreement"]
+    assert accuracy["always_one_answer"] == pytest.approx(majority)
+    assert labels.count(accuracy["one_answer"]) == max(map(labels.count, NAMES))
+    assert accuracy["beats_baseline"]
+    assert summary["word_embeddings"].isna().all()
+    assert pandas.isna(agreement["beats_baseline"])
+    assert pandas.isna(agreement["always_one_answer"])
+    assert [*summary["reason"]] == ["", ""]
+
+
+def test_of_a_head_that_answers_one_class_nothing_is_told(data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
+    model.classifier.bias.data = torch.tensor([50.0, -50.0])
+    folder = with_tokenizer(model.eval(), tmp_path / "model")
+    tasks = LABELLED, {**TEXT, "metric": "agreement"}
+    study = score_study(
+        described(folder, *tasks, fractions=[1, 0], seeds=[0, 1]), data, tmp_path / "store"
+    )
+    summary = summarise(study.table)
+    # On the majority's share, or on less where the head answers the other class.
+    assert [*summary["beats_baseline"].fillna(True)] == [False, False, True, True]
+    limit = MaxDrop.parse("1%", "max_drop")
+    verdicts = heads_at(summary, {}, limit)
+    assert [*verdicts["verdict"]] == ["undecided"] * 2
+    assert verdicts["reason"].str.contains(NAMES[0]).all()
+    for sentence in answers(summary):
+        before, constant, _ = sentence.partition("with every head constant")
+        assert constant
+        assert f"'{NAMES[0]}'" in before
+        assert "drop" not in sentence
 
 
 @torch.no_grad()
