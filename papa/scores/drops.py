@@ -64,8 +64,9 @@ class MaxDrop:
         if self.limit(metric) is not None:
             return ""
         if metric == LOSS:
-            return "a share of a loss means nothing: give nats, such as 0.05nats"
-        return "nats are of losses: give a percentage, such as 1%"
+            share = f"{100 * (self.share or 0.0):g} %"
+            return f"{share} of a loss mean nothing: give a drop in nats, such as 0.05nats"
+        return f"{self.nats:g} nats are a drop of a loss: give a percentage, such as 1%"
 
 
 def perplexity_ratio(nats: float) -> float:

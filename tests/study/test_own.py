@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from functools import cache
@@ -41,8 +42,11 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from papa.text.tokens import IGNORED
-from tests.finished import Scored, cells_of, described, score_study
-from tests.flows.conftest import hurried  # noqa: F401
+from tests.finished import Scored, cells_of, described, opened, score_study
+from tests.flows.conftest import (
+    hurried,  # noqa: F401
+    said,
+)
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 
@@ -238,6 +242,27 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     assert scores(study, "agreement")[0] < 0.95
 
 
+def test_papa_heads_and_export_take_nats_of_a_loss(data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    folder = with_tokenizer(BertForMaskedLM(BertConfig(**SMALL)).eval(), tmp_path / "model")
+    task = {**TEXT, "kind": "mlm", "metric": "negative_log_perplexity"}
+    document = described(folder, task, fractions=[1, 0], seeds=[0, 1])
+    summary = opened(score_study(document, data, tmp_path / "store")).summary
+    where = "--store", str(tmp_path / "store")
+    text = said("heads", "s", *where, "--max-drop", "9nats").out
+    lost = summary["difference"].iloc[1]
+    assert f"drop {lost:z.3f} nats, perplexity × {math.exp(lost):.2f}" in " ".join(text.split())
+    answer = json.loads(said("heads", "s", *where, "--max-drop", "9nats", "--json").out)
+    (count,) = answer["answers"][0]["counts"]
+    assert (count["verdict"], count["drop"]) == ("within", pytest.approx(lost))
+    assert (answer["max_drop"], answer["max_nats"]) == (None, 9)
+    for command in ("heads s", "export s --order first_to_last --to to"):
+        refused = said(*command.split(), *where, "--max-drop", "5%")
+        assert refused.code != 0
+        assert "nats" in refused.err
+        assert "5 %" in refused.err
+
+
 FEW = {**TEXT, "metric": "nearest_10", "validation_rows": 9}
 MISFITS: list[tuple[bool, dict[str, Any], str]] = [
     (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
@@ -253,10 +278,10 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
     for split in ("train", "validation"):
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
-    for has_head, task, said in MISFITS:
+    for has_head, task, sentence in MISFITS:
         document = described(classifier if has_head else EMBEDDED, task)
         study = resolve_study(document, folder=tmp_path, origin="test")
-        with pytest.raises(CheckError, match=re.escape(said)):
+        with pytest.raises(CheckError, match=re.escape(sentence)):
             check_study(study, Store(tmp_path / "store"))
 
 
