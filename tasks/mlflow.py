@@ -264,7 +264,8 @@ class Tracking:
         table = read_table(verified(artifact) / "summary.csv")
         first, smallest = table.iloc[0], float(table["fraction"].min())
         at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-        cells, losses = table[at], table[at]["metric"] == LOSS
+        cells = table[at]
+        losses = cells["metric"] == LOSS
         ends = [
             # Of a loss a relative drop means nothing: its headline is the difference in nats.
             ("relative_drop", cells[~losses]["relative_drop"].mean(skipna=False), 0, 0),

@@ -177,8 +177,9 @@ def _lines(rows: pandas.DataFrame, every: pandas.DataFrame) -> Spec:
     Args:
         every: the rows of all tasks, of which those with the same metric share their axis.
     """
-    metric, alike = metric_label(rows.iloc[0]), every[every["metric"] == rows["metric"].iloc[0]]
-    scale = _domain(alike[["mean", "low", "high", *_BASELINES]])
+    metric = metric_label(rows.iloc[0])
+    of_metric = every[every["metric"] == rows["metric"].iloc[0]]
+    scale = _domain(of_metric[["mean", "low", "high", *_BASELINES]])
 
     def y(field: str, **more: Any) -> Spec:
         return {"y": number(field, metric, scale=scale, **more)}
@@ -189,9 +190,10 @@ def _lines(rows: pandas.DataFrame, every: pandas.DataFrame) -> Spec:
     for column, name in _BASELINES.items():
         if rows[column].notna().any():
             score = {**y(column, aggregate="max"), "detail": _name("encoder")}
-            own = {"color": colour} if colour["field"] == "encoder" and name == WORDS else {}
-            dash = {**dashes, "datum": name}
-            layers.append(mark("rule", {**score, **own, "strokeDash": dash}, strokeWidth=1.5))
+            encoding = {**score, "strokeDash": {**dashes, "datum": name}}
+            if colour["field"] == "encoder" and name == WORDS:
+                encoding["color"] = colour
+            layers.append(mark("rule", encoding, strokeWidth=1.5))
     place = {
         "x": {
             "field": "heads",
@@ -342,7 +344,8 @@ def _drops(
 ) -> Spec:
     """A point with its interval for each kind of constants of a summary, below names of rows."""
     drop, low, high = columns
-    colour, kinds = _colour(summary), list(summary["constants"].unique())
+    colour = _colour(summary)
+    kinds = list(summary["constants"].unique())
     # The first place of each row is its name's.
     place = {"yOffset": _name("constants", scale={"domain": ["", *kinds], "padding": 0})}
     names = {"domain": list(rows["name"].unique()), "padding": 0}

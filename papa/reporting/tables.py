@@ -89,7 +89,8 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     losses = summary["metric"] == LOSS
     drops = " ".join([_DROPS, *([_NATS] if losses.any() else []), *marks(summary)])
     note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
-    names, dagger = _names(summary), _dagger(summary)
+    names = _names(summary)
+    dagger = _dagger(summary)
 
     def written(label: Callable[[Any], str]) -> Callable[[Any], str]:
         return lambda cell: marked(label(cell), cell)
@@ -197,7 +198,7 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
             continue
         full = cells[cells["fraction"] == 1]
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
-        unbeaten = "no" if cell["reason"].startswith("does not beat") else "unknown"
+        unbeaten = "no" if cell["reason"].startswith(("does not beat", "answers")) else "unknown"
         beaten = not pandas.isna(cell["beats_baseline"]) and cell["beats_baseline"]
         rows.append(
             {

@@ -188,11 +188,12 @@ def commonest_answer(
     known = labels[labelled]
     counts = np.bincount(known, minlength=1)
     commonest = int(counts.argmax())
-    answers, name = np.full_like(known, commonest), dict(enumerate(classes)).get(commonest)
+    lengths = labelled.astype(np.int64)
     if metric == LOSS:
-        answers, name = np.log(counts[known] / counts.sum()), None
-    score = scored(metric, answers, known, lengths=labelled.astype(np.int64))
-    return ConstantAnswer(**vars(score), answer=name)
+        shares = np.log(counts[known] / counts.sum())
+        return ConstantAnswer(**vars(scored(metric, shares, known, lengths=lengths)), answer=None)
+    score = scored(metric, np.full_like(known, commonest), known, lengths=lengths)
+    return ConstantAnswer(**vars(score), answer=dict(enumerate(classes)).get(commonest))
 
 
 def labels_of(
