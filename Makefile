@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo check test test-slow test-integration test-faults test-compatibility lint bench docs
+.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs
 .PHONY: audit setup clean
 
 setup: $(STAMP)
@@ -33,6 +33,9 @@ PAPA := $(or $(wildcard $(addsuffix /bin/papa,$(or $(VIRTUAL_ENV),$(CONDA_PREFIX
 demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 	$(dir $(PAPA))python $(EMBEDDED)
 	$(PAPA) run studies/demo.yaml
+
+picture: demo
+	$(dir $(PAPA))python docs/generators/picture.py
 
 lint: setup
 	$(BIN)/ruff check .

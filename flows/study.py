@@ -51,7 +51,7 @@ STAGES = {
     tokenise: ("tokenise",),
     average: ("average", "given", "outputs", "relative"),
     rank: ("rank", "frozen_probe", "scores"),
-    probe: ("baseline", "probe", "answers", "own"),
+    probe: ("baseline", "probe", "answers", "one_answer", "own"),
     aggregate: ("aggregate",),
 }
 """The tasks in the order in which they are submitted, and the stages of the steps of each."""

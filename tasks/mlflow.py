@@ -22,6 +22,7 @@ from papa.files import sha256_of_json
 from papa.scores.summary import LINE, read_table
 from papa.spec import StudySpec
 from papa.spec.orders import Cell
+from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store
 from papa.study.locks import claimed
@@ -246,7 +247,7 @@ class Tracking:
         points: list[Point] = []
         for row in rows.to_dict("records"):
             values = {f"score{end}": row[column] for end, column in _INTERVAL.items()}
-            values |= {name: row[name] for name in ("fraction", "relative_drop")}
+            values |= {name: row[name] for name in ("fraction", "relative_drop", "difference")}
             share = round(100 * row["fraction"] + 0.49)
             points += [(name, value, share, 0) for name, value in values.items()]
         self._log(run.info.run_id, points)
@@ -275,7 +276,13 @@ def _points_of_study(table: DataFrame) -> list[Point]:
     """
     first, smallest = table.iloc[0], float(table["fraction"].min())
     at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-    points: list[Point] = [("relative_drop", table[at]["relative_drop"].mean(skipna=False), 0, 0)]
+    cells = table[at]
+    losses = cells["metric"] == LOSS
+    points: list[Point] = [
+        # Of a loss a relative drop means nothing: its headline is the difference in nats.
+        ("relative_drop", cells[~losses]["relative_drop"].mean(skipna=False), 0, 0),
+        ("loss_difference", cells[losses]["difference"].mean(skipna=False), 0, 0),
+    ]
     for line, rows in table.groupby(LINE, sort=False):
         encoder, task, constants, *_ = line
         for row in rows[rows["fraction"].isin([0, 1])].to_dict("records"):

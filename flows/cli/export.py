@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 
 from flows.cli import options
-from flows.cli.heads import parse_share
 from flows.cli.options import option
 from papa.errors import SpecError, joined, nearest_first, printable
+from papa.scores.drops import MaxDrop
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -32,7 +32,12 @@ def export(
         float | None, option(help="Share of heads that stay input-dependent.")
     ] = None,
     max_drop: Annotated[
-        str | None, option("--max-drop", metavar="SHARE", help="Instead of it: a drop, such as 1%.")
+        str | None,
+        option(
+            "--max-drop",
+            metavar="DROP",
+            help="Instead of it: a drop such as 1%, or of a loss such as 0.05nats.",
+        ),
     ] = None,
     encoder: _OnlyOne = None,
     task: _OnlyOne = None,
@@ -55,9 +60,9 @@ def export(
             raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
         wanted = {what: name for what, name in names.items() if name is not None}
-        share = None if max_drop is None else parse_share(max_drop)
+        limit = None if max_drop is None else MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
-        export_cell(finished, wanted, to, fraction=fraction, max_drop=share)
+        export_cell(finished, wanted, to, fraction=fraction, max_drop=limit)
 
 
 def export_cell(
@@ -66,7 +71,7 @@ def export_cell(
     folder: Path,
     *,
     fraction: float | None = None,
-    max_drop: float | None = None,
+    max_drop: MaxDrop | None = None,
 ) -> None:
     """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
     import papa
@@ -117,11 +122,12 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
     return rows
 
 
-def _within(line: DataFrame, max_drop: float) -> float:
-    """The smallest fraction whose drop is surely within a share."""
+def _within(line: DataFrame, max_drop: MaxDrop) -> float:
+    """The smallest fraction whose drop is significantly within a limit."""
     from papa.scores.summary import heads_at
 
-    found, drop = heads_at(line, {}, max_drop), f"within a drop of {100 * max_drop:g} %"
+    found = heads_at(line, {}, max_drop)
+    drop = f"within {max_drop.label(line['metric'].iloc[0])}"
     if reason := next(iter(found["reason"]), ""):
         raise SpecError(f"the study cannot tell what stays {drop}, as {reason}")
     if (within := found["verdict"] == "within").any():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +10,7 @@ import typer
 
 from flows.cli import options
 from papa.errors import SpecError, joined, printable
+from papa.scores.drops import MaxDrop, perplexity_ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -21,11 +21,14 @@ if TYPE_CHECKING:
 def heads(
     study: options.Finished,
     max_drop: Annotated[
-        str,
+        str | None,
         typer.Option(
-            "--max-drop", metavar="SHARE", help="A relative drop of the score, such as 0.5%."
+            "--max-drop",
+            metavar="DROP",
+            help="A relative drop of the score such as 0.5% (default: 1%); of a loss nats such as "
+            "0.05nats (default: 0.01nats).",
         ),
-    ] = "1%",
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     as_tsv: Annotated[
         bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
@@ -35,7 +38,8 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with options.one_sentence(verbose):
-        share, found = parse_share(max_drop), options.open_finished(store, study)
+        limit = MaxDrop.parse(max_drop, "--max-drop")
+        found = options.open_finished(store, study)
         if as_tsv:
             keys = ["encoder", "task", "method"]
             scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}
@@ -48,28 +52,20 @@ def heads(
             grid = found.heads.pivot(index="layer", columns="head", values="score")
             typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
             return
-        answers = list(_answers(found, share))
+        answers = list(_answers(found, limit))
         if as_json:
-            document = {"study": found.manifest.study, "max_drop": share, "answers": answers}
-            document["scores"] = _records(found.heads)
+            document = {
+                "study": found.manifest.study,
+                "max_drop": limit.share,
+                "max_nats": limit.nats,
+                "answers": answers,
+                "scores": _records(found.heads),
+            }
             # In ASCII: names in a store may hold what a terminal obeys.
             typer.echo(json.dumps(document, indent=2))
         else:
             for answer in answers:
-                typer.echo("\n".join(map(printable, _lines(answer, share))))
-
-
-def parse_share(text: str) -> float:
-    """A share such as ``1%`` or ``0.01``."""
-    try:
-        share = float(text.strip().removesuffix("%")) / (100 if "%" in text else 1)
-    except ValueError:
-        share = math.nan
-    if not 0 <= share < 1:
-        raise SpecError(
-            f"--max-drop {text}: give a percentage such as 1%, or a share below 1 such as 0.01"
-        )
-    return share
+                typer.echo("\n".join(map(printable, _lines(answer, limit))))
 
 
 def _records(frame: DataFrame) -> list[dict[str, Any]]:
@@ -77,7 +73,7 @@ def _records(frame: DataFrame) -> list[dict[str, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
-def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
+def _answers(found: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
     """What a study says, for every encoder, task, kind of constants and head order."""
     from papa.ranking.orders import scored_by
     from papa.reporting.answers import certainty
@@ -89,13 +85,14 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
     frame = heads_at(found.summary, constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}
-        counts = _records(line.drop(columns=LINE).rename(columns=ends))
+        counts = _records(line.drop(columns=[*LINE, "metric"]).rename(columns=ends))
         encoder = found.manifest.encoders[key[0]]
         reason, *_ = [one.pop("reason") for one in counts]
         most = next((one for one in reversed(counts) if one["verdict"] == "within"), None)
         of_lambda = agreement.get(key[:2])
         yield {
             **dict(zip(LINE, key, strict=True)),
+            "metric": line["metric"].iloc[0],
             "heads_in_all": encoder.layers * encoder.heads,
             "constant_heads": most and most["constant_heads"],
             "heads": most and most["heads"],
@@ -107,27 +104,43 @@ def _answers(found: FinishedStudy, max_drop: float) -> Iterator[dict[str, Any]]:
         }
 
 
-def _lines(answer: dict[str, Any], max_drop: float) -> Iterator[str]:
-    """An answer in lines."""
-    from papa.reporting.wording import order_label, percent_label
+def _drop_label(count: dict[str, Any], metric: str) -> str:
+    """A drop with the bounds of its interval."""
+    from papa.reporting.wording import percent_label
+    from papa.spec.task import LOSS
 
+    drop, low, high = (count[name] for name in ("drop", "drop_low", "drop_high"))
+    bounds = "no example differs"
+    if metric == LOSS:
+        if high is not None:
+            bounds = f"{low:z.3f} to {high:z.3f}"
+        return f"{drop:z.3f} nats, perplexity × {perplexity_ratio(drop):.2f} ({bounds})"
+    if high is not None:
+        bounds = f"{100 * low:z.1f} to {percent_label(high)}"
+    return f"{percent_label(drop)} ({bounds})"
+
+
+def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
+    """An answer in lines."""
+    from papa.reporting.wording import order_label
+
+    metric = answer["metric"]
     named = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
-    yield f"{' · '.join(named)}, within a drop of {100 * max_drop:g} % on these validation rows:"
+    limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
+    yield f"{' · '.join(named)}{limit} on these validation rows:"
     most = answer["constant_heads"] or 0
     told = {"within": " heads may become constant", "undecided": ": cannot tell"}
     for one in answer["counts"] if not answer["reason"] else ():
         if one["constant_heads"] < most:
             continue
-        between, why = "no example differs", ""
-        if (high := one["drop_high"]) is not None:
-            between = f"{100 * one['drop_low']:z.1f} to {percent_label(high)}"
-            if one["verdict"] == "undecided":
-                fewer = ", but fewer are not known to be within"
-                why = fewer if high <= max_drop else "; more seeds or rows help"
+        high, why = one["drop_high"], ""
+        if high is not None and one["verdict"] == "undecided":
+            fewer = ", but fewer are not known to be within"
+            is_within = high <= (max_drop.limit(metric) or 0.0)
+            why = fewer if is_within else "; more seeds or rows help"
         yield (
             f"  {one['constant_heads']} of {answer['heads_in_all']}"
-            f"{told.get(one['verdict'], ': too many')}: drop {percent_label(one['drop'])} "
-            f"({between}){why}"
+            f"{told.get(one['verdict'], ': too many')}: drop {_drop_label(one, metric)}{why}"
         )
         if one["constant_heads"] == most and one["heads"] is None:
             yield "  which ones differs from seed to seed in this head order"

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,15 +25,22 @@ from papa.library.batches import Batch, Data, batches_of, check_answering
 from papa.library.head_scores import every_head, head_scores
 from papa.library.measuring import Measurement
 from papa.library.tasks import Task, as_list
+from papa.probes.own import class_names
 from papa.progress import bar
 from papa.ranking.given import OwnOrder, named_orders, score_of_each
 from papa.ranking.orders import HEAD_ORDERS, head_order, scored_by
 from papa.reporting.answers import answers as told
-from papa.scores.answers import LEAST_SENTENCES, embedding_score
-from papa.scores.metrics import mean_of
+from papa.scores.answers import (
+    LEAST_SENTENCES,
+    commonest_answer,
+    embedding_score,
+    same_answer,
+)
+from papa.scores.metrics import influence, mean_of
 from papa.scores.own import OwnScore, own_name
 from papa.scores.summary import summarise
 from papa.spec.orders import REVERSED, Cell, Head, constant_heads, scores_in
+from papa.spec.task import LOSS
 
 Measured = tuple[float, Float[np.ndarray, " texts"]]
 _BY_LABELS: dict[str, OwnScore] = {
@@ -42,6 +50,27 @@ _BY_LABELS: dict[str, OwnScore] = {
     ),
 }
 _METRICS = {"loss": "negative_log_perplexity"}
+
+
+@dataclass(frozen=True)
+class _CellResult:
+    """What a model's answers score, what the score loses without each text, and the answer that
+    every text gets, "" where answers differ.
+    """
+
+    score: float
+    influence: Float[np.ndarray, " texts"]
+    same_answer: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What always one answer scores; NaN where nobody knows."""
+
+    score: float = math.nan
+    answer: str = ""
+    influence: Float[np.ndarray, " texts"] = field(default_factory=lambda: np.zeros(0))
 
 
 def measure_held(
@@ -79,16 +108,21 @@ def measure_held(
         if name not in known and scores_in(name) is None:
             near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
             raise SpecError(f"{near}: give one of {joined(known)}, or what papa.head_scores gives")
-    found: dict[tuple[str, frozenset[Head]], tuple[Measured, float]] = {}
+    baseline = _one_answer(model, validation, metric)
+    held: Any = model
+    classes = class_names(held)
+    results_by_heads: dict[tuple[str, frozenset[Head]], _CellResult] = {}
 
-    def value(name: str, heads: Sequence[Head]) -> tuple[Measured, float]:
+    def result_of(name: str, heads: Sequence[Head]) -> _CellResult:
         key = name if heads else "", frozenset(heads)
-        if key not in found:
+        if key not in results_by_heads:
             start = time.monotonic()
             with ablated(model, heads, made[name]) if heads else nullcontext():
-                of_cell = measured(answers(model, validation, own))
-            found[key] = of_cell, time.monotonic() - start
-        return found[key]
+                after = answers(model, validation, own)
+            constant = "" if metric == LOSS else same_answer(after, classes)
+            seconds = time.monotonic() - start
+            results_by_heads[key] = _CellResult(*measured(after), constant, seconds)
+        return results_by_heads[key]
 
     by_method: dict[str, pandas.DataFrame] = {}
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
@@ -99,7 +133,7 @@ def measure_held(
                 why = "keeps logits or hidden states, and the model puts out neither"
                 raise SpecError(f"orders: '{method}' {why}: give 'effect', by score") from None
         for name in () if by_method else made:
-            value(name, every)
+            result_of(name, every)
         how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}
         how |= {"score": own} if method == "effect" else {}
         first = next(iter(made.values()))
@@ -121,9 +155,9 @@ def measure_held(
         for done, (name, order, seed, fraction) in enumerate(places, 1):
             cell = Cell(encoder or type(model).__name__, task.name, name, order, float(fraction))
             heads = constant_heads(lists[order, seed], fraction)
-            (mean, influence), seconds = value(name, heads)
+            result = result_of(name, heads)
             chosen.setdefault(cell, set()).add(tuple(sorted(heads)))
-            rows.append(_row(cell, seed, len(heads), len(every), metric, mean, influence, seconds))
+            rows.append(_row(cell, seed, len(heads), len(every), metric, result, baseline))
             report(done, len(places))
     results = pandas.DataFrame(rows)
     frames = (
@@ -133,25 +167,49 @@ def measure_held(
     return Measurement(results, frames, told(summarise(results)), alike)
 
 
+def _one_answer(model: Any, batches: Sequence[Batch], metric: str) -> _Baseline:
+    """What always one answer scores on labels of texts, as far as these have any."""
+    labels_by_batch = [batch.get("labels") for batch in batches]
+    if metric not in ("accuracy", LOSS) or not all(map(_are_classes, labels_by_batch)):
+        return _Baseline()
+    labels = torch.cat([torch.as_tensor(labels).cpu() for labels in labels_by_batch]).numpy()
+    scored = commonest_answer(metric, labels, class_names(model))
+    return _Baseline(scored.score, scored.answer or "", influence(metric, scored.examples))
+
+
+def _are_classes(labels: Any) -> bool:
+    """Whether these are numbers of classes, one for each text."""
+    return isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point()
+
+
 def _row(
-    cell: Cell, seed: int, constant: int, heads: int, metric: str, *found: Any
+    cell: Cell,
+    seed: int,
+    constant: int,
+    heads: int,
+    metric: str,
+    result: _CellResult,
+    baseline: _Baseline,
 ) -> dict[str, Any]:
-    """As a study's results have it; nobody knows baselines of a model's own answers."""
-    score, influence, seconds = found
-    nothing = np.zeros(0, np.float32)
+    """As a study's results have it."""
     return {
         **vars(cell),
         "constant_heads": constant,
         "seed": seed,
         "metric": metric,
-        "score": score,
-        "seconds": seconds,
+        "score": result.score,
+        "seconds": result.seconds,
         "unseen_share": math.nan,
         "heads": heads,
-        **dict.fromkeys(("positive", "classes", "one_answer"), ""),
-        **dict.fromkeys(("always_one_answer", "word_embeddings"), math.nan),
-        "influence": influence.astype(np.float32),
-        **dict.fromkeys(("one_answer_influence", "word_embeddings_influence"), nothing),
+        "positive": "",
+        "classes": "",
+        "same_answer": result.same_answer,
+        "always_one_answer": baseline.score,
+        "one_answer": baseline.answer,
+        "word_embeddings": math.nan,
+        "influence": result.influence.astype(np.float32),
+        "one_answer_influence": baseline.influence.astype(np.float32),
+        "word_embeddings_influence": np.zeros(0, np.float32),
     }
 
 

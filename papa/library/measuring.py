@@ -23,6 +23,7 @@ from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty, of_text
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
+from papa.scores.drops import MaxDrop
 from papa.scores.own import OwnScore
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
@@ -72,12 +73,20 @@ class Measurement:
         """In the paper's shape, a column a task; ``.save("table.tex")`` or ``.csv`` writes it."""
         return by_task(self.summary)
 
-    def heads(self, max_drop: float = 0.01) -> pandas.DataFrame:
-        """What ``papa heads`` answers: a row for every number of constant heads, with its relative
-        drop, the verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
+    def heads(self, max_drop: float | str | None = None) -> pandas.DataFrame:
+        """What ``papa heads`` answers: a row for every number of constant heads, with its drop, the
+        verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
+
+        Args:
+            max_drop: a share of the score, as 0.01 or "1%"; of a loss nats, as "0.05nats". None
+                takes 1 %, and of a loss 0.01 nats, which are 1 % of perplexity.
+
+        Raises:
+            SpecError: it has a unit in which the metric has no drop.
         """
-        found = heads_at(self.summary, self.constant_heads, max_drop)
-        return found.drop(columns=["encoder", "task"])
+        limit = MaxDrop.parse(max_drop, "max_drop")
+        heads = heads_at(self.summary, self.constant_heads, limit)
+        return heads.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:
         """Score against the share of heads that stay input-dependent (paper, Figure 2)."""

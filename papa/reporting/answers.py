@@ -63,19 +63,19 @@ def answers(summary: pandas.DataFrame) -> list[str]:
         if key in originals.index:
             found += f" {mean_label(originals.loc[key])} with every head input-dependent"
         clauses = [found]
+        if first["reason"]:
+            clauses.append(f"what constant heads cost cannot be told: {reason_sentence(first)}")
         axes = varying(own, ("constants", "order"))
         for cell in own.to_dict("records") if first["fraction"] < 1 else ():
             which = f" ({', '.join(names_of(cell, axes).values())})" if axes else ""
             left = f"{mean_label(cell)} {condition(cell['fraction'])}{which}"
-            clauses.append(left + (f", drop {lost_label(cell)}" if cell["beats_baseline"] else ""))
-        if not pandas.isna(first["word_embeddings"]):
+            clauses.append(left + ("" if cell["reason"] else f", drop {lost_label(cell)}"))
+        if not pandas.isna(first["always_one_answer"]):
             answer = f"always '{first['one_answer']}'" if first["one_answer"] else ONE_ANSWER
-            clauses.append(
-                f"{answer} scores {score_label(first['always_one_answer'])}, {WORDS} "
-                f"{ends_label('word_embeddings', first)}"
-            )
-        if not first["beats_baseline"]:
-            clauses.append(f"what constant heads cost cannot be told: {reason_sentence(first)}")
+            baselines = f"{answer} scores {score_label(first['always_one_answer'])}"
+            if not pandas.isna(first["word_embeddings"]):
+                baselines += f", {WORDS} {ends_label('word_embeddings', first)}"
+            clauses.append(baselines)
         sentences.append(f"{'; '.join(clauses)}.")
     return sentences + mean_drops(summary)
 
@@ -95,8 +95,9 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
         for point in points.to_dict("records")
     )
     return [
-        f"The mean relative drop over tasks {condition(summary['fraction'].min())}, and the drop "
-        f"of the mean score: {', '.join(both)}{without}."
+        f"The mean relative drop over tasks {condition(summary['fraction'].min())} "
+        f"({summary['constants'].iloc[0]}), and the drop of the mean score: "
+        f"{', '.join(both)}{without}."
     ]
 
 

@@ -124,21 +124,22 @@ def _sections(found: Findings) -> Iterable[dict[str, Any]]:
     if found.paper is not None and len(found.paper):
         tables.append(comparison_table(summary, found.paper))
     note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
-    note += "" if summary["beats_baseline"].all() else f" {MARK}: inconclusive."
+    note += f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
     panels = figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
     if drops := figures.drop_panels(summary):
         note = (
-            "Against every head input-dependent: (original − score) / |original|, with the 95 % "
-            "interval of differences paired by seed and example."
+            "Against every head input-dependent, with the 95 % interval of differences paired by "
+            "seed and example: (original − score) / |original|; of a loss the difference in nats, "
+            f"with the ratio of perplexities. {MARK}: inconclusive."
         )
-        yield {"heading": "Relative drop", "note": note, "figures": drops}
+        yield {"heading": "Drop", "note": note, "figures": drops}
     if points := figures.encoders_figure(summary):
         note = " ".join(mean_drops(summary))
         yield {"heading": "Encoders compared", "note": note, "figures": [points]}
     if found.orders is not None:
         pairs, scores = found.orders
-        tables, note = [order_table(scores, pairs)], orders_note(pairs)
+        tables, note = [order_table(scores, pairs, summary)], orders_note(pairs)
         yield {"heading": "Head orders compared", "note": note, "tables": tables}
     if len(found.heads):
         note = (

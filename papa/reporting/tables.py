@@ -29,9 +29,11 @@ from papa.reporting.wording import (
     fraction_label,
     lost_label,
     markdown_text,
+    marked,
     mean_label,
     metric_label,
     names_of,
+    nats_label,
     order_label,
     percent_label,
     score_label,
@@ -41,6 +43,7 @@ from papa.scores.intervals import relative_drop
 from papa.scores.orders import GROUP
 from papa.scores.summary import LINE, distinct_results, reason_sentence
 from papa.spec.orders import Cell
+from papa.spec.task import LOSS
 
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
@@ -49,10 +52,11 @@ _SCORES = (
     "that stay input-dependent."
 )
 _DROPS = "Against every head input-dependent, ± 95 % interval, paired by seed and example."
+_NATS = "Of a loss: the difference in nats, and the ratio of perplexities (PPL)."
 _BASELINES = (
     "The best that a single answer for every validation example scores, and the same probe on word "
-    "embeddings alone. An original beats both if the intervals of its differences from them, "
-    "paired by seed and example, are above 0."
+    "embeddings alone, which a model's own head has not. An original beats them if the intervals "
+    "of its differences from them, paired by seed and example, are above 0."
 )
 _CONTRASTS = (
     "The score of the first less that of another, with as many heads constant: mean ± 95 % "
@@ -72,27 +76,32 @@ _BEST = (
 
 
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
-    """The summary, written out: scores, relative drops and contrasts of a row a line (encoder,
-    task, constants, head order, study) and a column a fraction, and baselines; those that have
-    rows. An axis with one value has no column (see ``fixed_caption``).
+    """The summary, written out: scores, drops and contrasts of a row a line (encoder, task,
+    constants, head order, study) and a column a fraction, and baselines; those that have rows. An
+    axis with one value has no column (see ``fixed_caption``), but for constants.
     """
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
     axis = "study" if "study" in summary else "constants"
     others = summary[summary["contrast"].notna()]
     against = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
-    axes = [name for name in HEADINGS if name == axis or name in varying(others)]
-    drops = " ".join([_DROPS, *marks(summary)])
+    axes = [name for name in HEADINGS if name in (axis, *_names(others))]
+    losses = summary["metric"] == LOSS
+    drops = " ".join([_DROPS, *([_NATS] if losses.any() else []), *marks(summary)])
     note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
+    names = _names(summary)
+    dagger = _dagger(summary)
 
-    def lost(cell: Any) -> str:
-        return lost_label(cell) + ("" if cell["beats_baseline"] else f" {MARK}")
+    def written(label: Callable[[Any], str]) -> Callable[[Any], str]:
+        return lambda cell: marked(label(cell), cell)
 
     tables = [
-        _lines("Scores", summary, mean_label, varying(summary), note),
-        _lines("Relative drop", summary, lost, varying(summary), drops),
+        _lines("Scores", summary, written(mean_label), names, note + dagger),
+        _lines(
+            "Drop" if losses.any() else "Relative drop", summary, written(lost_label), names, drops
+        ),
         _baselines(summary),
-        _lines("Contrasts", against, partial(ends_label, "contrast"), axes, _CONTRASTS),
+        _lines("Contrasts", against, written(partial(ends_label, "contrast")), axes, _CONTRASTS),
     ]
     if summary["task"].nunique() > 1:
         tables.append(by_task(summary))
@@ -120,7 +129,7 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     last = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
     axes = [axis for axis in ("constants", "study", "encoder") if axis in cells]
     kinds, *named = (pandas.factorize(cells[axis])[0] for axis in axes)
-    axes, headings = [axis for axis in varying(cells) if axis != "task"], fraction_headings(summary)
+    axes, headings = [axis for axis in _names(cells) if axis != "task"], fraction_headings(summary)
     columns = cells.sort_values("task", key=lambda names: pandas.factorize(names)[0], kind="stable")
     tasks = {_column(cell): None for cell in columns.to_dict("records")}
     rows: dict[Any, dict[str, str]] = {}
@@ -131,12 +140,25 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
         names = names_of({**cell, **alike}, axes)
         names["Input-dependent"] = headings[cell["fraction"]]
         row = rows.setdefault((*names.values(),), names | dict.fromkeys(tasks, NOTHING))
-        row[_column(cell)] = mean_label(cell)
+        score = mean_label(cell)
         if not math.isnan(cell["contrast"]):
-            row[_column(cell)] += f"; Δ {ends_label('contrast', cell)}"
+            score += f"; Δ {ends_label('contrast', cell)}"
+        row[_column(cell)] = marked(score, cell)
     first = summary["contrast_with"].max()
-    note = f"Δ: how much more {first} scores, paired by seed and example." if first else ""
-    return WrittenTable("By task", [*rows.values()], f"Mean scores ± 95 % intervals. {note}")
+    notes = ["Mean scores ± 95 % intervals."]
+    if first:
+        notes.append(f"Δ: how much more {first} scores, paired by seed and example.")
+    return WrittenTable("By task", [*rows.values()], " ".join(notes) + _dagger(summary))
+
+
+def _dagger(summary: pandas.DataFrame) -> str:
+    """What the mark means, where a row has it."""
+    return f" {MARK}: drops tell nothing." if (summary["reason"] != "").any() else ""
+
+
+def _names(summary: pandas.DataFrame) -> list[str]:
+    """The axes that name a row: those with more than one value, and always the constants."""
+    return [axis for axis in HEADINGS if axis == "constants" or axis in varying(summary)]
 
 
 def _column(cell: Any) -> str:
@@ -162,7 +184,7 @@ def _lines(
 def _named(cell: Any, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
     """What tells a row from others: its names, and its metric where there are several."""
     several = summary["metric"].nunique() > 1
-    names = names_of(cell, axes or ["encoder"])
+    names = names_of(cell, axes)
     return names | ({"Metric": metric_label(cell)} if several else {})
 
 
@@ -176,24 +198,29 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
             continue
         full = cells[cells["fraction"] == 1]
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
-        unbeaten = "no" if cell["reason"].startswith("does not beat") else "unknown"
+        unbeaten = "no" if cell["reason"].startswith(("does not beat", "answers")) else "unknown"
+        beaten = not pandas.isna(cell["beats_baseline"]) and cell["beats_baseline"]
         rows.append(
             {
-                **_named(cell, varying(summary, groups), summary),
+                **_named(cell, varying(summary, groups) or ["encoder"], summary),
                 "Original": NOTHING if full.empty else mean_label(full.iloc[0]),
                 "One answer": score_label(cell["always_one_answer"]) + answer,
                 "Word embeddings": ends_label("word_embeddings", cell),
-                "Beats both": "yes" if cell["beats_baseline"] else unbeaten,
+                "Beaten": "yes" if beaten else unbeaten,
             }
         )
     return WrittenTable("Baselines", rows, _BASELINES)
 
 
-def order_table(scores: pandas.DataFrame, pairs: pandas.DataFrame) -> WrittenTable:
+def order_table(
+    scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
+) -> WrittenTable:
     """A row for every order of each encoder, task and kind of constants, the best first, beside the
-    study's first; ``pairs`` are every two of them.
+    study's first; ``pairs`` are every two of them, ``summary`` says which tasks are marked.
     """
     first = pairs["order"].iloc[0]
+    axes = [axis for axis in GROUP if axis == "constants" or axis in varying(scores)]
+    reasons = summary.drop_duplicates(GROUP).set_index(GROUP)["reason"]
     means = pairs[pairs["fraction"].isna()]
     ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
     turned = means.assign(order=means["other"], other=means["order"], **ends)
@@ -209,8 +236,8 @@ def order_table(scores: pandas.DataFrame, pairs: pandas.DataFrame) -> WrittenTab
             beyond = others.loc[others["beyond_chance"].astype(bool), "difference"]
             rows.append(
                 {
-                    **names_of(row, [*varying(scores, GROUP), "order"]),
-                    "Mean score": score_label(row["mean"], row["low"], row["high"]),
+                    **names_of(row, [*axes, "order"]),
+                    "Mean score": marked(mean_label(row), {"reason": reasons[group]}),
                     f"Less {order_label(first)}": less,
                     "Kendall's τ with it": alike,
                     "Better than": str((beyond > 0).sum()),
@@ -229,7 +256,7 @@ def _number(value: float | None, form: str) -> str:
 def marks(summary: pandas.DataFrame) -> list[str]:
     """A sentence for every encoder and task that is marked."""
     groups = [axis for axis in ("study", "encoder", "task") if axis in summary]
-    cells = summary[~summary["beats_baseline"].astype(bool)].drop_duplicates(groups)
+    cells = summary[summary["reason"] != ""].drop_duplicates(groups)
     return [
         f"{MARK} {', '.join(str(cell[axis]) for axis in groups)}: {reason_sentence(cell)}, "
         "so its drops are inconclusive."
@@ -262,18 +289,16 @@ def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> 
         if (score := scores.get(_matched_by(row))) is None:
             continue
         original = scores.get(_matched_by({**row, "fraction": 1.0}), math.nan)
-        drop, result = relative_drop(original, score), Cell.of(row).result()
+        result = Cell.of(row).result()
         shared = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
         rows.append(
             {
-                **names_of({**row, **shared}, varying(summary)),
+                **names_of({**row, **shared}, _names(summary)),
                 "Input-dependent": fraction_label(row["fraction"]),
                 "Score": mean_label(row),
                 "Paper's score": score_label(score),
                 "Difference": _number(row["mean"] - score, "+z.3f"),
-                "Drop": percent_label(row["relative_drop"]),
-                "Paper's drop": percent_label(drop),
-                "Difference (points)": _number(100 * (row["relative_drop"] - drop), "+z.1f"),
+                **_drops_compared(row, original, score),
             }
         )
     note = (
@@ -281,6 +306,22 @@ def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> 
         "Differences: ours less the paper's."
     )
     return WrittenTable("Beside the paper", rows, note)
+
+
+def _drops_compared(row: Mapping[Any, Any], original: float, score: float) -> dict[str, str]:
+    """A row's drop beside that of the paper's scores; of a loss in nats, which are no points."""
+    if row["metric"] == LOSS:
+        return {
+            "Drop": marked(nats_label(row["difference"]), row),
+            "Paper's drop": nats_label(original - score),
+            "Difference (points)": NOTHING,
+        }
+    drop = relative_drop(original, score)
+    return {
+        "Drop": marked(percent_label(row["relative_drop"]), row),
+        "Paper's drop": percent_label(drop),
+        "Difference (points)": _number(100 * (row["relative_drop"] - drop), "+z.1f"),
+    }
 
 
 def _matched_by(row: Mapping[Any, Any]) -> Cell:

@@ -17,9 +17,13 @@ from rich.table import Table
 from papa.errors import SpecError
 from papa.files import write_atomically
 from papa.ranking.orders import order_named
+from papa.scores.drops import perplexity_ratio
+from papa.spec.task import LOSS
 
 MARK = "†"
-"""Marks drops of an encoder and task whose original score does not beat its baselines."""
+"""Marks an encoder and task of whose drops nothing can be told, such as where the original score
+does not beat its baselines.
+"""
 METRICS = {
     "accuracy": "accuracy",
     "matthews": "Matthews",
@@ -123,11 +127,25 @@ def percent_label(share: float) -> str:
     return NOTHING if math.isnan(share) else f"{100 * share:z.1f} %"
 
 
+def marked(text: str, cell: Any) -> str:
+    """The text about a row, with ``MARK`` where nothing can be told of its drops."""
+    return f"{text} {MARK}" if cell["reason"] else text
+
+
+def nats_label(nats: float) -> str:
+    """A difference of losses with the ratio of perplexities: ``0.630 nats (PPL × 1.88)``."""
+    return NOTHING if math.isnan(nats) else f"{nats:z.3f} nats (PPL × {perplexity_ratio(nats):.2f})"
+
+
 def lost_label(cell: Any) -> str:
-    """The relative drop of a row with half the width of its interval: ``5.6 ± 1.3 %``; where the
+    """The relative drop of a row with half the width of its interval: ``5.6 ± 1.3 %``; of a loss
+    the difference with the ratio of perplexities, ``0.630 ± 0.012 nats (PPL × 1.88)``; where the
     original comes near 0, the difference of scores.
     """
     drop, half = cell["relative_drop"], (cell["drop_high"] - cell["drop_low"]) / 2
+    if cell["metric"] == LOSS and not math.isnan(cell["difference"]):
+        with_interval = ends_label("difference", cell)
+        return f"{with_interval} nats (PPL × {perplexity_ratio(cell['difference']):.2f})"
     if math.isnan(drop) and not math.isnan(cell["difference"]):
         return f"{ends_label('difference', cell)} absolute"
     return f"{100 * drop:z.1f} ± {percent_label(half)}" if half > 0 else percent_label(drop)

@@ -13,17 +13,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int, Real, Shaped
 
 from papa.errors import DataError, joined
 from papa.scores.intervals import Interval, clipped, over_examples
 from papa.scores.metrics import Scored, mean_of, positive_class, scored
 from papa.scores.own import OwnCode, own_metric_scored, scorer
-from papa.spec import TaskSpec
-from papa.spec.task import EMBEDDING_METRICS
+from papa.spec import Metric, TaskSpec
+from papa.spec.task import EMBEDDING_METRICS, LOSS
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from papa.text.tokens import IGNORED
 
+_SAME = 1e-6
+"""Numbers that differ by less differ by rounding."""
 LEAST_SENTENCES = 4
 """Fewer have too few similarities to rank."""
 Influenced = tuple[float, Float[np.ndarray, " sentences"]]
@@ -74,8 +76,27 @@ def own_score(
     return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
 
 
-def _top(answers: Answers) -> Int[np.ndarray, " answers"]:
+def _top(answers: Answers) -> Real[np.ndarray, " answers"]:
     return answers["top"] if "top" in answers else answers["logits"].argmax(1)
+
+
+def same_answer(answers: Answers, classes: Sequence[str]) -> str:
+    """The answer that every example gets, a class by its name; "" where answers differ."""
+    if "score" in answers or len(answers["lengths"]) < 2:
+        return ""
+    if "embeddings" in answers:
+        is_same = bool((np.ptp(_normalised(answers["embeddings"]), axis=0) < _SAME).all())
+        return "one embedding" if is_same else ""
+    if "logits" in answers and answers["logits"].shape[1] == 1:
+        numbers = answers["logits"][:, 0]
+        return f"{numbers[0]:g}" if np.ptp(numbers) <= _SAME * abs(numbers[0]) else ""
+    top = _top(answers)
+    if np.ptp(top):
+        return ""
+    answer = int(top[0])
+    return (
+        f"token {answer}" if "top" in answers else dict(enumerate(classes)).get(answer, str(answer))
+    )
 
 
 def check_sentences(task: TaskSpec, rows: int) -> None:
@@ -153,6 +174,26 @@ def best_constant_answer(
     found = [score(answer, labels, lengths) for answer in answers]
     best = int(np.argmax([one.score for one in found]))
     return ConstantAnswer(**vars(found[best]), answer=names[best] if names else None)
+
+
+def commonest_answer(
+    metric: Metric, labels: Int[np.ndarray, " texts"], classes: Sequence[str]
+) -> ConstantAnswer:
+    """What the commonest label scores as the answer to every text; by loss, the labels' shares.
+
+    Args:
+        labels: the classes of texts; a text without one has a negative number.
+    """
+    labelled = labels >= 0
+    known = labels[labelled]
+    counts = np.bincount(known, minlength=1)
+    commonest = int(counts.argmax())
+    lengths = labelled.astype(np.int64)
+    if metric == LOSS:
+        shares = np.log(counts[known] / counts.sum())
+        return ConstantAnswer(**vars(scored(metric, shares, known, lengths=lengths)), answer=None)
+    score = scored(metric, np.full_like(known, commonest), known, lengths=lengths)
+    return ConstantAnswer(**vars(score), answer=dict(enumerate(classes)).get(commonest))
 
 
 def labels_of(

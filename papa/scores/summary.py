@@ -11,6 +11,8 @@ from typing import Any
 
 import pandas
 
+from papa.errors import SpecError
+from papa.scores.drops import MaxDrop, perplexity_ratio
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -22,13 +24,18 @@ from papa.scores.intervals import (
     unit_of,
 )
 from papa.spec.orders import Cell, Head
-from papa.spec.task import UNLABELLED_METRICS
+from papa.spec.task import LOSS, UNLABELLED_METRICS
 
 ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
 """What the cells of one line of a table or figure have in common."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
+_DROP = {
+    False: ("relative_drop", "drop_low", "drop_high"),
+    True: ("difference", "difference_low", "difference_high"),
+}
+"""The columns with a drop and the bounds of its interval, by whether the metric is a loss."""
 _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
 
 
@@ -46,10 +53,13 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
         first = group.iloc[0]
         metric = first["metric"]
         encoder, task, kind, order, fraction = key
-        original = found.get((encoder, task, kind, order, 1.0))
+        uncut = encoder, task, kind, order, 1.0
+        original = found.get(uncut)
         embeddings = measured(group, "word_embeddings", "word_embeddings_influence")
         answer = measured(group, "always_one_answer", "one_answer_influence")
-        reason = not_beaten(original, answer, embeddings)
+        unbeaten = not_beaten(original, answer, embeddings)
+        has_baseline = first[["always_one_answer", "word_embeddings"]].notna().any()
+        reason = _without_variety(groups.get(uncut)) or unbeaten
         contrasted = kind != compared and fraction < 1
         beside = found.get((encoder, task, compared, order, fraction)) if contrasted else None
         ends = clipped(metric, joint(found[key]))
@@ -61,6 +71,10 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
             lost = drop = Interval.around(0.0, 0.0)
         elif original:
             lost, drop = difference(original, found[key]), paired_drop(original, found[key])
+        ratio = NOT_KNOWN
+        if metric == LOSS:
+            drop = NOT_KNOWN
+            ratio = Interval(*map(perplexity_ratio, (lost.mean, lost.low, lost.high)))
         rows.append(
             {
                 **dict(zip([*LINE, "fraction"], key, strict=True)),
@@ -72,14 +86,16 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "original": joint(original).mean if original else math.nan,
                 **ends_of(lost, "difference"),
                 **ends_of(drop, "relative_drop", "drop_low", "drop_high"),
+                **ends_of(ratio, "perplexity_ratio"),
                 **_contrast(compared, beside, found[key]),
                 **first[["always_one_answer", "one_answer"]],
                 **ends_of(clipped(metric, joint(embeddings)), "word_embeddings"),
-                "beats_baseline": not reason,
+                "beats_baseline": not unbeaten if has_baseline else pandas.NA,
                 "reason": reason,
             }
         )
-    return pandas.DataFrame(rows).sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
+    summary = pandas.DataFrame(rows).astype({"beats_baseline": "boolean"})
+    return summary.sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
 
 
 def _position(column: pandas.Series) -> pandas.Series:
@@ -124,11 +140,20 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
     return f"does not beat {' or '.join(names)}" if names else ""
 
 
+def _without_variety(original: pandas.DataFrame | None) -> str:
+    """That an original answers the same to every example; "" where it does not, or nobody knows."""
+    if original is None or "same_answer" not in original:
+        return ""
+    answer = original["same_answer"].iloc[0]
+    return f"answers '{answer}' to every validation example" if answer else ""
+
+
 def reason_sentence(cell: Any) -> str:
     """The reason of a row as a clause of its own."""
     reason = str(cell["reason"])
-    not_beaten = reason.startswith("does not beat")
-    return f"the original {reason} by more than its interval" if not_beaten else reason
+    if reason.startswith("does not beat"):
+        return f"the original {reason} by more than its interval"
+    return f"the original {reason}" if reason.startswith("answers") else reason
 
 
 def read_table(path: Path) -> pandas.DataFrame:
@@ -138,7 +163,8 @@ def read_table(path: Path) -> pandas.DataFrame:
     columns = pandas.read_csv(path, nrows=0).columns
     return pandas.read_csv(
         path,
-        dtype={column: str for column in columns if column in _TEXTS},
+        dtype={column: str for column in columns if column in _TEXTS}
+        | ({"beats_baseline": "boolean"} if "beats_baseline" in columns else {}),
         keep_default_na=False,
         na_values={column: [""] for column in columns if column not in _TEXTS},
     )
@@ -179,27 +205,39 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
 
 
 def heads_at(
-    summary: pandas.DataFrame, constant_heads: Mapping[Cell, Sequence[Head] | None], max_drop: float
+    summary: pandas.DataFrame,
+    constant_heads: Mapping[Cell, Sequence[Head] | None],
+    max_drop: MaxDrop,
 ) -> pandas.DataFrame:
-    """Which heads may become constant within a relative drop of the score, a share (paper, Sections
-    3.4 and 4.2; docs/results.md): a row for every cell with constant heads, in each line the fewest
-    first, with the drop, the verdict, the reason why nothing can be told ("" where something can),
-    and ``heads``, the ``constant_heads`` of the cell; None where each seed has others.
+    """Which heads may become constant within a drop of the score (paper, Sections 3.4 and 4.2;
+    docs/results.md): a row for every cell with constant heads, in each line the fewest first, with
+    the metric, the drop (a share, or the nats of a loss), the verdict, the reason why nothing can
+    be told ("" where something can), and ``heads``, the ``constant_heads`` of the cell; None where
+    each seed has others.
+
+    Raises:
+        SpecError: the drop has a unit that means nothing for any of the metrics.
     """
+    mismatches = {metric: max_drop.mismatch(metric) for metric in summary["metric"].unique()}
+    if all(mismatches.values()):
+        task, metric = summary[["task", "metric"]].iloc[0]
+        raise SpecError(f"task '{task}' is scored by {metric}: {mismatches[metric]}")
     rows = []
     for _, line in summary.groupby(LINE, sort=False):
-        reason, all_within = _doubt(line), True
+        metric = line["metric"].iloc[0]
+        reason, all_within = mismatches[metric] or _doubt(line), True
+        limit = max_drop.limit(metric) or 0.0
         constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
         for row in constant.to_dict("records"):
-            drop, low, high = row["relative_drop"], row["drop_low"], row["drop_high"]
-            verdict = "undecided" if reason else verdict_on(low, high, max_drop, all_within)
+            drop, low, high = (row[name] for name in _DROP[metric == LOSS])
+            verdict = "undecided" if reason else verdict_on(low, high, limit, all_within)
             # A cell of which no example differs has no interval, and keeps none from being told.
             all_within = verdict == "within" or (all_within and math.isnan(high))
-            told = (verdict, reason, constant_heads.get(Cell.of(row)))
-            of_cell = (row[name] for name in (*LINE, "fraction", "constant_heads"))
-            rows.append((*of_cell, drop, low, high, *told))
+            judged = (verdict, reason, constant_heads.get(Cell.of(row)))
+            of_cell = (row[name] for name in (*LINE, "metric", "fraction", "constant_heads"))
+            rows.append((*of_cell, drop, low, high, *judged))
     columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
-    return pandas.DataFrame(rows, columns=[*LINE, *columns])
+    return pandas.DataFrame(rows, columns=[*LINE, "metric", *columns])
 
 
 def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
@@ -215,9 +253,11 @@ def _doubt(line: pandas.DataFrame) -> str:
         return "it has no fraction 1"
     if first["seeds"] == 1:
         return "one seed has no interval: give the study more seeds"
-    if line["relative_drop"].isna().any():
+    if first["reason"]:
+        return reason_sentence(first)
+    if first["metric"] != LOSS and line["relative_drop"].isna().any():
         return "the original's score comes near 0, and a share of it says nothing"
-    return "" if first["beats_baseline"] else reason_sentence(first)
+    return ""
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
@@ -231,11 +271,13 @@ def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[
     cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
     left_out = {}
     for task, own in cells.groupby("task", sort=False):
-        beaten = own.loc[~own["beats_baseline"].astype(bool), "encoder"]
-        if (own["original"] <= 0).any() or own["relative_drop"].isna().any():
+        doubtful = own.loc[own["reason"] != "", "encoder"]
+        if own["metric"].iloc[0] == LOSS:
+            left_out[str(task)] = "a loss drops by nats, not by a share"
+        elif (own["original"] <= 0).any() or own["relative_drop"].isna().any():
             left_out[str(task)] = "a drop in percent needs positive scores"
-        elif len(beaten):
-            left_out[str(task)] = f"{', '.join(beaten)}: the original does not beat its baselines"
+        elif len(doubtful):
+            left_out[str(task)] = f"{', '.join(doubtful)}: inconclusive"
     kept = cells[~cells["task"].isin(list(left_out))]
     columns = ["original", "mean", "relative_drop"]
     points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()

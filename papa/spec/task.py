@@ -113,6 +113,8 @@ EMBEDDING_METRICS: tuple[Metric, ...] = get_args(_Embeddings)
 """What a sentence encoder keeps of its own embeddings."""
 RANKED: tuple[Metric, ...] = get_args(_Ranks)
 """Rank correlations, which are no functions of sums over examples."""
+LOSS: Metric = "negative_log_perplexity"
+"""A mean loss, negated: two are compared by their difference in nats, not by a share."""
 UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
 """Scores of a model against its own original answers, for ``head: own``."""
 

@@ -28,8 +28,8 @@ class StudyPart:
     """One encoder on one task, and its steps: of each cell those that score it, one for each seed,
     or for all where nothing depends on a seed (cells that share a result share them);
     the constants by label; what scores heads, by method and ranking seed; λ trained on shuffled
-    labels, by ranking seed; a baseline for each seed, none for a model's own head, which no probe's
-    fit; the ``frozen`` probes that score heads.
+    labels, by ranking seed; a baseline for each seed, of a model's own head always one answer, none
+    without labels; the ``frozen`` probes that score heads.
     """
 
     encoder_label: str
@@ -87,7 +87,8 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
         (answer, *_), *_ = baselines = [read_baseline(found[step]) for step in part.baselines]
         score, said = answer.score, answer.answer or ""
         of_answer = influence(metric, answer.examples).astype(np.float32)
-        words = _measured(metric, [of_words for _, *of_words in baselines])
+        of_words = [(scored, examples) for _, scored, examples in baselines if scored]
+        words = _measured(metric, of_words) if of_words else None
     for cell, probes in part.cells.items():
         scored = [(held[step][0].scores, held[step][1]) for step in probes]
         measured = _measured(metric, scored)
@@ -107,6 +108,7 @@ def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[
                     "heads": one.heads,
                     "positive": one.positive or "",
                     "classes": one.classes,
+                    "same_answer": one.same_answer,
                     "always_one_answer": score,
                     "one_answer": said,
                     "word_embeddings": beside.scores[seed.seed],

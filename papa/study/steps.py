@@ -26,7 +26,7 @@ from papa.study.results import StudyPart
 from papa.study.stages.aggregate import aggregate, command_line
 from papa.study.stages.average import average
 from papa.study.stages.constants import Constants, given, outputs, relative
-from papa.study.stages.probe import ConstantHeads, answers, baseline, own, probe
+from papa.study.stages.probe import ConstantHeads, answers, baseline, one_answer, own, probe
 from papa.study.stages.rank import frozen_probe, rank, score_heads
 from papa.study.stages.tokenise import tokenise
 from papa.study.step import Step
@@ -118,11 +118,19 @@ class _Builder:
                 rankings[method] = heads.rankings
         if task.head != "own":
             worth = tuple(self.baseline(seed) for seed in study.seeds)
+        elif task.columns.label is not None and (self._has_metric or not task.with_itself):
+            name = f"one answer · {self.where}"
+            worth = (self.once(one_answer(name, self.text, self.scored(), self.code)),)
         controls = self.controls(rankings.get("lambda", {}))
         scoring = (step for by_seed in rankings.values() for step in by_seed.values())
         frozen = tuple(probe for step in scoring if (probe := step.arguments.get("probe")))
         made = cells, constants, rankings, worth, controls, frozen
         return StudyPart(self.label, self.encoder, task, self.text, *made)
+
+    @property
+    def _has_metric(self) -> bool:
+        """Whether the task is scored by a function of labels and predictions of the user's."""
+        return self.code is not None and self.code.metric is not None
 
     def corpus(self, text: TaskSpec) -> Step:
         """A text: of an encoder it takes the tokenizer alone."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import numpy as np
 import pandas
 import pytest
 import torch
@@ -112,6 +113,47 @@ def test_labels_and_scores_of_ones_own() -> None:
     assert some["accuracy"] == pytest.approx(right[counted].mean().item())
     loss = torch.nn.functional.cross_entropy(outputs.logits, batch["labels"]).item()
     assert some["loss"] == pytest.approx(-loss, abs=1e-5)
+
+
+def test_labels_give_the_baseline_of_one_answer() -> None:
+    model, data = bert("ForSequenceClassification", num_labels=3), labelled(halves())
+    counts = data["validation"][0]["labels"].bincount(minlength=3).double()
+    shares = counts / counts.sum()
+    entropy = -(shares * shares.clamp(min=1e-9).log()).sum().item()
+    for score, expected in (("accuracy", shares.max().item()), ("loss", -entropy)):
+        summary = papa.measure(model, data, score=score, **QUICK).summary
+        assert summary["always_one_answer"].tolist() == pytest.approx([expected] * 2)
+        assert summary["beats_baseline"].notna().all()
+    alone = papa.measure(model, data, score="agreement", **QUICK).summary
+    assert alone[["always_one_answer", "beats_baseline"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("score", ["agreement", "accuracy"])
+def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> None:
+    model = bert("ForSequenceClassification", num_labels=3)
+    model.classifier.bias.data = torch.tensor([0.0, 50.0, 0.0])
+    found = papa.measure(model, labelled(halves()), score=score, **QUICK)
+    heads = found.heads()
+    assert [*heads["verdict"]] == ["undecided"]
+    assert heads["reason"].all()
+    before, constant, _ = found.answers[0].partition("with every head constant")
+    assert constant
+    assert heads["reason"].iloc[0] in before
+    assert "drop" not in found.answers[0]
+
+
+def test_drops_of_a_loss_are_nats() -> None:
+    found = papa.measure(gpt(), halves(), **QUICK)
+    summary, heads = found.summary, found.heads("50nats")
+    lost = summary["original"] - summary["mean"]
+    assert summary["difference"].tolist() == pytest.approx(lost.tolist())
+    assert summary["perplexity_ratio"].tolist() == pytest.approx(np.exp(lost).tolist())
+    assert summary[["relative_drop", "drop_low", "drop_high"]].isna().all(axis=None)
+    assert heads["drop"].tolist() == pytest.approx(lost.tolist()[1:])
+    assert "nats" in found.answers[0]
+    assert "%" not in found.answers[0]
+    with pytest.raises(papa.PapaError, match="nats"):
+        found.heads(0.05)
 
 
 def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:

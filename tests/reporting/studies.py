@@ -93,9 +93,9 @@ def study(frame: pandas.DataFrame) -> StudySpec:
             "tasks": [
                 {
                     "name": name,
-                    "kind": "text",
+                    "kind": "mlm" if metric == LOG else "text",
                     "source": {"kind": "embedded"},
-                    "columns": {"text": "text", "label": "label"},
+                    "columns": {"text": "text"} | ({} if metric == LOG else {"label": "label"}),
                     "metric": metric,
                     "slots": 64,
                     "probe": {"learning_rate": 5e-4, "batch_size": 32, "epochs": 4},

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pandas
@@ -15,13 +18,29 @@ from papa.reporting.figures import Figure, drop_panels, encoders_figure, score_p
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.tables import REFERENCE_COLUMNS, comparison_table, read_reference, score_tables
 from papa.scores.summary import compared, summarise
-from tests.reporting.studies import ROWS, average_of, results, scores_of
+from tests.reporting.studies import LOG, ROWS, average_of, results, scores_of
 
 TASKS = (("cola", "matthews"), ("mrpc", "f1"))
 
 
 def texts(figure: Figure) -> list[str]:
     return [one.text or "" for one in ElementTree.fromstring(figure.svg()).iter() if one.text]
+
+
+def domains(figure: Figure, channel: str) -> list[Any]:
+    """Those that the specification gives to one channel, wherever it is."""
+
+    def found(part: Any) -> Iterator[Any]:
+        if isinstance(part, dict):
+            if "scale" in (encoding := part.get(channel) or {}):
+                yield encoding["scale"]["domain"]
+            for inner in part.values():
+                yield from found(inner)
+        elif isinstance(part, list):
+            for inner in part:
+                yield from found(inner)
+
+    return [*found(figure.specification)]
 
 
 def marks(figure: Figure, kind: str) -> int:
@@ -32,7 +51,8 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     figure = scores_figure(summarise(results(("a", "b"), TASKS, orders=("lambda", "random"))))
     assert marks(figure, "point") == 2 * 2 * 2 * 5
     assert marks(figure, "line mark") == 2 * 2 * 2
-    assert {"cola", "mrpc", "a", "b", "λ ascending", "1/16 (5.6 %)", "score"} <= {*texts(figure)}
+    drawn = {*texts(figure)}
+    assert {"cola", "mrpc", "a", "b", "λ ascending", "1/16 (5.6 %)", "Matthews"} <= drawn
     one_seed = scores_figure(summarise(results(seeds=(0,))))
     several = scores_figure(summarise(results()))
     assert marks(several, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
@@ -56,8 +76,72 @@ def test_a_page_has_a_panel_a_task_and_drops_one_a_fraction() -> None:
     frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     half, none = drop_panels(summarise(frame))
     assert (half.title, none.title) == ("1/2", "0")
-    assert {"reviews · a", "reviews · b", "inconclusive"} <= {*texts(half)}
+    assert {"reviews · a", "reviews · b †"} <= {*texts(half)}
     assert marks(half, "point") == 2
+
+
+def test_drops_of_every_substitute_have_its_colour_and_one_axis() -> None:
+    summary = summarise(results(("a", "b"), TASKS, constants=("average", "zeros")))
+    panels = drop_panels(summary)
+    assert marks(panels[0], "point") == 2 * 2 * 2
+    assert {"average", "zeros"} <= {*texts(panels[0])}
+    assert len({json.dumps(domain) for panel in panels for domain in domains(panel, "x")}) == 1
+    (encoders, *_), (scores, *_) = (
+        domains(figure, "color") for figure in (panels[0], scores_figure(summary))
+    )
+    assert encoders == scores == ["average", "zeros"]
+    (alone,) = {
+        text for text in texts(encoders_figure(summary) or panels[0]) if "relative drop" in text
+    }
+    assert "(average)" in alone
+
+
+def test_a_row_without_a_relative_drop_stays_in_the_figure() -> None:
+    frame = results(("a",), TASKS, fractions=(1.0, 0.0))
+    cola = frame["task"] == "cola"
+    frame.loc[cola, "score"] = 0.01 * frame["seed"] - 0.01
+    (panel,) = drop_panels(summarise(frame))
+    assert marks(panel, "point") == 1
+    assert any(text.startswith("cola · a †") for text in texts(panel))
+
+
+def test_drops_of_losses_are_nats_and_ratios_of_perplexities() -> None:
+    frame = results(("a",), (*TASKS, ("words", LOG)), fractions=(1.0, 0.0))
+    frame.loc[frame["metric"] == LOG, "score"] -= 5
+    shares, nats = drop_panels(summarise(frame))
+    assert {"cola · a", "mrpc · a"} <= {*texts(shares)}
+    assert "words · a" in texts(nats)
+    assert not any("%" in text for text in texts(nats))
+    assert any(re.fullmatch(r"× 1\.\d+", text) for text in texts(nats))
+
+
+def test_panels_of_one_metric_share_their_axis() -> None:
+    tasks = (("cola", "matthews"), ("reviews", "accuracy"), ("sst2", "accuracy"))
+    frame = results(tasks=tasks)
+    frame.loc[frame["task"] == "sst2", "score"] -= 0.1
+    axes = [domains(panel, "y")[0] for panel in score_panels(summarise(frame))]
+    assert axes[0] != axes[1] == axes[2]
+
+
+def test_the_substitute_is_named_where_colours_are_of_encoders() -> None:
+    one, two = (scores_figure(summarise(results(names))) for names in (("a",), ("a", "b")))
+    assert "average" in texts(one)
+    assert any(text.endswith("others: average") for text in texts(two))
+
+
+def test_no_text_lies_on_a_line_of_a_baseline() -> None:
+    """Both are near each other: they are named in the legend alone."""
+    frame = results().assign(word_embeddings=0.503)
+    svg = ElementTree.fromstring(scores_figure(summarise(frame)).svg())
+    legend = {
+        text.text
+        for group in svg.iter()
+        if "role-legend-label" in group.get("class", "")
+        for text in group.iter()
+    }
+    names = {"always one answer", "word embeddings alone"}
+    assert names <= legend
+    assert all(texts(scores_figure(summarise(frame))).count(name) == 1 for name in names)
 
 
 def test_encoders_are_points_with_their_correlation() -> None:
@@ -145,7 +229,7 @@ def test_a_study_differs_from_the_first_by_an_interval_unless_by_metric() -> Non
         half = (cell["contrast_high"] - cell["contrast_low"]) / 2
         assert half == pytest.approx(paired, rel=1e-3)
     *_, contrasts = score_tables(compared({"first": first, "other": other}))
-    assert (contrasts.heading, contrasts.rows[0][0]) == ("Contrasts", "first − other")
+    assert (contrasts.heading, contrasts.lines[0]["Study"]) == ("Contrasts", "first − other")
     metric = compared({"a": first, "b": first.assign(metric="f1")})
     assert metric["contrast"].isna().all()
     assert "Contrasts" not in [table.heading for table in score_tables(metric)]
@@ -162,7 +246,7 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     named = [
         f"{order}, {one}" for one in ("first", "second") for order in ("λ ascending", "random")
     ]
-    assert texts == {*MODELS, *named}
+    assert texts == {*MODELS, *named, "always one answer", "word embeddings alone"}
     assert "…" not in svg
 
 
@@ -181,12 +265,12 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
     summary.loc[0.0, ["mean", "low", "high", "relative_drop"]] = (0.40, 0.38, 0.42, 0.344)
     table = comparison_table(summary.reset_index(), paper)
     assert table.headings == [
-        "Input-dependent", "Score", "Paper's score", "Difference", "Drop", "Paper's drop",
-        "Difference (points)",
+        "Constants", "Input-dependent", "Score", "Paper's score", "Difference", "Drop",
+        "Paper's drop", "Difference (points)",
     ]  # fmt: skip
     assert table.rows == [
-        ["1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "+0.0"],
-        ["0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
+        ["–", "1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "+0.0"],
+        ["average", "0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
     assert table.note.startswith("The paper gives a number for 2 of the study's 5 results.")
 

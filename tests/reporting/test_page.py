@@ -138,6 +138,23 @@ def test_nothing_is_wider_than_the_window_and_text_is_readable(
     assert abs(bright[2] - bright[1]) > 150
 
 
+def test_tables_of_a_plain_study_fit_a_laptop_and_scroll_in_their_box_on_a_phone(
+    browser: Page, tmp_path: Path
+) -> None:
+    path = tmp_path / "report.html"
+    average = average_of()
+    path.write_text(written(findings(results(), averages=[average], heads=scores_of(average))))
+    browser.emulate(width=1280)
+    browser.open(path)
+    hidden = """return [...document.querySelectorAll('.scroll')].map(
+        one => one.scrollWidth - one.clientWidth)"""
+    assert max(browser.run(hidden)) <= 0
+    browser.emulate(width=390)
+    outside = "return Math.max(...[...document.querySelectorAll('.scroll')].map(one => one.getBoundingClientRect().right))"  # noqa: E501
+    assert browser.run(outside) <= 390
+    assert max(browser.run(hidden)) > 0, "negative control: a table is wider than a phone"
+
+
 def test_paper_has_no_folded_parts(page: Page) -> None:
     seen = "return [...document.querySelectorAll('pre')].every(one => one.checkVisibility({contentVisibilityAuto: true}))"  # noqa: E501
     assert not page.run(seen)

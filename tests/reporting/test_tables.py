@@ -17,7 +17,7 @@ from scipy import stats
 
 from papa.errors import SpecError
 from papa.reporting.answers import answers
-from papa.reporting.tables import by_task, score_tables, summary_table
+from papa.reporting.tables import by_task, order_table, score_tables, summary_table
 from papa.reporting.wording import (
     WrittenTable,
     fraction_label,
@@ -26,8 +26,9 @@ from papa.reporting.wording import (
     score_label,
 )
 from papa.scores.intervals import Measured
+from papa.scores.orders import compare_orders
 from papa.scores.summary import LINE, not_beaten, read_table, summarise
-from tests.reporting.studies import FRACTIONS, results
+from tests.reporting.studies import FRACTIONS, LOG, results
 
 KINDS = ("average", "identity", "zeros")
 ORDERS = ("lambda", "random")
@@ -37,6 +38,12 @@ def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
     console.print(summary_table(summary))
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def order_frames(frame: pandas.DataFrame) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """Scores of orders, and pairs of them."""
+    pairs, scores = compare_orders(frame, {}) or pytest.fail("one order alone")
+    return scores, pairs
 
 
 def written(frame: pandas.DataFrame) -> dict[str, WrittenTable]:
@@ -168,6 +175,39 @@ def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     assert set(summary["beats_baseline"]) == {not reason}
     for text in (rendered(summary), written(frame)["Relative drop"].markdown):
         assert ("†" in text) == bool(reason)
+
+
+def test_every_table_has_the_mark_and_the_substitute(tmp_path: Path) -> None:
+    tasks = (("cola", "matthews"), ("sst2", "accuracy"))
+    frame = results(tasks=tasks, constants=("identity",), orders=ORDERS)
+    frame.loc[frame["task"] == "cola", "word_embeddings"] = 0.9
+    summary = summarise(frame)
+    tables = written(frame) | {"orders": order_table(*order_frames(frame), summary)}
+    for name in ("Scores", "Relative drop", "orders"):
+        for line in tables[name].lines:
+            marked = any("†" in cell for cell in line.values())
+            assert (marked, line["Constants"]) == (line["Task"] == "cola", "identity"), name
+    by_task(summary).save(tmp_path / "table.csv")
+    by_task(summary).save(tmp_path / "table.tex")
+    table = pandas.read_csv(tmp_path / "table.csv")
+    assert set(table["Constants"]) == {"–", "identity"}
+    assert table["cola (Matthews)"].str.endswith("†").all()
+    assert not table["sst2 (accuracy)"].str.contains("†").any()
+    assert (tmp_path / "table.tex").read_text().count(r"\dag{}") == len(table)
+
+
+def test_a_loss_drops_by_nats_and_ratios() -> None:
+    frame = results(tasks=(("words", LOG),), fractions=(1.0, 0.0))
+    frame["score"] = frame["fraction"].map({1.0: -5.27, 0.0: -5.9})
+    row = summarise(frame).iloc[1]
+    assert math.isnan(row["relative_drop"])
+    assert row["perplexity_ratio"] == pytest.approx(math.exp(0.63))
+    assert row["difference"] == pytest.approx(0.63)
+    (line,) = written(frame)["Drop"].lines
+    assert re.fullmatch(r"0\.630 ± 0\.\d+ nats \(PPL × 1\.88\)", line["0"])
+    (sentence,) = answers(summarise(frame))
+    assert "nats (PPL × 1.88)" in sentence
+    assert "%" not in sentence
 
 
 def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> None:
@@ -342,8 +382,10 @@ NOT_BEATEN = "the original does not beat {} by more than its interval"
 def test_what_tells_nothing_is_no_finding(frame: pandas.DataFrame, reason: str) -> None:
     (sentence,) = told(frame)
     assert "drop" not in sentence
-    assert sentence.endswith(f"what constant heads cost cannot be told: {reason}.")
-    assert ("accuracy; 0.700 with every head const" in sentence) == (len(set(frame.fraction)) == 1)
+    before, constant, after = sentence.partition(" with every head constant")
+    assert constant
+    assert f"what constant heads cost cannot be told: {reason};" in before
+    assert reason not in after
 
 
 def test_several_encoders_get_their_mean_drops_without_what_tells_nothing() -> None:
@@ -353,8 +395,8 @@ def test_several_encoders_get_their_mean_drops_without_what_tells_nothing() -> N
     frame.loc[frame["task"] == "mlm", "score"] -= 2
     frame.loc[frame["task"] == "rte", "score"] = frame["fraction"].map({1.0: 1.0, 0.0: 0.4})
     assert told(frame)[-1] == (
-        "The mean relative drop over tasks with every head constant, and the drop of the mean "
-        "score: a 35.0 % and 37.8 %, b 35.0 % and 37.8 %; left out: sst2 (b: the original does "
-        "not beat its baselines); left out: mlm (a drop in percent needs positive scores)."
+        "The mean relative drop over tasks with every head constant (average), and the drop of the "
+        "mean score: a 35.0 % and 37.8 %, b 35.0 % and 37.8 %; left out: sst2 (b: inconclusive); "
+        "left out: mlm (a drop in percent needs positive scores)."
     )
     assert len(told(scored({1.0: 0.8, 0.0: 0.72}, tasks=tasks))) == 4, "no mean for one encoder"

@@ -10,6 +10,8 @@ import numpy as np
 import pandas
 import pytest
 
+from papa.errors import SpecError
+from papa.scores.drops import MaxDrop
 from papa.scores.intervals import (
     Measured,
     clipped,
@@ -159,6 +161,7 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
     rows = [
         {
             **dict(zip(LINE, ("minilm", "reviews", "average", "lambda"), strict=True)),
+            "metric": "accuracy",
             "fraction": 1 - count / 72,
             "constant_heads": count,
             "relative_drop": (low + high) / 2,
@@ -173,23 +176,30 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
     return pandas.DataFrame(rows)
 
 
+ONE_PERCENT = MaxDrop.parse("1%", "max_drop")
+
+
 def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
     drops = (9, -0.02, 0.01), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
     told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
     for some, expected in ((drops, told), ((drops[0], drops[2]), {9: "within", 36: "within"})):
-        found = heads_at(summary(*some), {}, 0.01).set_index("constant_heads")
+        found = heads_at(summary(*some), {}, ONE_PERCENT).set_index("constant_heads")
         assert found["verdict"].to_dict() == expected
         ends = found[["low", "drop", "high"]].itertuples(index=False, name=None)
         assert [*ends] == [(low, (low + high) / 2, high) for _, low, high in some]
     same = summary(drops[0], drops[2]).assign(drop_high=[0.0, math.nan, 0.005])
-    assert [*heads_at(same, {}, 0.01)["verdict"]] == ["undecided", "within"], "none differs at 9"
+    assert [*heads_at(same, {}, ONE_PERCENT)["verdict"]] == ["undecided", "within"], (
+        "none differs at 9"
+    )
 
 
 def test_heads_are_those_of_their_cells() -> None:
     frame, heads = summary((2, -0.02, 0.001)), ((0, 3), (1, 7))
     cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
-    assert heads_at(frame, {cell: heads}, 0.01)["heads"].tolist() == [heads]
-    assert heads_at(frame, {cell: None}, 0.01)["heads"].tolist() == [None], "each seed has others"
+    assert heads_at(frame, {cell: heads}, ONE_PERCENT)["heads"].tolist() == [heads]
+    assert heads_at(frame, {cell: None}, ONE_PERCENT)["heads"].tolist() == [None], (
+        "each seed has others"
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,9 +212,35 @@ def test_heads_are_those_of_their_cells() -> None:
     ],
 )
 def test_where_nothing_can_be_told_it_says_why(frame: pandas.DataFrame, reason: str) -> None:
-    (row,) = heads_at(frame, {}, 0.01).to_dict("records")
+    (row,) = heads_at(frame, {}, ONE_PERCENT).to_dict("records")
     assert row["verdict"] == "undecided"
     assert row["reason"].startswith(reason)
+
+
+def loss(*differences: tuple[int, float, float]) -> pandas.DataFrame:
+    """A summary of a loss, whose drops are in nats."""
+    columns = {"relative_drop": "difference", "drop_low": "difference_low"}
+    frame = summary(*differences).rename(columns={**columns, "drop_high": "difference_high"})
+    return frame.assign(task="words", metric="negative_log_perplexity", relative_drop=math.nan)
+
+
+def test_a_loss_is_within_nats_and_never_within_a_share() -> None:
+    frame, nats = loss((9, -0.01, 0.02), (36, 0.5, 0.7)), MaxDrop.parse("0.05nats", "max_drop")
+    assert [*heads_at(frame, {}, nats)["verdict"]] == ["within", "beyond"]
+    assert [*heads_at(frame, {}, MaxDrop())["verdict"]] == ["undecided", "beyond"], "0.01 nats"
+    with pytest.raises(SpecError, match=r"words.*0.05nats"):
+        heads_at(frame, {}, MaxDrop.parse("5%", "max_drop"))
+    with pytest.raises(SpecError, match=r"reviews.*1%"):
+        heads_at(summary((9, -0.02, 0.01)), {}, nats)
+    both = pandas.concat([frame, summary((9, -0.02, 0.001))])
+    verdicts = heads_at(both, {}, ONE_PERCENT).groupby("task")["verdict"].first().to_dict()
+    assert verdicts == {"words": "undecided", "reviews": "within"}
+
+
+@pytest.mark.parametrize("value", ["", "x", "100%", "-1%", "nan", "nats", "-1nats", "infnats"])
+def test_what_is_no_limit_of_a_drop_is_refused(value: str) -> None:
+    with pytest.raises(SpecError, match=f"--max-drop {value}"):
+        MaxDrop.parse(value, "--max-drop")
 
 
 SEEDS = 5

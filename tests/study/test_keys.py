@@ -119,7 +119,8 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
     """But for names, and for a source, of which the content is."""
     left, seen = set[str](), set[str]()
-    own = steps_of(tasks=[OWN], constants=["average"], orders=["lambda"])
+    labelled = {**OWN, "name": "labelled", "metric": "accuracy"}
+    own = steps_of(tasks=[OWN, labelled], constants=["average"], orders=["lambda"])
     for step in (*steps_of().steps[:-1], *own.steps[:-1]):
         for name, value in step.arguments.items():
             for path, new in changed(value, name):
@@ -128,7 +129,8 @@ def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
                     left.add(path)
     assert left == {"task.name", "task.source.kind", "task.source.name"}
     assert len(seen) > 100
-    assert {path.split()[0] for path in seen} == {*ALL, "baseline", "answers", "own"}
+    stages = {path.split()[0] for path in seen}
+    assert stages == {*ALL, "baseline", "answers", "one_answer", "own"}
 
 
 def test_a_part_of_a_specification_has_no_more_than_what_is_in_the_key() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import re
 from functools import cache
@@ -31,6 +32,9 @@ from papa.heads.constants import ConstantMatrices
 from papa.models.reference import EMBEDDED, embedded_folder
 from papa.probes.own import opened_own
 from papa.ranking.learned import train_lambda
+from papa.reporting.answers import answers
+from papa.scores.drops import MaxDrop
+from papa.scores.summary import heads_at, summarise
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.study.stages.probe import read_answers
@@ -38,8 +42,11 @@ from papa.study.stages.rank import read_head_scores
 from papa.study.stages.tokenise import open_corpus
 from papa.study.step import Step
 from papa.text.tokens import IGNORED
-from tests.finished import Scored, cells_of, described, score_study
-from tests.flows.conftest import hurried  # noqa: F401
+from tests.finished import Scored, cells_of, described, opened, score_study
+from tests.flows.conftest import (
+    hurried,  # noqa: F401
+    said,
+)
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 
@@ -155,6 +162,43 @@ def test_a_classifier_scores_what_the_stock_model_scores_and_agrees_with_itself(
     assert found[0] == pytest.approx(np.mean(same == other))
 
 
+def test_only_what_has_labels_has_a_baseline(classified: Scored) -> None:
+    summary = summarise(classified.table).groupby("task").first()
+    labels = [row["label"] for row in rows(120, 2)]
+    majority = max(map(labels.count, NAMES)) / len(labels)
+    accuracy, agreement = summary.loc["accuracy"], summary.loc["agreement"]
+    assert accuracy["always_one_answer"] == pytest.approx(majority)
+    assert labels.count(accuracy["one_answer"]) == max(map(labels.count, NAMES))
+    assert accuracy["beats_baseline"]
+    assert summary["word_embeddings"].isna().all()
+    assert pandas.isna(agreement["beats_baseline"])
+    assert pandas.isna(agreement["always_one_answer"])
+    assert [*summary["reason"]] == ["", ""]
+
+
+def test_of_a_head_that_answers_one_class_nothing_is_told(data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL, **LABELS))
+    model.classifier.bias.data = torch.tensor([50.0, -50.0])
+    folder = with_tokenizer(model.eval(), tmp_path / "model")
+    tasks = LABELLED, {**TEXT, "metric": "agreement"}
+    study = score_study(
+        described(folder, *tasks, fractions=[1, 0], seeds=[0, 1]), data, tmp_path / "store"
+    )
+    summary = summarise(study.table)
+    # On the majority's share, or on less where the head answers the other class.
+    assert [*summary["beats_baseline"].fillna(True)] == [False, False, True, True]
+    limit = MaxDrop.parse("1%", "max_drop")
+    verdicts = heads_at(summary, {}, limit)
+    assert [*verdicts["verdict"]] == ["undecided"] * 2
+    assert verdicts["reason"].str.contains(NAMES[0]).all()
+    for sentence in answers(summary):
+        before, constant, _ = sentence.partition("with every head constant")
+        assert constant
+        assert f"'{NAMES[0]}'" in before
+        assert "drop" not in sentence
+
+
 @torch.no_grad()
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
@@ -198,6 +242,27 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     assert scores(study, "agreement")[0] < 0.95
 
 
+def test_papa_heads_and_export_take_nats_of_a_loss(data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    folder = with_tokenizer(BertForMaskedLM(BertConfig(**SMALL)).eval(), tmp_path / "model")
+    task = {**TEXT, "kind": "mlm", "metric": "negative_log_perplexity"}
+    document = described(folder, task, fractions=[1, 0], seeds=[0, 1])
+    summary = opened(score_study(document, data, tmp_path / "store")).summary
+    where = "--store", str(tmp_path / "store")
+    text = said("heads", "s", *where, "--max-drop", "9nats").out
+    lost = summary["difference"].iloc[1]
+    assert f"drop {lost:z.3f} nats, perplexity × {math.exp(lost):.2f}" in " ".join(text.split())
+    answer = json.loads(said("heads", "s", *where, "--max-drop", "9nats", "--json").out)
+    (count,) = answer["answers"][0]["counts"]
+    assert (count["verdict"], count["drop"]) == ("within", pytest.approx(lost))
+    assert (answer["max_drop"], answer["max_nats"]) == (None, 9)
+    for command in ("heads s", "export s --order first_to_last --to to"):
+        refused = said(*command.split(), *where, "--max-drop", "5%")
+        assert refused.code != 0
+        assert "nats" in refused.err
+        assert "5 %" in refused.err
+
+
 FEW = {**TEXT, "metric": "nearest_10", "validation_rows": 9}
 MISFITS: list[tuple[bool, dict[str, Any], str]] = [
     (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
@@ -213,10 +278,10 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
     for split in ("train", "validation"):
         renamed = (data / f"{split}.jsonl").read_text().replace(" before ", " after ")
         (tmp_path / f"{split}.jsonl").write_text(renamed)
-    for has_head, task, said in MISFITS:
+    for has_head, task, sentence in MISFITS:
         document = described(classifier if has_head else EMBEDDED, task)
         study = resolve_study(document, folder=tmp_path, origin="test")
-        with pytest.raises(CheckError, match=re.escape(said)):
+        with pytest.raises(CheckError, match=re.escape(sentence)):
             check_study(study, Store(tmp_path / "store"))
 
 

@@ -1,12 +1,12 @@
 """What scores a cell: stage ``probe``, or of a model's own head ``answers``, what it answers, and
-``own``, what that scores; and stage ``baseline``, what scores are worth.
+``own``, what that scores; and stages ``baseline`` and ``one_answer``, what scores are worth.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from papa.scores.metrics import positive_name
 from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, Order, TaskSpec
 from papa.spec.orders import Head
+from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.study.stages.constants import Constants
 from papa.study.stages.rank import read_head_scores
@@ -107,13 +108,33 @@ def baseline(
     constant = best_constant_answer(text, task, len(run.encoder.word_embeddings), code)
     with run.asked(features=features, code=code, on_epoch=run.on_epoch) as asked:
         scored, words = _evaluated(WordEmbeddings(run.encoder), text, task, seeds, **asked)
-    answer = {"score": constant.score, "answer": constant.answer}
     for step, own, of_rows in zip(run.members, scored, words, strict=True):
-        document = {"always_one_answer": answer, "word_embeddings": [asdict(own)]}
-        examples = {"always_one_answer": constant.examples, "word_embeddings": of_rows[None]}
         with run.published(step) as folder:
-            (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
-            save_file(examples, folder / EXAMPLES)
+            _save_baseline(folder, constant, [own], [of_rows])
+
+
+@stage("one_answer", version=1)
+def one_answer(run: Context, corpus: Step, task: TaskSpec, code: OwnCode | None = None) -> None:
+    """Score always giving one answer, which is all that a model's own head is compared with."""
+    constant = best_constant_answer(run.corpus(corpus), task, 0, code)
+    with run.published() as folder:
+        _save_baseline(folder, constant)
+
+
+def _save_baseline(
+    folder: Path,
+    constant: ConstantAnswer,
+    scored: Sequence[ScoredSeed] = (),
+    words: Sequence[np.ndarray] = (),
+) -> None:
+    """Write what always one answer scores, and the seeds of a probe on word embeddings, if any."""
+    document = {
+        "always_one_answer": {"score": constant.score, "answer": constant.answer},
+        "word_embeddings": [asdict(seed) for seed in scored],
+    }
+    examples = {"always_one_answer": constant.examples, "word_embeddings": np.array(words)}
+    (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+    save_file(examples, folder / EXAMPLES)
 
 
 def _evaluated(
@@ -162,7 +183,7 @@ def read_answers(made: ArtifactReference) -> tuple[dict[str, Any], dict[str, Any
     return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
 
 
-@stage("own", version=1)
+@stage("own", version=2)
 def own(
     run: Context,
     corpus: Step,
@@ -174,7 +195,7 @@ def own(
     code: OwnCode | None = None,
 ) -> None:
     """Score the answers of a model's own head as those of a probe; the same for all seeds."""
-    from papa.scores.answers import classes_told, own_score
+    from papa.scores.answers import classes_told, own_score, same_answer
 
     text = run.corpus(corpus)
     (before, _), (after, about) = (read_answers(run.found[step]) for step in (original, answers))
@@ -187,6 +208,7 @@ def own(
         constant_heads=tuple(map(tuple, about["constant_heads"])),
         heads=heads.size[0] * heads.size[1],
         classes=classes_told(names, classes, task),
+        same_answer="" if task.metric == LOSS else same_answer(after, classes),
     )
     with run.published() as folder:
         document.save(folder, [scored.examples] * len(seeds))
@@ -206,7 +228,8 @@ class ProbeScores:
     """The file ``scores.json`` of a probe, or of a model's own head: ``positive`` is the class that
     F1 is of; ``unseen_share``, of the entries of C that validation rows read, what the average
     never saw, None without replacement and where C was trained; ``constant_heads`` (layer, head),
-    sorted; ``classes`` tells which class of the task is which of the model's own head.
+    sorted; ``classes`` tells which class of the task is which of the model's own head;
+    ``same_answer`` is what that head answers to every example, "" where answers differ.
     """
 
     scores: tuple[ScoredSeed, ...]
@@ -215,6 +238,7 @@ class ProbeScores:
     constant_heads: tuple[Head, ...]
     heads: int
     classes: str = ""
+    same_answer: str = ""
 
     def save(self, folder: Path, examples: Iterable[np.ndarray]) -> None:
         """Write it into an artifact, and what each validation row adds to each seed's score."""
@@ -235,7 +259,9 @@ def read_examples(made: ArtifactReference) -> np.ndarray:
 def read_baseline(
     made: ArtifactReference,
 ) -> tuple[ConstantAnswer, tuple[ScoredSeed, ...], np.ndarray]:
-    """What a finished baseline found: always one answer; on word embeddings as of a probe."""
+    """What a finished baseline found: always one answer; on word embeddings as of a probe, nothing
+    of ``one_answer``.
+    """
     folder = verified(made, BASELINE, EXAMPLES)
     document = json.loads((folder / BASELINE).read_text())
     examples = load_file(folder / EXAMPLES)

@@ -1,0 +1,81 @@
+"""How far a score may fall: as a share of itself; a loss in nats, as a share means nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from papa.errors import SpecError
+from papa.spec.task import LOSS
+
+_NATS = "nats"
+
+
+@dataclass(frozen=True)
+class MaxDrop:
+    """The largest drop that is allowed; None where no limit in that unit was set.
+
+    Attributes:
+        share: of the original score.
+        nats: of a loss; 0.01 nats are 1 % of perplexity.
+    """
+
+    share: float | None = 0.01
+    nats: float | None = 0.01
+
+    @classmethod
+    def parse(cls, value: str | float | None, name: str) -> MaxDrop:
+        """Read ``1%``, ``0.01`` or ``0.05nats``; None gives both defaults.
+
+        Args:
+            name: the option's name, for the message.
+
+        Raises:
+            SpecError: the value is no such limit.
+        """
+        if value is None:
+            return cls()
+        text = str(value).strip()
+        amount = _number(text.removesuffix(_NATS).removesuffix("%"))
+        if text.endswith(_NATS) and 0 <= amount < math.inf:
+            return cls(share=None, nats=amount)
+        share = amount / (100 if text.endswith("%") else 1)
+        if not 0 <= share < 1:
+            raise SpecError(
+                f"{name} {value}: give a percentage such as 1%, a share below 1 such as 0.01, or "
+                "for a loss nats such as 0.05nats"
+            )
+        return cls(share=share, nats=None)
+
+    def limit(self, metric: str) -> float | None:
+        """The limit in the unit in which drops of this metric are told."""
+        return self.nats if metric == LOSS else self.share
+
+    def label(self, metric: str) -> str:
+        """The limit in words: ``a drop of 1 %``."""
+        limit = self.limit(metric) or 0.0
+        if metric == LOSS:
+            return f"a drop of {limit:g} nats (perplexity × {perplexity_ratio(limit):.3g})"
+        return f"a drop of {100 * limit:g} %"
+
+    def mismatch(self, metric: str) -> str:
+        """Why this limit says nothing about a metric; "" where it does."""
+        if self.limit(metric) is not None:
+            return ""
+        if metric == LOSS:
+            share = f"{100 * (self.share or 0.0):g} %"
+            return f"{share} of a loss mean nothing: give a drop in nats, such as 0.05nats"
+        return f"{self.nats:g} nats are a drop of a loss: give a percentage, such as 1%"
+
+
+def perplexity_ratio(nats: float) -> float:
+    """The perplexity by that of a loss which is ``nats`` less."""
+    return math.exp(min(nats, 700.0))
+
+
+def _number(text: Any) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
