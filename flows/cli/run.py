@@ -65,9 +65,10 @@ def run(
 
             spec = load_study(study, settings)
         else:
-            from flows.cli.without_file import study_without_file
+            from flows.cli.without_file import refuse_same_name, study_without_file
 
             spec = study_without_file(study, models, tasks or [], limit, settings)
+            refuse_same_name(spec, opened, {})
         prepare_engines(opened.root, verbose=verbose)
         opened.make()
         with ExitStack() as held:

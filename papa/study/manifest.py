@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from papa.reporting.report import Findings
 
-VERSION = 16
+VERSION = 17
 """Of the stage that writes results."""
 MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
