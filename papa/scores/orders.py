@@ -77,7 +77,7 @@ def compare_orders(
             work = {name: getattr(own, name, None) for name in ("seconds", "evaluations")}
             scores.append({**named, "order": order, **of_mean, **work})
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
-        for (first, other), tested in _tested(means).items():
+        for (first, other), tested in compare_means(means).items():
             pair = {**named, "order": first, "other": other}
             both = orders.get(first), orders.get(other)
             lost = _ends(means[first], means[other])
@@ -97,10 +97,10 @@ def compare_orders(
     return (pandas.DataFrame(rows), pandas.DataFrame(scores)) if rows else None
 
 
-def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, Any]]:
-    """For every two orders whether their mean scores differ, by Holm's rule in two families: pairs
-    with random orders, and all others. A difference has to be beyond what seeds and examples show,
-    and beyond what as many lists as there are, all random, differ by.
+def compare_means(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Test for every two orders whether their mean scores differ, by Holm's rule in two families:
+    pairs with random orders, and all others. A difference has to be beyond what seeds and examples
+    show, and beyond what as many lists as there are, all random, differ by.
     """
     spread = math.nan
     scores_of_lists: dict[str, np.ndarray] = {}
