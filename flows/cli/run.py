@@ -75,9 +75,10 @@ def run(
 
             spec = load_to_run(study, settings, allow_source or ())
         else:
-            from flows.cli.without_file import study_without_file
+            from flows.cli.without_file import refuse_same_name, study_without_file
 
             spec = study_without_file(study, models, tasks or [], limit, settings)
+            refuse_same_name(spec, opened, {})
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
         with ExitStack() as held:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from papa.errors import DataError, SpecError, joined
+import numpy as np
+
+from papa.errors import DataError, PapaError, SpecError, joined
 from papa.models.files import CONFIGURATION, read_configuration_file
 from papa.models.reference import EncoderReference, describe_encoder, load_tokenizer
 from papa.spec import EncoderSpec, StudySpec
-from papa.spec.file import override, resolve_study
+from papa.spec.file import load_study, override, resolve_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
 from papa.text.table import format_of, read_file
@@ -64,7 +66,8 @@ def own_study(
 ) -> StudySpec:
     """A study of what a model's own head, or its embeddings, keep on some texts: a text a line, or
     a table with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are
-    labels, ``label``. Every other text is measured, 500 at most; the others make the averages.
+    labels, ``label``. Every other text is measured, a sample of 500 at most; the others make the
+    averages. Results of another model or other texts under the same name are not overwritten.
     """
     if others or len(models) != 1:
         raise SpecError(
@@ -79,13 +82,17 @@ def own_study(
     tasks = _tasks(reference, columns)
     sides = [table.texts(name).to_pylist() for name in columns if name.startswith("text")]
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
-    rows = table.rows.select(columns).to_pylist()[:limit]
+    rows = _sample(table.rows.select(columns).to_pylist(), limit)
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST
     if len(rows) < least:
         raise DataError(f"{texts} holds {len(rows)} texts, expected {least} or more: give more")
     short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-own")
-    halves = {"train": rows[1::2], "validation": rows[::2][:_MEASURED]}
-    paths = {split: store.study(f"{short}.{split}.jsonl").absolute() for split in halves}
+    naming = {"name": short}
+    for setting in overrides:
+        if setting.startswith("name="):
+            override(naming, setting)
+    halves = {"train": rows[1::2], "validation": _sample(rows[::2], _MEASURED)}
+    paths = {split: store.study(f"{naming['name']}.{split}.jsonl").absolute() for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
@@ -94,11 +101,47 @@ def own_study(
     if reference.causal:
         document["constants"] = ["average", "relative", "zeros"]
     study = _resolved(document, overrides)
+    contents = {
+        paths[split]: "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
+        for split, half in halves.items()
+    }
+    refuse_same_name(study, store, contents)
     store.make()
-    for split, half in halves.items():
-        lines = "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
-        store.studies.replace(paths[split].name, lines.encode())
+    for path, content in contents.items():
+        store.studies.replace(path.name, content.encode())
     return study
+
+
+def _sample(rows: list[Any], most: int | None) -> list[Any]:
+    """So many rows at most, drawn from all of them with seed 0, in their order."""
+    if most is None or len(rows) <= most:
+        return rows
+    drawn = np.random.default_rng(0).choice(len(rows), most, replace=False)
+    return [rows[index] for index in sorted(drawn)]
+
+
+def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str]) -> None:
+    """Refuse a study whose name, which the command made, the store has for other encoders or texts:
+    it would overwrite their results. ``contents`` are the files of texts that it would write.
+    """
+    saved = store.study(f"{study.name}.yaml")
+    if not saved.exists():
+        return
+    try:
+        before = [encoder.name for encoder in load_study(saved).encoders]
+    except PapaError:
+        # Written by another version, or damaged: nothing can be said of it.
+        return
+    now = [encoder.name for encoder in study.encoders]
+    other = f"of {joined(before)}, not {joined(now)}" if before != now else ""
+    for path, content in contents.items():
+        if path.exists() and path.read_text(encoding="utf-8") != content:
+            other = other or f"on other texts ({path})"
+    if other:
+        raise SpecError(
+            f"the store {store.address} has a study '{study.name}' {other}: give this one a name "
+            f"with --set name=NAME, or delete that one with papa remove {study.name}"
+        )
 
 
 def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ some.
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -150,3 +151,101 @@ def _tokenised(
         if labels is not None:
             batch["labels"] = torch.tensor(labels[start : start + BATCH])
         yield {name: one.to(model.device) for name, one in batch.items()}
+
+
+def single_texts(batches: Sequence[Batch]) -> list[Batch]:
+    """Split batches into batches of one text each, in their order, without padding.
+
+    Padding is what a mask of [texts, tokens] hides at either end of a text. A batch that holds
+    tensors without a row for each text stays whole, with a warning: several texts may be packed
+    in one row, or share their positions.
+    """
+    texts: list[Batch] = []
+    whole = 0
+    for batch in batches:
+        tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.dim()]
+        sizes = {len(tensor) for tensor in tensors}
+        if len(sizes) != 1:
+            texts.append(batch)
+            whole += 1
+            continue
+        for row in range(sizes.pop()):
+            text = {
+                name: value[row : row + 1] if isinstance(value, Tensor) and value.dim() else value
+                for name, value in batch.items()
+            }
+            texts.append(_without_padding(text))
+    if whole:
+        warnings.warn(
+            f"{whole} of {len(batches)} batches have tensors of different numbers of rows, so they "
+            "cannot be split into texts: each counts as one text",
+            stacklevel=3,
+        )
+    return texts
+
+
+def _without_padding(text: Batch) -> Batch:
+    if not _is_padded_by_column(text):
+        return text
+    real = text["attention_mask"][0].nonzero().flatten().tolist()
+    if not real:
+        return text
+    return {
+        name: value[:, real[0] : real[-1] + 1] if _has_columns(value) else value
+        for name, value in text.items()
+    }
+
+
+def _has_columns(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.dim() > 1
+
+
+def _is_padded_by_column(text: Batch) -> bool:
+    """Whether all that a text has for each token lies along axis 1, and a mask says what counts."""
+    mask = text.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        return False
+    return all(value.shape[1] == mask.shape[1] for value in text.values() if _has_columns(value))
+
+
+def mini_batches(texts: Sequence[Batch], model: nn.Module, size: int = BATCH) -> list[Batch]:
+    """Join texts into batches for the model: so many at a time, in their order."""
+    return [
+        joined_texts([some[index] for index in indices], model)
+        for some in (texts[start : start + size] for start in range(0, len(texts), size))
+        for indices in alike_texts(some)
+    ]
+
+
+def alike_texts(texts: Sequence[Batch]) -> list[list[int]]:
+    """The indices of texts that one batch can hold, for each of as few batches as that takes."""
+    groups: dict[Any, list[int]] = {}
+    for index, text in enumerate(texts):
+        tensors = {name: value for name, value in text.items() if isinstance(value, Tensor)}
+        # Padded by column, texts may differ in tokens; else shapes have to be the same.
+        free = 2 if _is_padded_by_column(text) else 1
+        shapes = [(name, one.dtype, one.dim(), one.shape[free:]) for name, one in tensors.items()]
+        others = [(name, repr(value)) for name, value in text.items() if name not in tensors]
+        is_single = {len(one) for one in tensors.values() if one.dim()} == {1}
+        groups.setdefault((free, *shapes, *others) if is_single else index, []).append(index)
+    return list(groups.values())
+
+
+def joined_texts(texts: Sequence[Batch], model: nn.Module) -> Batch:
+    """Join alike texts into one batch, padded on the right to the longest."""
+    config: Any = model.config
+    padding = {"input_ids": getattr(config, "pad_token_id", None) or 0, "labels": -100}
+    if len(texts) == 1:
+        return texts[0]
+    return {
+        name: _joined([text[name] for text in texts], padding.get(name, 0)) for name in texts[0]
+    }
+
+
+def _joined(values: Sequence[Any], padding: int) -> Any:
+    """Rows below each other, padded along axis 1; what is no tensor of rows is equal in all."""
+    if not isinstance(values[0], Tensor) or not values[0].dim():
+        return values[0]
+    if values[0].dim() == 1:
+        return torch.cat([*values])
+    return pad_sequence([row for value in values for row in value], True, padding)

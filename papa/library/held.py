@@ -21,15 +21,30 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, joined, meant
 from papa.library.ablating import ablated, answers, substitute_for
-from papa.library.batches import Batch, Data, batches_of, check_answering
-from papa.library.head_scores import every_head, head_scores
-from papa.library.measuring import Measurement
+from papa.library.batches import (
+    Batch,
+    Data,
+    batches_of,
+    check_answering,
+    mini_batches,
+    single_texts,
+)
+from papa.library.head_scores import (
+    LEAST_TEXTS,
+    effects,
+    every_head,
+    frame_of,
+    lambda_of,
+    objective_of,
+)
+from papa.library.measuring import Measurement, compared_with_random
 from papa.library.tasks import Task, as_list
 from papa.probes.own import class_names
 from papa.progress import bar
 from papa.ranking.given import OwnOrder, named_orders, score_of_each
 from papa.ranking.orders import HEAD_ORDERS, head_order, scored_by
 from papa.reporting.answers import answers as told
+from papa.reporting.answers import certainty
 from papa.scores.answers import (
     LEAST_SENTENCES,
     commonest_answer,
@@ -95,6 +110,9 @@ def measure_held(
         if isinstance(one, str) or not isinstance(one, Iterable) or not as_list(one):
             raise SpecError(f"{name} is {one!r}, expected a list of one or more")
     train, validation = _splits(data, model, tokenizer, task)
+    # Whatever batches the texts come in, substitutes and λ are the same.
+    texts = single_texts(train)
+    train = mini_batches(texts, model)
     metric, own, measured = _measure(model, validation, score)
     every = [(layer, head) for layer, heads in every_head(model).items() for head in heads]
     shape = every[-1][0] + 1, every[-1][1] + 1
@@ -125,6 +143,7 @@ def measure_held(
         return results_by_heads[key]
 
     by_method: dict[str, pandas.DataFrame] = {}
+    of_lambda: list[str] = []
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
         if method == "lambda" and own is not None:
             try:
@@ -134,10 +153,22 @@ def measure_held(
                 raise SpecError(f"orders: '{method}' {why}: give 'effect', by score") from None
         for name in () if by_method else made:
             result_of(name, every)
-        how: dict[str, Any] = {"seeds": ranking_seeds, "progress": progress}
-        how |= {"score": own} if method == "effect" else {}
         first = next(iter(made.values()))
-        by_method[method] = head_scores(model, train, by=method, constants=first, **how)
+        if method == "effect":
+            by_method[method] = effects(model, train, first, own, progress)
+            continue
+        ranked_by = list(dict.fromkeys(ranking_seeds))
+        trained = lambda_of(model, texts, first, None, None, ranked_by, progress)
+        by_method[method] = frame_of(trained)
+        facts = trained.facts(fractions)
+        facts["objective"] = objective_of(answers(model, train[:1]))
+        facts["label_free"] = True
+        of_lambda = [certainty(facts)]
+        if not trained.own_rows:
+            of_lambda = [
+                f"Nothing is known of the certainty of λ: that takes two seeds or more with "
+                f"{LEAST_TEXTS} texts of their own, and {len(ranked_by)} shared {len(texts)}."
+            ]
 
     def listed(order: str, seed: int) -> list[Head]:
         drawn, scores = [ranking_seeds[0], seed], by_method.get(scored_by(order) or "")
@@ -164,7 +195,8 @@ def measure_held(
         pandas.concat(by_method.values(), ignore_index=True) if by_method else pandas.DataFrame()
     )
     alike = {cell: next(iter(one)) if len(one) == 1 else None for cell, one in chosen.items()}
-    return Measurement(results, frames, told(summarise(results)), alike)
+    sentences = told(summarise(results)) + compared_with_random(results) + of_lambda
+    return Measurement(results, frames, sentences, alike)
 
 
 def _one_answer(model: Any, batches: Sequence[Batch], metric: str) -> _Baseline:

@@ -20,10 +20,11 @@ from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import answers, certainty, of_text
+from papa.reporting.answers import against_random, answers, certainty, of_text
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
+from papa.scores.orders import compare_orders
 from papa.scores.own import OwnScore
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec import ConstantsSpec, Order
@@ -221,7 +222,8 @@ def measure(
         scores = part.head_scores(found)
         frames = [one.frame(method) for method, one in scores.items()]
         results = results_table([part], found)
-        told, trained = answers(summarise(results)), scores.get("lambda")
+        told = answers(summarise(results)) + compared_with_random(results)
+        trained = scores.get("lambda")
         if isinstance(trained, TrainedLambda):
             told.append(certainty(trained.facts(inputs.study.fractions)))
         told += of_text(results, {part.task.name: read_metadata(found[part.text])})
@@ -231,6 +233,12 @@ def measure(
             heads[Cell.of(vars(cell))] = every.pop() if len(every) == 1 else None
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
         return Measurement(results, frame, told, heads)
+
+
+def compared_with_random(results: pandas.DataFrame) -> list[str]:
+    """A sentence for each order beside random ones; nothing where there are none."""
+    compared = compare_orders(results, {})
+    return against_random(compared[0]) if compared else []
 
 
 def run_steps(

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
 
 from papa.errors import DataError, joined
-from papa.scores.intervals import Interval, clipped, over_examples
+from papa.scores.intervals import Interval, clipped, over_examples, unit_of
 from papa.scores.metrics import Scored, mean_of, positive_class, scored
 from papa.scores.own import OwnCode, own_metric_scored, scorer
 from papa.spec import Metric, TaskSpec
@@ -219,7 +219,7 @@ def embedding_fidelity(
     kept = [f"nearest_{count}" for count in (1, 10) if len(before) > 2 * count]
     same = ["cosine"] if before.shape == after.shape else []
     return {
-        name: clipped(name, over_examples(*embedding_score(name, before, after)))
+        name: clipped(name, over_examples(*embedding_score(name, before, after), unit_of(name)))
         for name in (*same, "similarities", *kept)
     }
 

@@ -30,6 +30,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("sklearn:cohen_kappa_score", "sklearn:matthews_corrcoef"), (-1.0, 1.0)),
 }
 """Where scores and measures lie, if not from 0 to 1."""
+_CONTINUOUS = ("negative_log_perplexity", "cosine")
 _ZERO = 1e-12
 """A score of this size is one of nothing but rounding; the smallest p value that is told."""
 
@@ -75,8 +76,10 @@ class Measured:
 
 
 def unit_of(metric: str) -> float:
-    """A score's ``Measured.unit``; nobody knows that of a loss, or of a metric of one's own."""
-    return math.nan if is_own(metric) or metric == "negative_log_perplexity" else 1.0
+    """A score's ``Measured.unit``; a loss and a cosine are continuous and have none, and nobody
+    knows that of a metric of one's own.
+    """
+    return math.nan if is_own(metric) or metric in _CONTINUOUS else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:

@@ -31,7 +31,7 @@ LEVEL, DRAWS = 0.05, 1999
 """The share of errors allowed, and the random orders compared with, for a level of 5 % ± 0.5 %."""
 GROUP = LINE[:3]
 """What orders are compared within: encoder, task, constants."""
-_RANDOM = "random"
+RANDOM = "random"
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,9 @@ def compare_orders(
     """Compare every two head orders, known by (encoder, task) and name, of each encoder, task and
     kind of constants.
 
-    What is beyond chance is beyond what single random lists differ by: by the spread of the random
-    order's seeds, each of which draws a list; without a random order nothing is told.
+    What is beyond chance is beyond what single random lists differ by: the random order's seeds
+    draw a list each, and ``least_random_lists`` says how many it takes; without a random order
+    nothing is significant.
 
     Returns:
         ``orders.csv`` and ``order_scores.csv`` (docs/results.md); None where there is one order, or
@@ -76,7 +77,7 @@ def compare_orders(
             work = {name: getattr(own, name, None) for name in ("seconds", "evaluations")}
             scores.append({**named, "order": order, **of_mean, **work})
         constant = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
-        for (first, other), tested in _tested(means).items():
+        for (first, other), tested in compare_means(means).items():
             pair = {**named, "order": first, "other": other}
             both = orders.get(first), orders.get(other)
             lost = _ends(means[first], means[other])
@@ -96,22 +97,78 @@ def compare_orders(
     return (pandas.DataFrame(rows), pandas.DataFrame(scores)) if rows else None
 
 
-def _tested(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, Any]]:
-    """For every two orders whether their mean scores differ, by Holm's rule in two families: pairs
-    with random orders, and all others.
+def compare_means(means: Mapping[str, Measured]) -> dict[tuple[str, str], dict[str, Any]]:
+    """Test for every two orders whether their mean scores differ, by Holm's rule in two families:
+    pairs with random orders, and all others. A difference has to be beyond what seeds and examples
+    show, and beyond what as many lists as there are, all random, differ by.
     """
-    spread, found = math.nan, {}
-    if _RANDOM in means:
-        listed = [mean for order, mean in means.items() if order != _RANDOM]
-        spread = deviation_of_lists(means[_RANDOM], listed)
+    spread = math.nan
+    scores_of_lists: dict[str, np.ndarray] = {}
+    if RANDOM in means:
+        listed = [mean for order, mean in means.items() if order != RANDOM]
+        spread = deviation_of_lists(means[RANDOM], listed)
+        scores_of_lists = _scores_of_lists(means)
     pairs = list(combinations(means, 2))
+    found = {}
     # Of two fixed orders both have one list.
     for with_random, deviation in ((True, spread), (False, spread * math.sqrt(2))):
-        family = [pair for pair in pairs if (_RANDOM in pair) == with_random]
-        p_values = [p_value(means[one], means[other], deviation) for one, other in family]
+        family = [pair for pair in pairs if (RANDOM in pair) == with_random]
+        p_values = []
+        for first, other in family:
+            p = p_value(means[first], means[other], deviation)
+            if scores_of_lists and not math.isnan(p):
+                p = max(p, _p_of_lists(scores_of_lists, first, other))
+            p_values.append(p)
         for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
-            found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm < LEVEL}
+            # A share of lists may be 5 % exactly, and rounding must not part what is equal.
+            beyond_chance = p_holm <= LEVEL + 1e-9
+            found[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": beyond_chance}
     return {pair: found[pair] for pair in pairs}
+
+
+def _scores_of_lists(means: Mapping[str, Measured]) -> dict[str, Float[np.ndarray, " lists"]]:
+    """By order the scores of its lists of heads, one a seed for random orders and one for others,
+    less the mean score of the others with the same seed.
+    """
+    fixed = [mean.scores for order, mean in means.items() if order != RANDOM]
+    seeds = [seed for seed in means[RANDOM].scores if all(seed in scores for scores in fixed)]
+    base = np.array([np.mean([scores[seed] for scores in fixed]) for seed in seeds])
+    found = {}
+    for order, mean in means.items():
+        scores = np.array([mean.scores[seed] for seed in seeds]) - base
+        found[order] = scores if order == RANDOM else scores.mean(keepdims=True)
+    return found
+
+
+def _p_of_lists(
+    scores_of_lists: Mapping[str, Float[np.ndarray, " lists"]], first: str, other: str
+) -> float:
+    """The exact p value of two orders, where every list is a random one: the share of lists that
+    lie as far from the mean of all as an order's does; or, of two orders with one list each, the
+    share of pairs of lists that lie as far apart.
+
+    A deviation over a few random lists will not do: where one head in many matters, all of them
+    may miss it.
+    """
+    random = scores_of_lists[RANDOM]
+    fixed = [float(scores_of_lists[order][0]) for order in (first, other) if order != RANDOM]
+    every = np.array([*fixed, *random])
+    if len(fixed) == 1:
+        distances = np.abs(every - every.mean())
+        own = distances[0]
+    else:
+        above, below = np.triu_indices(len(every), 1)
+        distances = np.abs(every[above] - every[below])
+        own = abs(fixed[0] - fixed[1])
+    return float((distances >= own - 1e-9).mean())
+
+
+def least_random_lists(compared: int) -> int:
+    """How many random lists it takes, of one seed each, until one of so many orders compared with
+    random ones can be significant: by Holm's rule its p value, at least one in all lists, counts
+    as many times.
+    """
+    return math.ceil(compared / LEVEL) - 1
 
 
 def _mean(scores: Sequence[Measured]) -> Measured:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
 from flows.cli.lists import stored_studies
-from flows.cli.without_file import own_study, study_without_file
+from flows.cli.without_file import own_study, refuse_same_name, study_without_file
 from papa.errors import PapaError, SpecError
 from papa.models.reference import EMBEDDED
 from papa.spec import StudySpec
@@ -80,6 +81,57 @@ def test_every_other_text_is_measured(tmp_path: Path) -> None:
     for split, kept in (("train", TEXTS[1::2]), ("validation", TEXTS[::2])):
         lines = Path(str(getattr(found.tasks[0].source, split))).read_text().splitlines()
         assert [json.loads(line)["text"] for line in lines] == kept
+
+
+def measured_texts(study: StudySpec) -> list[str]:
+    path = Path(str(study.tasks[0].source.validation))
+    return [json.loads(line)["text"] for line in path.read_text().splitlines()]
+
+
+def test_measured_texts_are_a_sample_of_the_whole_file(tmp_path: Path) -> None:
+    lines = [f"Text number {number}." for number in range(3000)]
+    measured = measured_texts(of_own(tmp_path / "texts.txt", lines))
+    assert len(measured) == 500
+    assert measured == [line for line in lines[::2] if line in set(measured)], "in their order"
+    in_last_third = sum(line in set(measured) for line in lines[2000:])
+    assert 120 < in_last_third < 220
+    assert measured_texts(of_own(tmp_path / "again.txt", lines)) == measured
+    store = Store(tmp_path / "store")
+    limited = own_study([EMBEDDED], tmp_path / "texts.txt", False, 100, ["name=few"], store)
+    assert {*measured_texts(limited)} - {*lines[:1000]}
+
+
+def test_a_name_is_refused_that_the_store_has_for_other_texts(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store")
+    first = of_own(tmp_path / "texts.txt", TEXTS)
+    save_study(store, first)
+    assert of_own(tmp_path / "texts.txt", TEXTS) == first, "the same texts go on"
+    other = tmp_path / "other" / "texts.txt"
+    other.parent.mkdir()
+    other.write_text("\n".join(reversed(TEXTS)))
+    with pytest.raises(SpecError, match=re.escape(first.name)):
+        own_study([EMBEDDED], other, False, None, ["seeds=[0]"], store)
+    assert measured_texts(first) == TEXTS[::2], "its texts are as they were"
+    named = own_study([EMBEDDED], other, False, None, ["name=other"], store)
+    assert measured_texts(named) == TEXTS[::-1][::2]
+    assert measured_texts(first) == TEXTS[::2]
+
+
+def test_a_name_is_refused_that_the_store_has_for_another_encoder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = Store(tmp_path / "store")
+    for folder in ("a", "b"):
+        (tmp_path / folder / "bert").mkdir(parents=True)
+    first, other = (
+        study_without_file(None, [name], ["cola"], 9, []) for name in ("a/bert", "b/bert")
+    )
+    assert first.name == other.name
+    save_study(store, first)
+    refuse_same_name(first, store, {})
+    with pytest.raises(SpecError, match="bert-cola-9-rows"):
+        refuse_same_name(other, store, {})
 
 
 ALONE = '{"text": "alone", "text_pair": null, "label": 0}'

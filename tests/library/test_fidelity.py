@@ -198,9 +198,69 @@ def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
     )
 
 
+def in_one_batch() -> list[dict[str, torch.Tensor]]:
+    return [{name: torch.cat([one[name] for one in texts()]) for name in texts()[0]}]
+
+
+@pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
+@pytest.mark.parametrize("data", [in_one_batch(), alone(texts())], ids=["one batch", "alone"])
+def test_lambda_does_not_depend_on_how_texts_are_batched(model: Any, data: Any) -> None:
+    expected = scores(model, texts(), "lambda", "average", seeds=[0, 1])
+    found = scores(model, data, "lambda", "average", seeds=[0, 1])
+    pandas.testing.assert_frame_equal(found, expected)
+    assert (scores(model, texts(), "lambda", seeds=[0, 2])["score"] != expected["score"]).any()
+
+
+def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
+    model, one_batch = gpt(), in_one_batch()
+    enough = scores(model, one_batch, "lambda", seeds=[0, 1, 2])
+    assert (enough["high"] - enough["low"] > 1e-3).all()
+    few = [{name: rows[:8] for name, rows in one_batch[0].items()}]
+    for data, seeds in ((few, [0, 1, 2]), (one_batch, [0]), (one_batch, [0, 0])):
+        unknown = scores(model, data, "lambda", seeds=seeds)
+        assert unknown[["low", "high"]].isna().all(axis=None)
+        assert (unknown["score"] != 0.5).all()
+
+
+@pytest.mark.slow
+def test_the_interval_of_lambda_covers_what_it_says() -> None:
+    """The truth is the mean over all sets of texts; 24 texts make three seeds of eight."""
+    model = gpt()
+    found = []
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        ids = torch.randint(1, 99, (24, 6), generator=draw)
+        found.append(scores(model, [{"input_ids": ids}], "lambda", "average"))
+    truth = np.mean([frame["score"] for frame in found], axis=0)
+    held = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in found]
+    assert 0.85 < np.mean(held) < 0.99
+
+
+def test_packed_rows_stay_whole_with_a_warning() -> None:
+    packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
+    with pytest.warns(UserWarning, match="1 of 1 batches"):
+        scores(gpt(), [packed], "lambda", seeds=[0])
+
+
+def test_a_cosine_has_one_interval() -> None:
+    model = bert()
+    effect = scores(model, texts(), "effect").iloc[1]
+    cosine = papa.fidelity(model, [(0, 1)], data=texts()).loc["cosine"]
+    summary = papa.measure(
+        model,
+        {"train": texts(), "validation": texts()},
+        constants=["zeros"],
+        orders=[[(0, 1)]],
+        fractions=[1, 7 / 8],
+        progress=False,
+    ).summary.iloc[1]
+    for low, high in ((cosine["low"], cosine["high"]), (summary["low"], summary["high"])):
+        assert [1 - high, 1 - low] == pytest.approx([effect["low"], effect["high"]], abs=1e-6)
+
+
 def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
     """One step of AdamW goes by the learning rate against the gradient's sign."""
-    model, data = gpt(), texts()[:1]
+    model, data = gpt(), [{name: rows[:4] for name, rows in texts()[0].items()}]
     step = scores(model, data, "lambda", epochs=1, learning_rate=0.1, seeds=[0])
     assert step["low"].isna().all(), "of one seed nothing is known"
     values = step["score"].to_numpy().reshape(LAYERS, HEADS)

@@ -198,7 +198,7 @@ def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
 def test_what_does_not_fit_is_refused_before_anything_is_trained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("papa.library.held.head_scores", lambda *_, **__: pytest.fail("late"))
+    monkeypatch.setattr("papa.library.held.lambda_of", lambda *_, **__: pytest.fail("late"))
     short, (batch, _) = {"input_ids": texts()[0]["input_ids"][:, :4]}, texts()
     wrong = {
         "constant matrices have 4": {"data": {"train": [short], "validation": [batch]}},
@@ -257,24 +257,46 @@ DATA = [{"input_ids": torch.arange(WORDS)[:, None].expand(WORDS, size)} for size
 
 
 @pytest.mark.slow
-def test_planted_heads_have_their_roles() -> None:
+def test_planted_heads_have_their_roles_however_texts_are_batched() -> None:
     model = planted()
     options: dict[str, Any] = {"by": "causal_gates", "constants": "zeros", "progress": False}
-    found = papa.head_scores(model, DATA, epochs=40, seeds=[0, 1], **options)
+    found = papa.head_scores(model, DATA, seeds=[0, 1], **options)
     assert found["role"].tolist() == ["facilitating", "interfering", *["irrelevant"] * 2]
     loss = papa.head_scores(model, DATA, **{**options, "by": "effect"})["score"]
     assert loss[0] > 0.05 > 0 > loss[1], "what the roles say"
     assert loss[2:].abs().max() < 1e-6
     assert found["score"][0] > 0.9 > 0.1 > found["score"][1:].max()
+    alone = [{"input_ids": row[None]} for batch in DATA for row in batch["input_ids"]]
+    again = papa.head_scores(model, alone, seeds=[0, 1], **options)
+    pandas.testing.assert_frame_equal(again, found)
     options["constants"] = "first"
-    alike = papa.head_scores(model, DATA, epochs=40, seeds=[0], **options)
+    alike = papa.head_scores(model, DATA, seeds=[0], **options)
     assert set(alike["role"]) == {"irrelevant"}, "of one word over and over the first is like any"
+
+
+def test_gates_that_still_move_give_no_role() -> None:
+    found = papa.head_scores(
+        planted(), DATA, by="causal_gates", constants="zeros", epochs=3, seeds=[0], progress=False
+    )
+    assert found["role"].isna().all()
+
+
+def test_answers_say_how_certain_lambda_is_and_how_orders_compare_with_random() -> None:
+    orders = ["lambda", "random", "first_to_last"]
+    found = papa.measure(gpt(), texts(), orders=orders, fractions=[1, 0.5], progress=False)
+    assert "λ" in found.answers[-1]
+    compared = [answer for answer in found.answers if "less random orders" in answer]
+    assert len(compared) == 2
+    assert all("not beyond chance" in answer for answer in compared), "three lists tell nothing"
+    enough = papa.measure(gpt(), texts() * 3, orders=["lambda"], fractions=[1, 0.5], progress=False)
+    assert "Kendall's τ" in enough.answers[-1]
+    assert "labels" not in enough.answers[-1].replace("No labels were read", "")
 
 
 def test_it_follows_a_loss() -> None:
     with pytest.raises(papa.PapaError, match="follows the loss of a language model"):
         papa.head_scores(bert(), texts(), by="causal_gates", constants="zeros", progress=False)
-    found = papa.head_scores(gpt(), texts(), by="causal_gates", seeds=[0], progress=False)
+    found = papa.head_scores(gpt(), texts(), by="causal_gates", epochs=2, seeds=[0], progress=False)
     shares = found[["facilitating", "interfering", "irrelevant"]]
     assert shares.min(axis=None) >= 0
     assert shares.max(axis=None) <= 1

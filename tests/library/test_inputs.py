@@ -186,7 +186,7 @@ def test_labels_are_what_the_head_calls_them(model: Any, tokenizer: Any) -> None
 def test_averages_that_are_too_short_are_refused_before_training(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.library.head_scores.trained_lambda", lambda *_: pytest.fail("late"))
+    monkeypatch.setattr("papa.library.head_scores.lambda_of", lambda *_: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=r"a text has 13 tokens and the constant matrices"):
         papa.head_scores(model, TEXTS, tokenizer=tokenizer, made_from=TEXTS[:1], progress=False)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import replace
+from functools import cache
 from itertools import combinations
 
 import numpy as np
@@ -153,6 +154,22 @@ def test_values_are_those_of_captum(degree: int) -> None:
     assert np.abs(values - another).max() > 0.1, "another game"
     others = captums(value, drawn_orders(1))
     assert (np.abs(values - others).max() > 0.01) == (degree == 6), "other orders"
+
+
+def test_the_interval_of_shapley_values_covers_what_it_says() -> None:
+    """Of six games with eight draws each time, whose orders the seed draws."""
+    held = []
+    for game in range(6):
+        value = cache(drawn_game(6, seed=game))
+        exact = captums(lambda own, value=value: value(frozenset(own)))
+        for seed in range(60):
+            budget = 2 + 2 * (len(HEADS) - 1) * 8
+            values, errors, draws = shapley_values(value, HEADS, budget, seed, tolerance=0)
+            assert draws == 8
+            scores = HeadScores(values.reshape(1, 2, 3), errors.reshape(2, 3), draws)
+            low, high = (bound.ravel() for bound in scores.interval)
+            held.append((low <= exact) & (exact <= high))
+    assert 0.92 < np.mean(held) < 0.975
 
 
 @pytest.mark.parametrize("draws", [2, 14])
