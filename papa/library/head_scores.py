@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, NumbersError, SpecError, meant
-from papa.heads.interface import attention_modules, head_count
+from papa.heads.interface import attention_layers, head_count
 from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
     NOTHING_COUNTS,
@@ -124,9 +124,10 @@ def head_scores(
         if by == "causal_gates":
             from papa.library.gating import causal_gates
 
-            return causal_gates(model, batches, substitute, *how, seeds, progress)
+            found = causal_gates(model, batches, substitute, *how, seeds, progress)
+            return numbered(model, found)
         every = [trained_lambda(model, batches, substitute, *how, seed, progress) for seed in seeds]
-        return HeadScores(np.stack(every)).frame(by)
+        return numbered(model, HeadScores(np.stack(every)).frame(by))
     check_loaded(model, decoder=True, whole=True)
     given = None
     if not isinstance(constants, str) or constants != "average":
@@ -166,6 +167,9 @@ def constant_heads(
             f"many of the {numbers.size} heads become constant; found {fraction} and {count}"
         )
     order = head_order("lambda", numbers, *numbers.shape)
+    if isinstance(scores, pandas.DataFrame):
+        layers = sorted(scores["layer"].unique().tolist())
+        order = [(layers[layer], head) for layer, head in order]
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
 
 
@@ -226,9 +230,14 @@ def _lost(
 
 
 def every_head(model: nn.Module) -> dict[int, range]:
-    """By layer."""
-    modules = attention_modules(model)
-    return {layer: range(head_count(module)) for layer, module in enumerate(modules)}
+    """By layer, as the model numbers its layers."""
+    modules, numbers, _ = attention_layers(model)
+    return {number: range(head_count(one)) for number, one in zip(numbers, modules, strict=True)}
+
+
+def numbered(model: nn.Module, frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Scores of layers with attention, by the model's numbers of these layers."""
+    return frame.assign(layer=np.array([*every_head(model)])[frame["layer"]])
 
 
 def trained_lambda(
@@ -261,7 +270,8 @@ def trained_lambda(
         # A batch may hold no token that counts, such as a text of one, or no masked word.
         return found, own["lengths"].sum().clamp(max=1).cpu()[None]
 
-    theta = nn.Parameter(torch.zeros(len(every), len(every[0])))
+    heads = next(iter(every.values()))
+    theta = nn.Parameter(torch.zeros(len(every), len(heads)))
     if start is not None:
         theta.data = torch.from_numpy(start).logit().float()
     given = theta, loss, lambda rows: rows[:, None], np.arange(len(batches))
