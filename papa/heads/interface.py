@@ -17,12 +17,12 @@ from textwrap import dedent
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool, Int
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from papa.errors import DataError, EncoderError, joined
-from papa.models.dispatch import PADDED, Dispatch, is_served, visible
+from papa.heads.masks import INPUTS, check_rows, lost_tokens, real_tokens
+from papa.models.dispatch import PADDED, Dispatch, is_served
 from papa.models.layer import Rule
 from papa.models.supported import family_of
 
@@ -247,9 +247,6 @@ def routed(
             )
 
 
-_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
-
-
 def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
     signature = inspect.signature(part.forward)
 
@@ -262,8 +259,8 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
         # What a model is asked, one inside it may not be told.
         dispatch.matrices = bool(asked) or (dispatch.matrices and part is not model)
         dispatch.seen_real = real = real_tokens(given.get("attention_mask"))
-        dispatch.before = _lost_tokens(given, real)
-        _check_rows(given.get("attention_mask"), real)
+        dispatch.before = lost_tokens(given, real)
+        check_rows(given.get("attention_mask"), real)
         positions = given.get("position_ids")
         if isinstance(positions, Tensor) and positions.dim() == 2:
             again = positions[:, 1:] <= positions[:, :-1]
@@ -275,7 +272,7 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
                     "position_ids start again inside a row: give each text a row of its own, "
                     "padded on the right or the left"
                 )
-        found = (given[name] for name in _INPUTS if isinstance(given.get(name), Tensor))
+        found = (given[name] for name in INPUTS if isinstance(given.get(name), Tensor))
         if (inputs := next(found, None)) is not None:
             rows: Any = inputs
             if real is not None and real.shape == inputs.shape:
@@ -285,70 +282,3 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
         dispatch.begin()
 
     return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
-
-
-def _check_rows(mask: Any, real: Bool[Tensor, "batch seen"] | None) -> None:
-    """Refuse a mask of queries and keys that parts a row into texts: a token that does not see the
-    one before it begins another.
-    """
-    mask = _whole_mask(mask)
-    if not isinstance(mask, Tensor) or mask.dim() != 4 or real is None:
-        return
-    allowed = visible(mask)[:, 0]
-    queries = allowed.shape[1]
-    first = 0 if queries == allowed.shape[2] else real.shape[1] - queries
-    # Tokens see themselves; rows of padding see nothing, or all.
-    token = allowed.diagonal(first, 1, 2) & ~allowed.all(dim=2)
-    sees_before = allowed[:, 1:].diagonal(first, 1, 2)
-    if (token[:, 1:] & token[:, :-1] & ~sees_before).any():
-        raise DataError(
-            "the attention_mask parts a row into texts that do not see each other: give each text "
-            "a row of its own, padded on the right or the left"
-        )
-
-
-def _lost_tokens(
-    inputs: Mapping[str, Any], real: Bool[Tensor, "batch seen"] | None
-) -> Int[Tensor, "batch 1"] | int:
-    """How many tokens each text has before those of a mask that holds the keys of a window alone,
-    as generation with a cache of a fixed size gives it.
-    """
-    mask = _whole_mask(inputs.get("attention_mask"))
-    cache: Any = inputs.get("past_key_values")
-    queries = next((inputs[name] for name in _INPUTS if inputs.get(name) is not None), None)
-    if real is None or mask.dim() != 4 or queries is None or not hasattr(cache, "get_seq_length"):
-        return 0
-    lost = int(cache.get_seq_length()) + queries.shape[1] - mask.shape[-1]
-    if lost <= 0:
-        return 0
-    positions = inputs.get("position_ids")
-    # Positions tell padding that the window no longer holds from tokens.
-    if isinstance(positions, Tensor) and positions.dim() == 2:
-        return positions[:, -1:].to(real.device) + 1 - real.sum(dim=1, keepdim=True)
-    return lost
-
-
-def _whole_mask(mask: Any) -> Any:
-    """Of masks by kind of layer that of layers which see all, where there is one."""
-    if isinstance(mask, Mapping):
-        return mask.get("full_attention", next(iter(mask.values()), None))
-    return mask
-
-
-def real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
-    """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
-    keys, where a key is real that a later query sees, and the last one is.
-    """
-    mask = _whole_mask(mask)
-    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
-        return None
-    if mask.dim() == 2:
-        return mask.bool()
-    allowed, places = visible(mask)[:, 0], torch.arange(mask.shape[-1], device=mask.device)
-    own = (allowed * places).amax(dim=-1)
-    seen = int(own[:, -1].max()) + 1
-    # Rows of padding may see all.
-    whole = allowed.all(dim=-1, keepdim=True)
-    whole[:, -1] = False
-    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
-    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]

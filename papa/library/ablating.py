@@ -30,7 +30,8 @@ from papa.errors import (
 )
 from papa.heads.average import AttentionAverager, AverageByDistance
 from papa.heads.constants import ConstantMatrices, control
-from papa.heads.interface import attention_layers, head_count, real_tokens, routed
+from papa.heads.interface import attention_layers, head_count, routed
+from papa.heads.masks import real_tokens
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import OfFunction, Streaming, Substitute, Zeros, rules_of
 from papa.hub import fetched

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, joined, meant
-from papa.heads.interface import attention_layers, real_tokens
+from papa.heads.interface import attention_layers
+from papa.heads.masks import real_tokens
 from papa.library.ablating import ablated, answers, substitute_for
 from papa.library.batches import Batch, Data, batches_of, check_answering
 from papa.library.head_scores import every_head, head_scores
