@@ -185,6 +185,14 @@ def test_labels_are_what_the_head_calls_them(model: Any, tokenizer: Any) -> None
         batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
 
 
+def classifier_of(model: Any) -> Any:
+    """Two classes without names, with a configuration of its own."""
+    config = copy.deepcopy(model.config)
+    config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
+    return BertForSequenceClassification(config).eval()
+
+
 @pytest.mark.parametrize("wrong", [-1, 2])
 def test_a_label_that_is_no_class_is_refused_with_its_row(
     model: Any, tokenizer: Any, wrong: int
@@ -195,7 +203,7 @@ def test_a_label_that_is_no_class_is_refused_with_its_row(
     rows = pyarrow.table({"text": TEXTS[:3], "label": [0, 1, wrong]})
     info = datasets.DatasetInfo(features=classes)
     table = datasets.Dataset(datasets.table.InMemoryTable(rows), info=info)
-    classifier = BertForSequenceClassification(model.config).eval()
+    classifier = classifier_of(model)
     classifier.config.label2id = {"bad": 0, "good": 1}
     with pytest.raises(DataError, match=f"row 3 .*{wrong}"):
         batches_of(table, classifier, tokenizer)
@@ -206,7 +214,7 @@ def test_named_classes_need_a_head_that_names_its_own(model: Any, tokenizer: Any
         text=datasets.Value("string"), label=datasets.ClassLabel(names=["good", "bad"])
     )
     named = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, features)
-    classifier = BertForSequenceClassification(model.config).eval()
+    classifier = classifier_of(model)
     assert "LABEL_0" in classifier.config.label2id
     with pytest.raises(DataError, match=r"good, bad.*LABEL_0"):
         batches_of(named, classifier, tokenizer)
@@ -215,7 +223,7 @@ def test_named_classes_need_a_head_that_names_its_own(model: Any, tokenizer: Any
 
 
 def test_labels_that_are_decided_one_by_one_are_lists(model: Any, tokenizer: Any) -> None:
-    classifier = BertForSequenceClassification(model.config).eval()
+    classifier = classifier_of(model)
     classifier.config.problem_type = "multi_label_classification"
     table = {"text": TEXTS[:2], "label": [[0, 1], [1, 1]]}
     (batch,) = batches_of(table, classifier, tokenizer)
