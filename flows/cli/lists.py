@@ -31,7 +31,10 @@ def models() -> None:
         from papa.models.supported import FAMILIES
 
         hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
-        ablated = "with papa.ablated(model, heads, by=…): any task's head"
+        ablated = (
+            "with papa.ablated(model, heads, by=…): any task's head; refused are learned sinks "
+            "(gpt_oss), position biases (t5) and other terms beside queries, keys and values"
+        )
         for heading, listed, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
             rows = ((one.name, ", ".join(one.model_types), one.note) for one in listed)
             options.print_table((heading, "Architectures", "Note"), rows, caption=caption)

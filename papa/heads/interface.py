@@ -6,19 +6,23 @@ configuration. Inside a block that name is ours, and nothing else of the model c
 
 from __future__ import annotations
 
+import ast
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from hashlib import sha256
-from typing import Any
+from textwrap import dedent
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Bool
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from papa.errors import DataError, EncoderError
-from papa.models.dispatch import PADDED, Dispatch
+from papa.errors import DataError, EncoderError, joined
+from papa.heads.masks import INPUTS, check_rows, lost_tokens, real_tokens
+from papa.models.dispatch import PADDED, Dispatch, is_served
 from papa.models.layer import Rule
 from papa.models.supported import family_of
 
@@ -26,8 +30,23 @@ _REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "p
 """Attention functions whose results rules give."""
 
 
+class AttentionLayers(NamedTuple):
+    """The attention module of each layer that has one, first layer first, a shared one as often as
+    used; the model's number of each; and how many layers the model has.
+    """
+
+    modules: list[nn.Module]
+    numbers: list[int]
+    layer_count: int
+
+
 def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The attention module of each layer, first layer first; a shared one as often as used."""
+    """The attention module of each layer that has one."""
+    return attention_layers(model).modules
+
+
+def attention_layers(model: nn.Module) -> AttentionLayers:
+    """Where a model's self-attention lies; EncoderError where rules cannot serve it."""
     if hasattr(model, "_orig_mod"):
         raise EncoderError(
             "the model is compiled by torch.compile: give the model before it, model._orig_mod"
@@ -41,9 +60,15 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
     if family is not None:
         if why := family.refuse(config):
             raise EncoderError(f"this {family.name} model is not supported: {why}")
-        return family.modules(model.base_model, family.attention)
-    codes = ((one, inspect.unwrap(type(one).forward).__code__) for one in model.modules())
-    found, reason = [one for one, code in codes if "ALL_ATTENTION_FUNCTIONS" in code.co_names], ""
+        modules = family.modules(model.base_model, family.attention)
+        return AttentionLayers(modules, [*range(len(modules))], len(modules))
+    by_path = {
+        path: module
+        for path, module in model.named_modules()
+        if "ALL_ATTENTION_FUNCTIONS" in inspect.unwrap(type(module).forward).__code__.co_names
+        and not _is_cross_attention(model, path)
+    }
+    found, reason = [*by_path.values()], ""
     kinds = sorted({type(module).__name__ for module in found})
     if not found:
         reason = (
@@ -55,9 +80,100 @@ def attention_modules(model: nn.Module) -> list[nn.Module]:
         reason = "has an encoder and a decoder: give one of them, such as model.get_encoder()"
     elif len(kinds) > 1 or len({id(getattr(module, "config", None)) for module in found}) > 1:
         reason = f"has several kinds of attention ({', '.join(kinds)}): give one of its parts"
+    elif lost := sorted({name for module in found for name in _lost_arguments(module)}):
+        reason = (
+            f"gives its attention {joined(lost)} besides queries, keys and values, which would be "
+            "lost: its heads cannot be replaced"
+        )
     if reason:
         raise EncoderError(f"{type(model).__name__} {reason}")
-    return found
+    return AttentionLayers(found, *_numbers(model, [*by_path]))
+
+
+def _numbers(model: nn.Module, paths: Sequence[str]) -> tuple[list[int], int]:
+    """The model's numbers of layers, where each has one attention at most; else in their order."""
+    places = [_layer_of(path) for path in paths]
+    lists = {place and place.before for place in places}
+    numbers = [place.number for place in places if place]
+    (before,) = lists if len(lists) == 1 else (None,)
+    if before is None or len({*numbers}) < len(paths):
+        return [*range(len(paths))], len(paths)
+    return numbers, len(model.get_submodule(before)._modules)
+
+
+class _Place(NamedTuple):
+    """Where a module lies: its layer's list and number there, and the layer's attribute."""
+
+    before: str
+    number: int
+    attribute: str
+
+
+def _layer_of(path: str) -> _Place | None:
+    found = re.fullmatch(r"(.*?)\.(\d+)\.([^.]+).*", f".{path}")
+    return found and _Place(found[1].removeprefix("."), int(found[2]), found[3])
+
+
+def _is_cross_attention(model: nn.Module, path: str) -> bool:
+    """Whether its layer gives it an encoder's states, without which nothing calls it."""
+    if (place := _layer_of(path)) is None:
+        return False
+    layer = model.get_submodule(f"{place.before}.{place.number}".removeprefix("."))
+    kind: Any = type(layer)
+    return place.attribute in _given_an_encoder(kind)
+
+
+@lru_cache
+def _given_an_encoder(kind: Any) -> frozenset[str]:
+    """The attributes of a layer that its forward method calls with an encoder's states."""
+    return frozenset(
+        called.removeprefix("self.")
+        for call in _forward_of(kind)
+        if isinstance(call, ast.Call) and (called := ast.unparse(call.func)).startswith("self.")
+        for argument in (*call.args, *(keyword.value for keyword in call.keywords))
+        if ast.unparse(argument) == "encoder_hidden_states"
+    )
+
+
+@lru_cache
+def _forward_of(kind: Any) -> list[ast.AST]:
+    """The nodes of a module's forward method; none where its source is not at hand."""
+    try:
+        return [*ast.walk(ast.parse(dedent(inspect.getsource(inspect.unwrap(kind.forward)))))]
+    except (OSError, SyntaxError):
+        return []
+
+
+def _lost_arguments(module: nn.Module) -> list[str]:
+    """What a module always gives its attention function and rules do not keep, such as the sinks of
+    gpt-oss; what it may leave at None is looked at in the forward pass.
+    """
+    kind: Any = type(module)
+    return [
+        name
+        for name, attribute in _other_arguments(kind)
+        if attribute is None or getattr(module, attribute, None) is not None
+    ]
+
+
+@lru_cache
+def _other_arguments(kind: Any) -> list[tuple[str, str | None]]:
+    """Name and, where the value is one, attribute of the module."""
+    nodes = _forward_of(kind)
+    nothing = (node for node in nodes if isinstance(node, ast.Assign))
+    unset = [ast.unparse(node.targets[0]) for node in nothing if ast.unparse(node.value) == "None"]
+    calls = (node for node in nodes if isinstance(node, ast.Call))
+    given = [
+        (argument.arg, ast.unparse(argument.value))
+        for call in calls
+        if ast.unparse(call.func) == "attention_interface"
+        for argument in call.keywords
+    ]
+    return [
+        (name, attribute[1] if (attribute := re.fullmatch(r"self\.(\w+)", value)) else None)
+        for name, value in given
+        if name is not None and value not in unset and not is_served(name)
+    ]
 
 
 def head_count(module: nn.Module) -> int:
@@ -131,9 +247,6 @@ def routed(
             )
 
 
-_INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
-
-
 def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
     signature = inspect.signature(part.forward)
 
@@ -145,7 +258,9 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
         asked = config.output_attentions if asked is None else asked
         # What a model is asked, one inside it may not be told.
         dispatch.matrices = bool(asked) or (dispatch.matrices and part is not model)
-        dispatch.seen_real = real = _real_tokens(given.get("attention_mask"))
+        dispatch.seen_real = real = real_tokens(given.get("attention_mask"))
+        dispatch.before = lost_tokens(given, real)
+        check_rows(given.get("attention_mask"), real)
         positions = given.get("position_ids")
         if isinstance(positions, Tensor) and positions.dim() == 2:
             again = positions[:, 1:] <= positions[:, :-1]
@@ -157,7 +272,7 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
                     "position_ids start again inside a row: give each text a row of its own, "
                     "padded on the right or the left"
                 )
-        found = (given[name] for name in _INPUTS if isinstance(given.get(name), Tensor))
+        found = (given[name] for name in INPUTS if isinstance(given.get(name), Tensor))
         if (inputs := next(found, None)) is not None:
             rows: Any = inputs
             if real is not None and real.shape == inputs.shape:
@@ -167,24 +282,3 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
         dispatch.begin()
 
     return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)
-
-
-def _real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
-    """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
-    keys, where a key is real that a later query sees, and the last one is.
-    """
-    if isinstance(mask, Mapping):
-        mask = mask.get("full_attention", next(iter(mask.values()), None))
-    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
-        return None
-    if mask.dim() == 2:
-        return mask.bool()
-    allowed = mask if mask.dtype == torch.bool else mask > torch.finfo(mask.dtype).min / 2
-    allowed, places = allowed[:, 0], torch.arange(mask.shape[-1], device=mask.device)
-    own = (allowed * places).amax(dim=-1)
-    seen = int(own[:, -1].max()) + 1
-    # Rows of padding may see all.
-    whole = allowed.all(dim=-1, keepdim=True)
-    whole[:, -1] = False
-    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
-    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]

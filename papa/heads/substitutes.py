@@ -111,22 +111,32 @@ class Streaming(Weights):
 
 @dataclass(frozen=True)
 class OfFunction(Weights):
-    """A user's own matrices, made for as many slots as a text has."""
+    """A user's own matrices, made for as many slots as each text has up to its last token."""
 
     function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        slots, own, device = part.longest, list[Tensor](), part.value.device
-        for head in heads:
-            matrix = torch.as_tensor(self.function(layer, head, slots))
-            if matrix.shape != (slots, slots):
-                raise DataError(
-                    f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
-                    f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
-                )
-            own.append(matrix.to(device))
-        every = torch.arange(len(own), device=device)
-        return read_at(torch.stack(own), every, part.query_slots, part.key_slots)
+        device, rows = part.value.device, list[Tensor]()
+        every = torch.arange(len(heads), device=device)
+        lengths, group = part.lengths.unique(return_inverse=True)
+        for number, slots in enumerate(lengths.tolist()):
+            of_heads = torch.stack([self.matrix(layer, head, slots) for head in heads]).to(device)
+            # What lies beyond a text is padding, which nobody reads.
+            query_slots, key_slots = (
+                places.clamp(max=slots - 1).expand(len(group), -1)[group == number]
+                for places in (part.query_slots, part.key_slots)
+            )
+            rows.append(read_at(of_heads, every, query_slots, key_slots))
+        return torch.cat(rows)[group.argsort(stable=True).argsort()]
+
+    def matrix(self, layer: int, head: int, slots: int) -> Float[Tensor, "slots slots"]:
+        matrix = torch.as_tensor(self.function(layer, head, slots))
+        if matrix.shape != (slots, slots):
+            raise DataError(
+                f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
+                f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
+            )
+        return matrix
 
 
 def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:

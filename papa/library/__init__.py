@@ -12,7 +12,7 @@
 - ``data`` with a ``task`` is the name of a known task (``papa tasks``), or tables under ``train``
   and ``validation``. Of a model that you hold, it is batches, the keyword arguments of the model,
   or one of them; or, with its ``tokenizer``, texts, whose table has a column ``text`` and which are
-  cut at the model's positions.
+  truncated, with a warning that counts them, at the model's positions or its tokenizer's limit.
 - A frame of head scores has a row for every head: layer, head, method, score (the smallest is of
   the head that is missed least), and its 95 % interval, low and high; nan where nothing is known.
 - ``progress=False`` hides bars.

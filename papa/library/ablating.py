@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -17,14 +18,27 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
+from papa.errors import (
+    ArtifactError,
+    DataError,
+    EncoderError,
+    HubUnreachableError,
+    SpecError,
+    in_one_line,
+    joined,
+    nearest_first,
+)
 from papa.heads.average import AttentionAverager, AverageByDistance
 from papa.heads.constants import ConstantMatrices, control
-from papa.heads.interface import attention_modules, head_count, routed
+from papa.heads.interface import attention_layers, head_count, routed
+from papa.heads.masks import real_tokens
 from papa.heads.outputs import DrawnOutputs, MeanOutputs
 from papa.heads.substitutes import OfFunction, Streaming, Substitute, Zeros, rules_of
+from papa.hub import fetched
 from papa.library.batches import Data, batches_of, check_answering
+from papa.models.files import EMBEDDING, embeds_by
 from papa.models.layer import Watching, at_least_single
+from papa.probes.own import answers_by_label, has_many_labels
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
 from papa.spec import ConstantsSpec
@@ -71,26 +85,30 @@ def ablated(
         model: of transformers, behind its attention interface (``papa models``).
         by: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind": "streaming",
             "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer, head, slots)
-            that gives [slots, slots].
+            that gives [slots, slots], called for each length of the texts in a batch.
         data: for a ``by`` that is made from text; no text may be longer than that made slots.
         tokenizer: of the model, where ``data`` are texts.
         seed: of the draw of "resample".
     """
-    modules = attention_modules(model)
-    chosen = checked_heads(heads, [head_count(module) for module in modules])
+    layers = attention_layers(model)
+    sizes = [0] * layers.layer_count
+    for number, module in zip(layers.numbers, layers.modules, strict=True):
+        sizes[number] = head_count(module)
+    chosen = [(layers.numbers.index(layer), head) for layer, head in checked_heads(heads, sizes)]
     rules = rules_of(substitute_for(model, by, data, seed, tokenizer), chosen)
-    with routed(cast("PreTrainedModel", model), modules, rules):
+    with routed(cast("PreTrainedModel", model), layers.modules, rules):
         yield
 
 
 def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
-    """The heads to replace, each once, first layer first."""
+    """The heads to replace, each once, first layer first; a layer of size 0 has none."""
+    most = max(sizes)
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
-        if mask.shape != (len(sizes), sizes[0]) or not ((mask == 0) | (mask == 1)).all():
+        if mask.shape != (len(sizes), most) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
                 f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{sizes[0]}) with 0 where a head is replaced, 1 elsewhere, and no other value"
+                f"{most}) with 0 where a head is replaced, 1 elsewhere, and no other value"
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
@@ -99,9 +117,12 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
     for pair in _listed(heads):
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if layer not in range(len(sizes)) or head not in range(sizes[layer]):
-            last = len(sizes) - 1, sizes[0] - 1
+            last = len(sizes) - 1, most - 1
+            some = [number for number, size in enumerate(sizes) if size]
+            others = f"; of the layers only {joined(map(str, some))} have attention"
             raise SpecError(
                 f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to {last}"
+                f"{others if len(some) < len(sizes) else ''}"
             )
         found.add((layer, head))
     return sorted(found)
@@ -119,16 +140,17 @@ def substitute_for(
     tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> Substitute:
     """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
-    modules, held = attention_modules(model), cast("PreTrainedModel", model)
+    layers, held = attention_layers(model), cast("PreTrainedModel", model)
+    modules, numbers = layers.modules, layers.numbers
     if isinstance(by, ConstantMatrices):
         checked_matrices(by.matrices, len(modules), head_count(modules[0]))
     if isinstance(by, Tensor | np.ndarray):
-        matrices = checked_matrices(by, len(modules), head_count(modules[0]))
+        matrices = checked_matrices(by, layers.layer_count, head_count(modules[0]))[numbers]
         by = ConstantMatrices(matrices, torch.ones(matrices.shape[-2:], dtype=torch.bool), "own")
     if isinstance(by, Substitute):
         return by.to(held.device)
     if callable(by):
-        return OfFunction(by)
+        return OfFunction(lambda layer, head, slots: by(numbers[layer], head, slots))
     parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
     name = str(parameters.pop("kind", None))
     if parameters and name in {*_MADE, *CONTROLS, *_FROM_TEXT}:
@@ -145,8 +167,13 @@ def substitute_for(
         return _MADE[name](**parameters)
     if name in CONTROLS:
         heads = head_count(modules[0])
-        made = lru_cache(1)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
-        return OfFunction(lambda layer, head, slots: made(slots)[head])
+        made = lru_cache(2)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
+
+        def matrix(layer: int, head: int, slots: int) -> Float[Tensor, "slots slots"]:
+            # Entries depend on their own slots alone, so one matrix serves texts of like length.
+            return made(2 ** (slots - 1).bit_length())[head, :slots, :slots]
+
+        return OfFunction(matrix)
     if name not in _FROM_TEXT:
         known = nearest_first(name, {*_MADE, *CONTROLS, *_FROM_TEXT})
         raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
@@ -188,9 +215,10 @@ def fidelity(
 
     What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings
     the cosine to their own, Spearman's correlation of similarities, and nearest neighbours kept.
-    Logits of a classifier, one answer a text or a token: agreement and divergence. Logits of a
-    language model: agreement of the top token, divergence, and the loss: of the next token, or of a
-    masked one where ``labels`` say which tokens count.
+    Logits of a classifier, one answer a text, a token, or a label where a text may have any number
+    of them: agreement and divergence. Logits of a language model: agreement of the top token,
+    divergence, and the loss: of the next token, or of a masked one where ``labels`` say which
+    tokens count.
 
     Examples:
         >>> papa.fidelity(model, [(0, 1)], data=batches).index.tolist()
@@ -316,12 +344,15 @@ def of_batch(
         return {"score": own, "lengths": torch.ones(len(own), dtype=torch.int64)}
     logits = getattr(outputs, "logits", None)
     states: Any = getattr(outputs, "last_hidden_state", None)
-    if states is None if logits is None else logits.shape[-1] < 2:
+    if logits is not None and logits.dim() == 2 and has_many_labels(model.config):
+        return answers_by_label(logits)
+    if states is None if logits is None else _are_numbers(model, logits):
         raise DataError(
             f"the model puts out {type(outputs).__name__}, without logits of two classes or more "
             "or last_hidden_state: give score="
         )
     if logits is None:
+        _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
         real = _real(model, inputs, states)[:, :, None]
         one = torch.ones(len(states), dtype=torch.int64)
         states = at_least_single(states)  # A sum of half precision may overflow.
@@ -345,11 +376,34 @@ def of_batch(
     return found
 
 
+@lru_cache(maxsize=16)
+def _check_means(name: str, commit: str | None) -> None:
+    """Refuse a model of a folder or of the hub that sentence-transformers reads another way."""
+    folder = Path(name)
+    if commit is not None and not folder.is_dir():
+        try:
+            folder = fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)
+        except HubUnreachableError:
+            return
+    if name and folder.is_dir() and (how := embeds_by(folder)):
+        raise EncoderError(
+            f"the model of {name}: {how}, and PAPA measures means over tokens of its texts as they "
+            "are: measure its own embeddings in your loop, with papa.ablated, or give score="
+        )
+
+
+def _are_numbers(model: Any, logits: Tensor) -> bool:
+    """Whether a head's outputs are numbers of a regression, no logits of classes."""
+    return logits.shape[-1] < 2 or model.config.problem_type == "regression"
+
+
 def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
     """Which tokens, or frames of sound, are no padding: bool [texts, tokens]."""
     mask = inputs.get("attention_mask")
     if mask is None:
         return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    if mask.dim() == 4 and (real := real_tokens(mask)) is not None:
+        return nn.functional.pad(real, (0, outputs.shape[1] - real.shape[1])).to(outputs.device)
     if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
         mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
     return mask.bool().to(outputs.device)

@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import DataError, EncoderError, joined
 from papa.heads.interface import attention_modules
 from papa.library.encoder import Texts, is_tabular, table_of
-from papa.models.supported import family_of
+from papa.probes.own import has_many_labels
 from papa.text.tokens import check_vocabulary
 
 Batch: TypeAlias = Mapping[str, Any]
@@ -25,6 +25,8 @@ Data: TypeAlias = Any
 """Batches; one ``BatchEncoding``; or with a tokenizer ``Texts``, of a table its columns ``text``
 and, where it has them, ``text_pair`` and ``label``.
 """
+Labels: TypeAlias = list[Any]
+"""A number for each text, or a list of numbers, one for each label that it may have."""
 BATCH = 16
 """Texts that a model is called with at once."""
 _GIVE = (
@@ -49,6 +51,8 @@ def batches_of(
     else:
         texts, labels = [] if data is None else list(data), None
         if texts and all(map(_is_batch, texts)):
+            for number, batch in enumerate(texts):
+                _check_padding(number, batch, model.config)
             return texts
     if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
         found = joined(dict.fromkeys(type(one).__name__ for one in texts)) or "nothing"
@@ -74,6 +78,26 @@ def check_answering(model: nn.Module) -> None:
         raise EncoderError(f"the model is in train mode, {why}")
 
 
+def _check_padding(number: int, batch: Batch, config: Any) -> None:
+    """Refuse a batch whose texts are padded without a mask, as padding would count as tokens."""
+    ids, pad = batch.get("input_ids"), getattr(config, "pad_token_id", None)
+    if not isinstance(ids, Tensor) or ids.dim() != 2 or batch.get("attention_mask") is not None:
+        return
+    meanings = ("bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id")
+    # Where padding is also the token of an end, one of it may end a text.
+    length = 2 if pad in [getattr(config, name, None) for name in meanings] else 1
+    is_padding = torch.eq(ids, -1 if pad is None else pad)
+    if pad is None or not ids.shape[1] > length:
+        return
+    padded = is_padding[:, -length:].all(1) | is_padding[:, :length].all(1)
+    if padded.any():
+        raise DataError(
+            f"batch {number} of data has texts that begin or end with the padding token ({pad}), "
+            f"as text {int(padded.nonzero()[0])}, and no attention_mask: give the tokenizer's, or "
+            "one of ones where these are tokens"
+        )
+
+
 def _is_pair(text: object) -> bool:
     return isinstance(text, tuple) and [*map(type, text)] == [str, str]
 
@@ -84,7 +108,7 @@ def _is_batch(data: object) -> bool:
 
 def _read(
     data: Texts, model: Any, columns: Mapping[str, str | None]
-) -> tuple[list[Any], list[int | float] | None]:
+) -> tuple[list[Any], Labels | None]:
     """The texts of a table, and their labels, as numbers that the model's head has for classes."""
     table = table_of(data, "the table of texts")
     named = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
@@ -102,8 +126,8 @@ def _read(
         # A model without classes is not called with them, and a language model's are tokens.
         return texts, None
     names = table.class_names.get(named["label"] or "")
-    if labels and names and "LABEL_0" not in known:
-        labels = [names[one] for one in labels]
+    if labels and names and not isinstance(labels[0], list):
+        labels = _named_classes(table.origin, labels, names, known)
     if labels and isinstance(labels[0], str):
         if unknown := sorted({one for one in labels if one not in known}):
             raise DataError(
@@ -112,8 +136,9 @@ def _read(
             )
         labels = [known[one] for one in labels]
     classes = model.config.num_labels
-    single = model.config.problem_type in (None, "single_label_classification")
-    if labels and classes > 1 and single:
+    if labels and has_many_labels(model.config):
+        return texts, _label_vectors(table.origin, labels, classes)
+    if labels and classes > 1 and model.config.problem_type != "regression":
         wrong = next((one for one in labels if one not in (-100, *range(classes))), None)
         if wrong is not None:
             raise DataError(
@@ -124,24 +149,63 @@ def _read(
     return texts, labels
 
 
+def _named_classes(
+    origin: str, labels: Sequence[int], names: Sequence[str], known: Mapping[str, int]
+) -> list[Any]:
+    """Labels of a ``ClassLabel`` column by name, as a head may number its classes otherwise."""
+    wrong = [row for row, label in enumerate(labels) if label not in range(len(names))]
+    if wrong:
+        raise DataError(
+            f"{origin}: row {wrong[0] + 1} has the label {labels[wrong[0]]}, which is none of the "
+            f"classes of its ClassLabel, 0 to {len(names) - 1}, as {len(wrong)} of {len(labels)} "
+            "rows have: leave out rows without a class, correct others"
+        )
+    if "LABEL_0" not in known:
+        return [names[label] for label in labels]
+    if all(map(str.isdecimal, names)):
+        return [int(names[label]) for label in labels]
+    raise DataError(
+        f"{origin} names its classes ({joined(names)}), and the model's head does not "
+        f"({joined(known)}): set model.config.label2id to the number of each name in the head, or "
+        "give the labels as plain numbers in the head's order"
+    )
+
+
+def _label_vectors(origin: str, labels: Sequence[Any], classes: int) -> list[list[float]]:
+    """Of each text, for each label whether it has it."""
+    for row, vector in enumerate(labels, 1):
+        whole = isinstance(vector, Sequence) and len(vector) == classes
+        if not whole or any(one not in (0, 1) for one in vector):
+            raise DataError(
+                f"{origin}: row {row} has the label {vector!r:.40}, and the model's head decides "
+                f"on each of {classes} labels by itself: give each text a list of {classes} "
+                "numbers, 0 or 1"
+            )
+    return [[float(one) for one in vector] for vector in labels]
+
+
 def _tokenised(
     texts: Sequence[Any],
-    labels: Sequence[int | float] | None,
+    labels: Labels | None,
     model: Any,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[Batch]:
-    """Texts in their order, so many at once, cut at the positions of the model, and padded on the
-    right; whether the tokenizer has a token for padding or not.
+    """Texts in their order, so many at once, truncated at the positions of the model or where its
+    tokenizer says, with a warning, and padded on the right; whether the tokenizer has a token for
+    padding or not.
     """
-    family, config = family_of(model.config.model_type), model.config
-    most = family.positions(config) if family else getattr(config, "max_position_embeddings", None)
-    most = min(most or tokenizer.model_max_length, tokenizer.model_max_length)
-    cut: dict[str, Any] = {"truncation": True, "max_length": most} if most < 2**31 else {}
+    positions = positions_of(model)
+    most = min(positions or tokenizer.model_max_length, tokenizer.model_max_length)
     padding = {"input_ids": tokenizer.pad_token_id or 0}
+    truncated = 0
     for start in range(0, len(texts), BATCH):
         some = texts[start : start + BATCH]
-        pairs = zip(*some, strict=True) if isinstance(some[0], tuple) else (some,)
-        read = tokenizer(*map(list, pairs), return_attention_mask=True, **cut)
+        pairs = [*map(list, zip(*some, strict=True))] if isinstance(some[0], tuple) else [some]
+        read = tokenizer(*pairs, return_attention_mask=True, verbose=False)
+        if longer := sum(len(ids) > most for ids in read["input_ids"]):
+            truncated += longer
+            options: dict[str, Any] = {"truncation": True, "max_length": most}
+            read = tokenizer(*pairs, return_attention_mask=True, **options)
         if empty := [at for at, ids in enumerate(read["input_ids"], start) if not ids]:
             raise DataError(f"text {empty[0]} has no token: leave it out")
         batch = {
@@ -151,6 +215,22 @@ def _tokenised(
         if labels is not None:
             batch["labels"] = torch.tensor(labels[start : start + BATCH])
         yield {name: one.to(model.device) for name, one in batch.items()}
+    if truncated:
+        whose = "positions that the model has" if most == positions else "tokenizer's limit"
+        warnings.warn(
+            f"{truncated} of {len(texts)} texts are truncated to {most} tokens, the {whose}",
+            stacklevel=2,
+        )
+
+
+def positions_of(model: Any) -> int | None:
+    """How many tokens a text may have; None where the model does not say."""
+    for name, module in model.named_modules():
+        table = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
+        # Tokens count from after the position of padding, as in RoBERTa.
+        if table and module.padding_idx is not None:
+            return int(module.num_embeddings - module.padding_idx - 1)
+    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
 
 
 def single_texts(batches: Sequence[Batch]) -> list[Batch]:

@@ -60,7 +60,8 @@ def causal_gates(
     rate = learning_rate or LEARNING_RATE
     kept: list[np.ndarray] = []
     removed: list[np.ndarray] = []
-    settled = np.ones((len(every_head(model)), len(every_head(model)[0])), dtype=bool)
+    heads_by_layer = [*every_head(model).values()]
+    settled = np.ones((len(heads_by_layer), len(heads_by_layer[0])), dtype=bool)
     for seed, rows in zip(seeds, rows_by_seed(len(texts), seeds), strict=True):
         of_seed = [texts[row] for row in rows]
         in_all = epochs or math.ceil(STEPS / math.ceil(len(rows) / MINI_BATCH))

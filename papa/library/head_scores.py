@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, NumbersError, SpecError, meant
-from papa.heads.interface import attention_modules, head_count
+from papa.heads.interface import attention_layers, head_count
 from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
     NOTHING_COUNTS,
@@ -149,8 +149,9 @@ def head_scores(
         if by == "causal_gates":
             from papa.library.gating import causal_gates
 
-            return causal_gates(model, texts, substitute, *options)
-        return frame_of(lambda_of(model, texts, substitute, *options))
+            gates = causal_gates(model, texts, substitute, *options)
+            return numbered(model, gates)
+        return numbered(model, frame_of(lambda_of(model, texts, substitute, *options)))
     check_loaded(model, decoder=True, whole=True)
     given = None
     if not isinstance(constants, str) or constants != "average":
@@ -190,6 +191,9 @@ def constant_heads(
             f"many of the {numbers.size} heads become constant; found {fraction} and {count}"
         )
     order = head_order("lambda", numbers, *numbers.shape)
+    if isinstance(scores, pandas.DataFrame):
+        layers = sorted(scores["layer"].unique().tolist())
+        order = [(layers[layer], head) for layer, head in order]
     return tuple(order[:count]) if fraction is None else first_heads(order, fraction)
 
 
@@ -252,9 +256,14 @@ def _lost(
 
 
 def every_head(model: nn.Module) -> dict[int, range]:
-    """By layer."""
-    modules = attention_modules(model)
-    return {layer: range(head_count(module)) for layer, module in enumerate(modules)}
+    """By layer, as the model numbers its layers."""
+    modules, numbers, _ = attention_layers(model)
+    return {number: range(head_count(one)) for number, one in zip(numbers, modules, strict=True)}
+
+
+def numbered(model: nn.Module, frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Scores of layers with attention, by the model's numbers of these layers."""
+    return frame.assign(layer=np.array([*every_head(model)])[frame["layer"]])
 
 
 def lambda_of(
@@ -320,7 +329,8 @@ def trained_shares(
         pull: weight of the logit of every λ, which is pulled to 1, or below 0 to 0.
     """
     every = every_head(model)
-    theta = nn.Parameter(torch.zeros(len(every), len(every[0])))
+    heads = next(iter(every.values()))
+    theta = nn.Parameter(torch.zeros(len(every), len(heads)))
     if start is not None:
         theta.data = torch.from_numpy(start).logit().float()
     shares_by_step: list[Float[Tensor, "layers heads"]] = []

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, joined, meant
+from papa.heads.interface import attention_layers
+from papa.heads.masks import real_tokens
 from papa.library.ablating import ablated, answers, substitute_for
 from papa.library.batches import (
     Batch,
@@ -35,13 +37,14 @@ from papa.library.head_scores import (
     every_head,
     frame_of,
     lambda_of,
+    numbered,
     objective_of,
 )
 from papa.library.measuring import Measurement, compared_with_random
 from papa.library.tasks import Task, as_list
-from papa.probes.own import class_names
+from papa.probes.own import class_names, has_many_labels
 from papa.progress import bar
-from papa.ranking.given import OwnOrder, named_orders, score_of_each
+from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.orders import HEAD_ORDERS, head_order, scored_by
 from papa.reporting.answers import answers as told
 from papa.reporting.answers import certainty
@@ -62,6 +65,14 @@ _BY_LABELS: dict[str, OwnScore] = {
     "accuracy": lambda out, batch: (out.logits.argmax(-1) == batch["labels"]).double(),
     "loss": lambda out, batch: (
         -F.cross_entropy(out.logits.float(), batch["labels"], reduction="none")
+    ),
+}
+_BY_EACH_LABEL: dict[str, OwnScore] = {
+    "accuracy": lambda out, batch: ((out.logits > 0) == batch["labels"].bool()).double().mean(1),
+    "loss": lambda out, batch: (
+        -F.binary_cross_entropy_with_logits(
+            out.logits.float(), batch["labels"].float(), reduction="none"
+        ).mean(1)
     ),
 }
 _METRICS = {"loss": "negative_log_perplexity"}
@@ -115,7 +126,13 @@ def measure_held(
     train = mini_batches(texts, model)
     metric, own, measured = _measure(model, validation, score)
     every = [(layer, head) for layer, heads in every_head(model).items() for head in heads]
-    shape = every[-1][0] + 1, every[-1][1] + 1
+    # Of layers without attention too, so that all layers have the model's numbers.
+    shape = attention_layers(model).layer_count, every[-1][1] + 1
+    if len(every) < shape[0] * shape[1] and isinstance(orders, Iterable):
+        orders = [orders] if isinstance(orders, pandas.DataFrame) else orders
+        orders = [
+            _by_layer(one, shape) if isinstance(one, pandas.DataFrame) else one for one in orders
+        ]
     made = {name: substitute_for(model, one, train) for name, one in _named(constants)}
     given = named_orders(orders, *shape)
     names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
@@ -128,7 +145,8 @@ def measure_held(
             raise SpecError(f"{near}: give one of {joined(known)}, or what papa.head_scores gives")
     baseline = _one_answer(model, validation, metric)
     held: Any = model
-    classes = class_names(held)
+    # Of a head that answers each label by itself no class is the answer to a text.
+    classes = () if has_many_labels(held.config) else class_names(held)
     results_by_heads: dict[tuple[str, frozenset[Head]], _CellResult] = {}
 
     def result_of(name: str, heads: Sequence[Head]) -> _CellResult:
@@ -159,7 +177,7 @@ def measure_held(
             continue
         ranked_by = list(dict.fromkeys(ranking_seeds))
         trained = lambda_of(model, texts, first, None, None, ranked_by, progress)
-        by_method[method] = frame_of(trained)
+        by_method[method] = numbered(model, frame_of(trained))
         facts = trained.facts(fractions)
         facts["objective"] = objective_of(answers(model, train[:1]))
         facts["label_free"] = True
@@ -176,7 +194,9 @@ def measure_held(
             if name not in files:
                 raise SpecError(f"orders: {order.removeprefix(REVERSED)}: give papa.load_scores")
             drawn = np.argsort(np.ravel(files[name]), kind="stable").tolist()
-        return head_order(order, None if scores is None else score_of_each(scores), *shape, drawn)
+        by_layer = None if scores is None else _by_layer(scores, shape)
+        order_of_all = head_order(order, by_layer, *shape, drawn)
+        return [head for head in order_of_all if head in every]
 
     lists = {(order, seed): listed(order, seed) for order in names for seed in seeds}
     rows, chosen = list[dict[str, Any]](), dict[Cell, set[tuple[Head, ...]]]()
@@ -212,6 +232,15 @@ def _one_answer(model: Any, batches: Sequence[Batch], metric: str) -> _Baseline:
 def _are_classes(labels: Any) -> bool:
     """Whether these are numbers of classes, one for each text."""
     return isinstance(labels, Tensor) and labels.dim() == 1 and not labels.is_floating_point()
+
+
+def _by_layer(
+    scores: pandas.DataFrame, shape: tuple[int, int]
+) -> Float[np.ndarray, "layers heads"]:
+    """The score of each head of a frame; layers without attention have 0, which nobody reads."""
+    found = np.zeros(shape)
+    found[scores["layer"], scores["head"]] = scores["score"]
+    return found
 
 
 def _row(
@@ -263,7 +292,9 @@ def _splits(
     """The batches that averages and λ come of, and those that are measured: as they are given, or
     every other text, the longest first.
     """
-    columns = {"text": task.text, "text_pair": task.text_pair, "label": task.label}
+    columns = {"text": task.text, "label": task.label}
+    if task.text_pair is not None:
+        columns["text_pair"] = task.text_pair
     if isinstance(data, Mapping) and {"train", "validation"} <= {*data}:
         parts = data["train"], data["validation"]
         return [batches_of(one, model, tokenizer, columns) for one in parts]
@@ -285,8 +316,11 @@ def _splits(
 
 
 def _lengths(batch: Batch) -> Int[Tensor, " texts"]:
-    if isinstance(mask := batch.get("attention_mask"), Tensor) and mask.dim() == 2:
+    mask = batch.get("attention_mask")
+    if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask.sum(1).cpu()
+    if (real := real_tokens(mask)) is not None:
+        return real.sum(1).cpu()
     first = next(one for one in batch.values() if isinstance(one, Tensor))
     return torch.full((len(first),), first[0].numel())
 
@@ -306,24 +340,28 @@ def _measure(
         return own_name(score), score, lambda after: mean_of(after["score"])
     before = answers(model, batches)
     texts, labels = len(before["lengths"]), [batch.get("labels") for batch in batches]
+    many_labels = has_many_labels(model.config)
+    by_labels = _BY_EACH_LABEL if many_labels else _BY_LABELS
+    dimensions = 2 if many_labels else 1
     known = ["loss", "agreement"] if "loss" in before else ["agreement"]
     if "embeddings" in before:
         counts = [count for count in (10, 1) if texts > 2 * count]
         known = ["cosine", "similarities", *(f"nearest_{count}" for count in counts)]
         if texts < LEAST_SENTENCES:
             raise DataError(f"{texts} texts are measured, expected {LEAST_SENTENCES} or more")
-    elif "logits" in before and all(one is not None and one.dim() == 1 for one in labels):
-        known += _BY_LABELS
+    elif "logits" in before and all(one is not None and one.dim() == dimensions for one in labels):
+        known += by_labels
     name = score or known[0]
     if name not in known:
         near = f"score: '{name}' is not of this model and data: give one of {joined(known)}"
         raise SpecError(f"{near}, or a function")
-    if name in _BY_LABELS and "logits" in before:
+    if name in by_labels and "logits" in before:
         every: Any = torch.cat([torch.as_tensor(one).cpu() for one in labels])
-        counted = (real := (every != -100).numpy()).astype(np.int64)
+        real = (every.reshape(len(every), -1) != -100).all(1).numpy()
+        counted = real.astype(np.int64)
         return (
             _METRICS.get(name, name),
-            _BY_LABELS[name],
+            by_labels[name],
             lambda after: mean_of(after["score"][real], counted),
         )
     if name == "loss":

@@ -141,7 +141,8 @@ def measure(
 
     Args:
         encoder: from ``load_encoder``, or a model that you hold, in eval mode.
-        task: which columns hold what; None takes ``text`` and ``label``. A loaded decoder's is
+        task: which columns hold what; None takes ``text``, ``label`` and, where a table has it,
+            ``text_pair``, which of a model that you hold every task takes. A loaded decoder's is
             ``papa.Task(label=None, metric="negative_log_perplexity", head="own")``.
         constants: kinds as a study names them (docs/method.md), with parameters ``{"kind": "local",
             "window": 3}``; or matrices, which tables call ``own``, ``own-2``, …. Of a model that

@@ -24,6 +24,7 @@ from papa.study.inputs import StudyInputs, inputs_with
 from papa.text.row_warnings import blank_texts, repeated_rows
 from papa.text.rows import rows_of
 from papa.text.sources import SPLITS
+from papa.text.table import SourceTable
 
 
 @dataclass(frozen=True)
@@ -75,14 +76,13 @@ def study_inputs(
     """
     causal, code = encoder.reference.causal, _code(task) if task else None
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
-        tables = {}
+        tables = dict[str, SourceTable]()
         if not isinstance(dataset, str):
             if causal and (task is None or task.head != "own" or task.label is not None):
                 raise SpecError(
                     "a decoder is asked for the next word by its own head: give papa.Task("
                     'label=None, metric="negative_log_perplexity", head="own")'
                 )
-            described = _described(task or Task(), causal)
             for split in SPLITS:
                 if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
                     found = list(dataset) if isinstance(dataset, Mapping) else type(dataset)
@@ -90,11 +90,13 @@ def study_inputs(
                         "expected {'train': …, 'validation': …}, each a data set, a data frame or "
                         f"a mapping of columns, found {found}"
                     )
-                tables[split] = table = table_of(dataset[split], f"the {split} split")
-                columns = list(dict.fromkeys(described["columns"].values()))
+                tables[split] = table_of(dataset[split], f"the {split} split")
+            described = _described(task or _usual_task(tables.values()), causal)
+            columns = list(dict.fromkeys(described["columns"].values()))
+            for name, table in tables.items():
                 for column in columns:
                     table.column(column)
-                described["source"][split] = file = str(Path(temporary) / f"{split}.parquet")
+                described["source"][name] = file = str(Path(temporary) / f"{name}.parquet")
                 pyarrow.parquet.write_table(table.rows.select(columns), file)
         elif task is not None:
             raise SpecError(f"the task '{dataset}' is described already: leave task out")
@@ -165,6 +167,12 @@ def _code(task: Task) -> OwnCode | None:
         check_probe(task.probe)
     given = OwnCode(metric, task.probe, task.score)
     return None if given == OwnCode() else given
+
+
+def _usual_task(tables: Iterable[SourceTable]) -> Task:
+    """What the columns ``text``, ``label`` and, where there is one, ``text_pair`` say."""
+    is_pair = all("text_pair" in table.rows.column_names for table in tables)
+    return Task(text_pair="text_pair" if is_pair else None)
 
 
 def _described(task: Task, causal: bool) -> dict[str, Any]:

@@ -5,6 +5,7 @@ by its family's forward method; its rule, if any, decides what its heads put out
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -33,6 +34,8 @@ class Dispatch:
         batch: what packed tokens are of; None where they are padded.
         slots, real, seen_real: the slot of each token, and which are real, of the pass and before,
             where the caller knows.
+        before: how many tokens each text has before those of ``seen_real``, as a cache of a window
+            has lost them.
         matrices: whether a pass of padded tokens shall give them, too.
         reached: whether attention came by since the last pass began; None before any.
         calls, places: of each module, and by how many queries and keys, in the current pass.
@@ -45,6 +48,7 @@ class Dispatch:
     slots: Int[Tensor, "#batch tokens"] | None = None
     real: Bool[Tensor, "batch tokens"] | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
+    before: Int[Tensor, "batch 1"] | int = 0
     texts: tuple[bytes, ...] | None = None
     matrices: bool = False
     reached: bool | None = None
@@ -100,7 +104,7 @@ class Dispatch:
             before = seen.int().argmax(dim=1)[:, None].to(device)
             own = others = (torch.arange(keys, device=device) - before).clamp(min=0)
         elif seen is not None and causal:
-            counted = (seen.long().cumsum(dim=1) - 1).clamp(min=0).to(device)
+            counted = ((seen.long().cumsum(dim=1) - 1).clamp(min=0) + self.before).to(device)
             # A cache of a fixed size has keys to come, one of a window has lost the first.
             first = min(keys, counted.shape[1]) - queries
             own = counted[:, -queries:]
@@ -150,9 +154,37 @@ def split_heads(
 _WITHOUT_EFFECT = {
     *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
     *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
-    *("use_cache", "num_items_in_batch"),
+    *("use_cache", "num_items_in_batch", "logits_to_keep"),
 }
 """Arguments of attention functions that do not change what attention is."""
+_OF_FLASH = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
+"""Arguments that models give to flash attention alone."""
+_LEAST_VISIBLE = -9e3
+"""An additive mask of less hides a key: masks by hand hold -10,000, which bfloat16 rounds."""
+
+
+def visible(mask: Tensor) -> Bool[Tensor, "..."]:
+    """Where a mask, boolean or additive, lets queries see keys."""
+    return mask if mask.dtype == torch.bool else mask > _LEAST_VISIBLE
+
+
+def is_served(argument: str) -> bool:
+    """Whether rules keep what a module gives its attention function by this name."""
+    known = {*inspect.signature(attend).parameters, *_WITHOUT_EFFECT, *_OF_FLASH}
+    return argument in known
+
+
+def _without_places(query: Tensor, key: Tensor) -> dict[str, Any]:
+    """Of attention without rules, such as a decoder's to an encoder's tokens."""
+    batch, queries, keys = len(query), query.shape[-2], key.shape[-2]
+    zeros = query.new_zeros
+    return {
+        "query_slots": zeros(1, queries, dtype=torch.long),
+        "key_slots": zeros(1, keys, dtype=torch.long),
+        "real": zeros(batch, queries, dtype=torch.bool),
+        "lengths": zeros(batch, dtype=torch.long),
+        "ends": zeros(1, 1, 1, dtype=torch.long),
+    }
 
 
 # A compiled pass would keep the rules of the block in which it was compiled.
@@ -182,6 +214,7 @@ def attend(
                 f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
                 "heads cannot be replaced"
             )
+    routed = hasattr(module, "papa_dispatch")
     dispatch: Dispatch = getattr(module, "papa_dispatch", Dispatch([module], query.shape[1]))
     batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
     options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
@@ -193,7 +226,7 @@ def attend(
         added, sharing = bias(query, key), heads // key.shape[1]
         if mask is not None:
             added = mask if added is None else mask + added
-            mask = mask > torch.finfo(mask.dtype).min / 2
+            mask = visible(mask)
         key, value = (states.repeat_interleave(sharing, dim=1) for states in (key, value))
         options["texts"] = dispatch.texts
     else:
@@ -215,7 +248,10 @@ def attend(
             added = chosen(added, own)
         value = batch.unpack(value)
     causal = bool(getattr(module, "is_causal", False))
-    options |= dispatch.places_of(query, key, mask, position_ids, causal)
+    if routed:
+        options |= dispatch.places_of(query, key, mask, position_ids, causal)
+    else:
+        options |= _without_places(query, key)
     scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
     call = LayerAttention(query, key, value, mask, scaling, bias=added, **options)
     dispatch.calls[module] += 1

@@ -30,7 +30,8 @@ TOKENIZER_FILES = (
     *("vocab.txt", "vocab.json", "merges.txt", "spm.model", "sentencepiece.bpe.model"),
     *("spiece.model", "tokenizer.model"),
 )
-DESCRIBING = (CONFIGURATION, MODULES, SETTINGS, READER, _POOLING, *TOKENIZER_FILES)
+EMBEDDING = (MODULES, SETTINGS, READER, _POOLING)
+DESCRIBING = (CONFIGURATION, *EMBEDDING, *TOKENIZER_FILES)
 """The small files, without weights."""
 SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
 

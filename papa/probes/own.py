@@ -96,7 +96,19 @@ def check_own(
         check_sentences(task, rows)
     classes = getattr(model.config, "num_labels", 2)
     of_texts = task.kind in ("text", "pair") and not task.of_embeddings
-    if of_texts and (classes == 1) != task.regression:
+    if of_texts and has_many_labels(model.config):
+        if task.columns.label is not None and task.metric != "own":
+            raise EncoderError(
+                f"the head of '{reference.name}' decides on each of {classes} labels by itself "
+                "(problem_type: multi_label_classification), and the task has one class for each "
+                "text: leave out columns.label and set metric: agreement"
+            )
+    elif of_texts and classes > 1 and model.config.problem_type == "regression":
+        raise EncoderError(
+            f"the head of '{reference.name}' gives {classes} numbers (problem_type: regression), "
+            "no classes: measure it in your own loop, with papa.ablated"
+        )
+    elif of_texts and (classes == 1) != task.regression:
         gives = "one number" if classes == 1 else f"{classes} classes"
         raise EncoderError(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
@@ -107,6 +119,20 @@ def check_own(
 
 def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
+
+
+def has_many_labels(config: Any) -> bool:
+    """Whether a classifier decides on each label of a text by itself, by its sigmoid."""
+    return bool(config.problem_type == "multi_label_classification")
+
+
+def answers_by_label(logits: Float[Tensor, "texts labels"]) -> dict[str, Tensor]:
+    """Each label of each text as an answer of two classes, without it and with it, whose softmax is
+    the label's sigmoid.
+    """
+    by_label = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+    lengths = torch.full((len(logits),), logits.shape[1])
+    return {"logits": by_label.flatten(0, 1), "lengths": lengths}
 
 
 class Padded(NamedTuple):
@@ -169,6 +195,8 @@ class OwnHead(NamedTuple):
             states, real = outputs.last_hidden_state, batch.mask[:, :, None]
             return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": ones}
         logits: Float[Tensor, "..."] = outputs.logits
+        if logits.dim() == 2 and has_many_labels(self.model.config):
+            return answers_by_label(logits)
         if logits.dim() == 2:
             return {"logits": logits, "lengths": ones}
         chosen = batch.mask if batch.labels is None else batch.labels != IGNORED

@@ -50,10 +50,14 @@ def score_of_each(given: Any) -> Float[np.ndarray, "layers heads"]:
         if "method" in given and (methods := list(given["method"].unique()))[1:]:
             one = ": give those of one method"
             raise _no_scores(f"scores by {joined(map(str, methods))} in one frame", one)
-        what = f"a data frame of {len(given)} rows, not one for each head from (0, 0) on"
+        what = f"a data frame of {len(given)} rows, not one for each head of each layer"
         given = given.sort_values(["layer", "head"])
-        shape = given["layer"].nunique(), given["head"].nunique()
-        whole = np.array_equal(given[["layer", "head"]], np.argwhere(np.ones(shape)))
+        layers = given["layer"].unique()
+        shape = len(layers), given["head"].nunique()
+        heads = np.argwhere(np.ones(shape))
+        # Some layers may have no attention.
+        heads[:, 0] = layers[heads[:, 0]]
+        whole = np.array_equal(given[["layer", "head"]], heads)
         given = given["score"].to_numpy(np.float64).reshape(shape) if whole else None
     try:
         held = given.detach().cpu().double().numpy() if isinstance(given, Tensor) else given

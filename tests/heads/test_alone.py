@@ -1,5 +1,5 @@
-"""Every text as it is alone: padded on either side, behind a cache of a fixed size, under a mask of
-four dimensions; packed texts are refused.
+"""Every text as it is alone: padded on either side, behind a cache of a fixed size or of a window,
+under a mask of four dimensions; packed texts are refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from transformers import StaticCache
 
 import papa
 from papa.errors import DataError
-from tests.make import random_model
+from tests.make import Make, decoder, random_model
 
 HEADS = [(0, 1), (1, 0), (1, 2), (2, 3)]
 LONG, TEXT = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]]), torch.tensor([[1, 11, 12, 13, 2]])
@@ -38,10 +38,19 @@ def states(model: Any, **inputs: Any) -> torch.Tensor:
     return outputs.logits if "logits" in outputs else outputs.last_hidden_state
 
 
-def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
+def last_token(layer: int, head: int, slots: int) -> torch.Tensor:
+    """Every token looks at the last one of its text."""
+    return torch.eye(slots)[-1:].expand(slots, slots)
+
+
+def boolean(mask: torch.Tensor, causal: bool) -> torch.Tensor:
     length = mask.shape[1]
-    seen = torch.ones(length, length, dtype=torch.bool).tril() & mask[:, None, None].bool()
-    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
+    seen = torch.ones(length, length, dtype=torch.bool)
+    return (seen.tril() if causal else seen) & mask[:, None, None].bool()
+
+
+def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
+    return torch.where(boolean(mask, causal=True), 0.0, torch.finfo(torch.float32).min)
 
 
 @OF_ALL
@@ -84,6 +93,34 @@ def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
     assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
 
 
+WINDOWED = {
+    "mistral": decoder("Mistral", sliding_window=4),
+    "phi3": decoder("Phi3", sliding_window=4),
+    "qwen2": decoder("Qwen2", sliding_window=4, use_sliding_window=True, max_window_layers=0),
+    "starcoder2": decoder("Starcoder2", sliding_window=4),
+    # Some layers see all: these need nothing of what a window lost.
+    "gemma3": decoder("Gemma3", "TextConfig", sliding_window=4, sliding_window_pattern=2),
+}
+
+
+@pytest.mark.parametrize("make", WINDOWED.values(), ids=WINDOWED)
+@pytest.mark.parametrize("by", [MATRICES, "first", STREAMING], ids=["matrices", "first", "stream"])
+def test_a_window_in_a_static_cache_keeps_positions(make: Make, by: Any) -> None:
+    """Of texts that outgrow the window, one of them padded on the left."""
+    torch.manual_seed(0)
+    model = make().eval().double()
+    inputs = {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}
+    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
+    options |= {"output_logits": True, "return_dict_in_generate": True}
+    own = torch.stack(model.generate(**inputs, **options).logits)
+    with papa.ablated(model, HEADS, by=by):
+        expected = torch.stack(model.generate(**inputs, **options).logits)
+        options["cache_implementation"] = "static"
+        static = torch.stack(model.generate(**inputs, **options).logits)
+    torch.testing.assert_close(static, expected, atol=1e-4, rtol=0)
+    assert float((expected - own).abs().max()) > 0.01, "negative control"
+
+
 @pytest.mark.parametrize("family", ["modernbert", "llama"])
 def test_packed_texts_are_refused(family: str) -> None:
     model = random_model(family)
@@ -95,6 +132,49 @@ def test_packed_texts_are_refused(family: str) -> None:
             pytest.raises(DataError, match="start again inside a row: give each text a row"),
         ):
             states(model, input_ids=rows, position_ids=positions)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("by", ["zeros", "average"])
+def test_texts_that_a_mask_parts_are_refused(family: str, by: str) -> None:
+    model, rows = random_model(family), torch.cat([LONG, TEXT], dim=1)
+    blocks = torch.block_diag(torch.ones(8, 8), torch.ones(5, 5)).bool()
+    blocks = (blocks.tril() if family == "llama" else blocks)[None, None]
+    for mask in (blocks, torch.where(blocks, 0.0, -1e4)):
+        with (
+            papa.ablated(model, HEADS, by=by, data=DATA),
+            pytest.raises(DataError, match="attention_mask"),
+        ):
+            states(model, input_ids=rows, attention_mask=mask)
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+@pytest.mark.parametrize("by", ["average", "relative", "first", last_token])
+def test_masks_of_four_dimensions_are_those_of_two(family: str, by: Any) -> None:
+    model, mask = random_model(family), (RIGHT != 0).long()
+    whole = boolean(mask, causal=family == "llama")
+    zeros = torch.zeros(whole.shape, dtype=torch.float64)
+    lowest = torch.finfo(torch.float64).min
+    masks = [whole, *(zeros.masked_fill(~whole, hidden) for hidden in (lowest, -1e4, -torch.inf))]
+    with papa.ablated(model, HEADS, by=by, data=DATA):
+        expected = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
+        for four in masks:
+            found = states(model, input_ids=RIGHT, attention_mask=four)[mask.bool()]
+            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    own = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
+    assert float((own - expected).abs().max()) > 0.01, "negative control"
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_a_function_makes_matrices_of_each_text(family: str) -> None:
+    model = random_model(family)
+    with papa.ablated(model, HEADS, by=last_token):
+        alone = states(model, input_ids=TEXT)[0]
+        padded = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
+    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
+    with papa.ablated(model, HEADS, by="zeros"):
+        zeros = states(model, input_ids=TEXT)[0]
+    assert float((zeros - alone).abs().max()) > 0.01, "negative control"
 
 
 def test_a_donor_is_another_text() -> None:

@@ -5,7 +5,8 @@ left behind.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -16,7 +17,18 @@ from transformers import AttentionInterface
 
 import papa
 from papa.errors import PapaError
-from tests.make import IMAGES, SIZES, WHISPER, WORDS, answers, inputs_of, made, random_model
+from tests.make import (
+    GROUPED,
+    IMAGES,
+    SIZES,
+    WHISPER,
+    WORDS,
+    Make,
+    answers,
+    inputs_of,
+    made,
+    random_model,
+)
 
 HEADS = [(0, 1), (2, 3)]
 MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
@@ -62,7 +74,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("data holds nothing, expected", BERT, {"by": "average"}),
     ("numbers [3, 4, 8, 8]", BERT, {"by": torch.ones(2, 4, 8, 8)}),
     ("a text has 9 tokens and the constant", BERT, {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS}),
-    ("of (2, 2), expected (9, 9)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
+    ("of (2, 2), expected (6, 6)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
     ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
     ("T5Model", made("T5", **T5, num_layers=1), {}),
     ("model.get_encoder()", made("Whisper", **WHISPER), {}),
@@ -71,7 +83,8 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("compiled by torch.compile", compiled, {}),
     ("attention function is 'sigmoid'", with_sigmoid, {}),
     ("no head was replaced", bypassing, {"inputs": IDS}),
-    ("'s_aux', which would be lost", made("GptOss", "ForCausalLM", **SINKS), {"inputs": IDS}),
+    ("gives its attention s_aux", made("GptOss", "ForCausalLM", **SINKS), {}),
+    ("gives its attention position_bias", made("T5", "EncoderModel", **T5, num_layers=1), {}),
 ]
 
 
@@ -87,6 +100,132 @@ def test_what_is_impossible_is_one_sentence(
         call(**(inputs or {}))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
+
+
+LAYERS: dict[str, Any] = {**GROUPED, "num_hidden_layers": 4}
+KINDS = ["conv", "full_attention"] * 2
+HYBRID = made("Lfm2", "ForCausalLM", **LAYERS, layer_types=KINDS)
+BART: dict[str, Any] = {
+    "vocab_size": 300,
+    "d_model": 32,
+    "max_position_embeddings": 64,
+    "init_std": 0.35,
+    "encoder_layers": 3,
+    "encoder_attention_heads": 4,
+    "encoder_ffn_dim": 64,
+    "decoder_layers": 3,
+    "decoder_attention_heads": 4,
+    "decoder_ffn_dim": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+@contextmanager
+def without_head(projection: torch.nn.Module, head: int) -> Iterator[None]:
+    """Nothing of one head of width 8 reaches W_O."""
+
+    def zeroed(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        kept = torch.ones(32, dtype=given[0].dtype)
+        kept[8 * head : 8 * head + 8] = 0
+        return (given[0] * kept,)
+
+    hook = projection.register_forward_pre_hook(zeroed)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@pytest.mark.unchecked
+def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
+    torch.manual_seed(0)
+    model = HYBRID().eval().double()
+    inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
+    asked = set[tuple[int, int, int]]()
+    mask = torch.ones(4, 4)
+    mask[3, 1] = 0
+
+    def nothing(layer: int, head: int, slots: int) -> torch.Tensor:
+        asked.add((layer, head, slots))
+        return torch.zeros(slots, slots)
+
+    for layer in (1, 3):
+        with without_head(model.model.layers[layer].self_attn.out_proj, 1):
+            by_hand = answers(model, inputs)
+        with papa.ablated(model, {layer: [1]}):
+            torch.testing.assert_close(answers(model, inputs), by_hand)
+    matrices = torch.ones(4, 4, 9, 9)
+    matrices[3, 1] = 0
+    for heads, by in ((mask, "zeros"), ([(3, 1)], nothing), ([(3, 1)], matrices)):
+        with papa.ablated(model, heads, by):
+            torch.testing.assert_close(answers(model, inputs), by_hand)
+    assert asked == {(3, 1, 9)}
+    assert not torch.allclose(answers(model, inputs), by_hand), "negative control"
+    with pytest.raises(PapaError, match=r"\(0, 1\)"), papa.ablated(model, {0: [1]}):
+        pass
+    options: dict[str, Any] = {"constants": "zeros", "progress": False}
+    for method in ("effect", "lambda"):
+        scores = papa.head_scores(model, [inputs], by=method, **options)
+        assert scores["layer"].unique().tolist() == [1, 3]
+        assert {layer for layer, _ in papa.constant_heads(scores, count=8)} == {1, 3}
+    orders = ["random", [(3, 1)], scores]
+    batches = {"train": [inputs], "validation": [inputs]}
+    measured = papa.measure(
+        model, batches, orders=orders, fractions=[7 / 8, 0], seeds=[0], constants=["zeros"],
+        progress=False,
+    )  # fmt: skip
+    constant = {cell.order: heads for cell, heads in measured.constant_heads.items()}
+    every = tuple((layer, head) for layer in (1, 3) for head in range(4))
+    assert set(constant.values()) == {every}, "with fraction 0, the last of each order"
+    first = [heads for cell, heads in measured.constant_heads.items() if cell.fraction]
+    assert ((3, 1),) in first
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        made("Bart", "ForCausalLM", **BART),
+        lambda: made("Bart", **BART)().get_decoder(),
+        made("BigBirdPegasus", "ForCausalLM", **BART),
+    ],
+    ids=["causal", "get_decoder", "no is_causal"],
+)
+def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
+    torch.manual_seed(0)
+    model = make().eval().double()
+    inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
+    own = answers(model, inputs)
+    for layer in range(3):
+        with papa.ablated(model, {layer: [0]}):
+            assert (answers(model, inputs) - own).abs().max() > 0.01
+    with pytest.raises(PapaError, match=r"\(3, 0\)"), papa.ablated(model, {3: [0]}):
+        pass
+
+
+def test_cross_attention_is_served_where_something_calls_it() -> None:
+    torch.manual_seed(0)
+    model = made("Bart", **BART)().get_decoder().eval().double()
+    states = torch.randn(2, 5, 32, dtype=torch.float64)
+    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
+    inputs = {**inputs_of("llama"), "encoder_hidden_states": states, "encoder_attention_mask": mask}
+    own = answers(model, inputs)
+    with papa.ablated(model, {}):
+        torch.testing.assert_close(answers(model, inputs), own)
+    with papa.ablated(model, {1: [2]}):
+        found = answers(model, inputs)
+    with without_head(model.layers[1].self_attn.out_proj, 2):
+        torch.testing.assert_close(found, answers(model, inputs))
+    assert not torch.allclose(found, own), "negative control"
+
+
+def test_what_only_selects_logits_is_no_term_of_attention() -> None:
+    model, inputs = random_model("llama"), inputs_of("llama")
+    with torch.no_grad(), papa.ablated(model, HEADS):
+        expected = model.model(**inputs).last_hidden_state
+        found = model.model(**inputs, logits_to_keep=1).last_hidden_state
+    assert torch.equal(found, expected)
 
 
 @pytest.mark.unchecked
@@ -108,9 +247,9 @@ def test_heads_may_be_named_in_three_ways_and_matrices_be_a_function() -> None:
 
     def previous(layer: int, head: int, slots: int) -> torch.Tensor:
         asked.add((layer, head, slots))
-        return torch.eye(slots).roll(-1, dims=1)
+        return torch.ones(slots, slots).tril(-1).triu(-1)
 
-    matrices = torch.eye(9).roll(-1, dims=1).expand(3, 4, 9, 9).numpy()
+    matrices = torch.ones(9, 9).tril(-1).triu(-1).expand(3, 4, 9, 9).numpy()
     as_prune_heads, as_head_mask = {0: [1], 2: [3]}, torch.tensor(MASK)
     found = []
     for heads, by in (
@@ -125,7 +264,7 @@ def test_heads_may_be_named_in_three_ways_and_matrices_be_a_function() -> None:
             found.append(answers(model, TEXTS))
     *zeros, by_function, by_matrices, other = found
     assert all(torch.equal(one, zeros[0]) for one in zeros)
-    assert asked == {(0, 1, 9), (2, 3, 9)}
+    assert asked == {(layer, head, slots) for layer, head in HEADS for slots in (6, 9)}
     torch.testing.assert_close(by_matrices, by_function)
     assert not torch.equal(by_function, zeros[0])
     assert not torch.equal(other, zeros[0])

@@ -183,7 +183,7 @@ def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
 @pytest.mark.parametrize("by", ["average", "relative"])
 def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None:
     model, inputs = random_model(name), {"input_ids": inputs_of(name)["input_ids"][:1]}
-    data = [{"input_ids": inputs_of(name, 4, 3, 20)["input_ids"]}]
+    data = [inputs_of(name, 4, 3, 20)]
     options: Any = {"max_new_tokens": 6, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     own = torch.stack(model.generate(**inputs, **options).logits)

@@ -12,6 +12,7 @@ import torch
 from scipy.stats import entropy
 
 import papa
+from papa.errors import DataError
 from papa.heads.substitutes import Mixed, Zeros
 from papa.library.ablating import answers
 from papa.scores.answers import embedding_fidelity
@@ -100,6 +101,69 @@ def test_the_numbers_are_those_of_a_plain_loop() -> None:
         expected = entropy(logits(model).softmax(1), changed, axis=1).mean()
         found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]
         assert found["divergence"] == pytest.approx(expected, abs=1e-4)
+
+
+@torch.no_grad()
+def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
+    problem = "multi_label_classification"
+    model = bert("ForSequenceClassification", num_labels=3, problem_type=problem)
+    model.classifier.bias.copy_(torch.tensor([0.2, 0.0, -0.2]))
+
+    def chances() -> torch.Tensor:
+        return torch.cat([model(**one).logits for one in texts()]).sigmoid()
+
+    own = chances()
+    with papa.ablated(model, EVERY_HEAD):
+        after = chances()
+    found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]
+    kept = ((own > 0.5) == (after > 0.5)).float().mean().item()
+    sides = [torch.stack([1 - one, one]).flatten(1).numpy() for one in (own, after)]
+    assert found["agreement"] == pytest.approx(kept)
+    assert found["divergence"] == pytest.approx(entropy(*sides).mean(), abs=1e-4)
+    assert abs(kept - (own.argmax(1) == after.argmax(1)).float().mean()) > 0.1, "negative control"
+    labelled = [{**one, "labels": (one["input_ids"][:, :3] % 2).float()} for one in texts()]
+    labels = torch.cat([one["labels"] for one in labelled])
+    expected = {
+        "accuracy": ((own > 0.5) == labels.bool()).float().mean().item(),
+        "loss": -torch.nn.functional.binary_cross_entropy(own, labels).item(),
+    }
+    splits = {"train": labelled, "validation": labelled}
+    few: dict[str, Any] = {"orders": ["first_to_last"], "fractions": [1], "progress": False}
+    for score, value in expected.items():
+        measured = papa.measure(model, splits, score=score, constants=["zeros"], **few)
+        assert measured.summary["mean"][0] == pytest.approx(value, abs=1e-5)
+
+
+def test_a_head_of_numbers_has_no_classes() -> None:
+    model = bert("ForSequenceClassification", num_labels=3, problem_type="regression")
+    with pytest.raises(papa.PapaError, match="score="):
+        papa.fidelity(model, [(0, 0)], data=texts())
+
+
+@pytest.mark.parametrize("model", [bert(), gpt()], ids=["bert", "gpt"])
+def test_masks_of_four_dimensions_have_the_numbers_of_two(model: Any) -> None:
+    def whole(mask: torch.Tensor) -> torch.Tensor:
+        keys = mask[:, None, None].bool().expand(-1, 1, 9, 9)
+        return keys.tril() if model.can_generate() else keys
+
+    lowest = torch.finfo(torch.float32).min
+    expected = papa.fidelity(model, EVERY_HEAD, data=texts())
+    for kind in (whole, lambda mask: torch.where(whole(mask), 0.0, lowest)):
+        data = [{**one, "attention_mask": kind(one["attention_mask"])} for one in texts()]
+        found = papa.fidelity(model, EVERY_HEAD, data=data)
+        pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+
+
+def test_padding_without_a_mask_is_refused() -> None:
+    model = gpt()
+    model.config.pad_token_id = 0
+    (batch, _) = texts()
+    for ids in (batch["input_ids"], batch["input_ids"].flip(1)):
+        with pytest.raises(DataError, match=r"batch 1 .*\(0\).*attention_mask"):
+            papa.fidelity(model, [(0, 0)], data=[batch, {"input_ids": ids}])
+    # One token of an end is no padding.
+    ended = {"input_ids": torch.nn.functional.pad(torch.full((4, 5), 7), (0, 1))}
+    assert papa.fidelity(model, [(0, 0)], data=[ended]).attrs["texts"] == 4
 
 
 @torch.no_grad()

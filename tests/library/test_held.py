@@ -4,18 +4,30 @@ before λ is trained."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas
 import pytest
 import torch
-from transformers import AutoModel, AutoTokenizer, GPT2Config, GPT2LMHeadModel
+from sentence_transformers.sentence_transformer.modules import Pooling
+from transformers import (
+    AutoModel,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 import papa
+from papa.errors import EncoderError
 from papa.scores.summary import summarise
 from tests.library.test_fidelity import EVERY_HEAD, bert, gpt, texts
 from tests.make import inputs_of, random_model
+from tests.probes.sentences import mean as mean_pooling
+from tests.probes.sentences import sentence_encoder
 
 QUICK: dict[str, Any] = {"orders": ["first_to_last"], "fractions": [1, 0], "progress": False}
 VERBS = ("drags", "is fun", "ends")
@@ -193,6 +205,37 @@ def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
             model, dict.fromkeys(parts, SENTENCES), orders=["random"], fractions=[0], **given
         ).summary["mean"],
     )
+
+
+def test_second_texts_of_a_table_are_read(shallow: str) -> None:
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_pretrained(shallow).eval()
+    tokenizer = AutoTokenizer.from_pretrained(shallow)
+    table = {"text": SENTENCES, "text_pair": SENTENCES[::-1], "label": [0, 1] * 3}
+    alone = {name: column for name, column in table.items() if name != "text_pair"}
+
+    def measured(data: Any, task: papa.Task | None = None) -> list[float]:
+        splits = {"train": data, "validation": data}
+        given: dict[str, Any] = {"tokenizer": tokenizer, "score": "loss", "constants": ["zeros"]}
+        return papa.measure(model, splits, task, **given, **QUICK).summary["mean"].tolist()
+
+    assert measured(table) == measured(table, papa.Task(text_pair="text_pair")) != measured(alone)
+
+
+def test_embeddings_that_are_no_means_are_refused(tmp_path: Path) -> None:
+    folder = sentence_encoder(tmp_path, lambda: Pooling(32, "cls"))
+    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model.eval()
+    calls: list[Callable[[], Any]] = [
+        lambda: papa.measure(model, SENTENCES, tokenizer=tokenizer, progress=False),
+        lambda: papa.fidelity(model, [(0, 0)], data=SENTENCES, tokenizer=tokenizer),
+        lambda: papa.head_scores(model, SENTENCES, tokenizer=tokenizer, progress=False),
+    ]
+    for call in calls:
+        with pytest.raises(EncoderError, match=rf"{re.escape(str(folder))}.*cls"):
+            call()
+    means = AutoModel.from_pretrained(sentence_encoder(tmp_path / "means", mean_pooling)).eval()
+    assert papa.fidelity(means, [(0, 0)], data=SENTENCES, tokenizer=tokenizer).attrs["texts"] == 6
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_trained(

@@ -3,6 +3,7 @@ encoder."""
 
 from __future__ import annotations
 
+import copy
 from functools import partial
 from typing import Any
 
@@ -21,10 +22,12 @@ from transformers import (
 )
 
 import papa
+from papa.errors import DataError
 from papa.library.batches import batches_of
 from papa.library.encoder import TextEncoder
 from tests.library.conftest import AS_IT_IS, SLOTS
 from tests.library.test_fidelity import gpt
+from tests.make import SIZES, made
 
 
 def test_texts_are_the_same_in_every_container(
@@ -181,6 +184,72 @@ def test_labels_are_what_the_head_calls_them(model: Any, tokenizer: Any) -> None
     assert "labels" not in batches_of(table, model, tokenizer)[0]
     with pytest.raises(papa.PapaError, match="not know the labels fine: expected bad, good"):
         batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
+
+
+def classifier_of(model: Any) -> Any:
+    """Two classes without names, with a configuration of its own."""
+    config = copy.deepcopy(model.config)
+    config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
+    return BertForSequenceClassification(config).eval()
+
+
+@pytest.mark.parametrize("wrong", [-1, 2])
+def test_a_label_that_is_no_class_is_refused_with_its_row(
+    model: Any, tokenizer: Any, wrong: int
+) -> None:
+    classes = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["bad", "good"])
+    )
+    rows = pyarrow.table({"text": TEXTS[:3], "label": [0, 1, wrong]})
+    info = datasets.DatasetInfo(features=classes)
+    table = datasets.Dataset(datasets.table.InMemoryTable(rows), info=info)
+    classifier = classifier_of(model)
+    classifier.config.label2id = {"bad": 0, "good": 1}
+    with pytest.raises(DataError, match=f"row 3 .*{wrong}"):
+        batches_of(table, classifier, tokenizer)
+
+
+def test_named_classes_need_a_head_that_names_its_own(model: Any, tokenizer: Any) -> None:
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=["good", "bad"])
+    )
+    named = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, features)
+    classifier = classifier_of(model)
+    assert "LABEL_0" in classifier.config.label2id
+    with pytest.raises(DataError, match=r"good, bad.*LABEL_0"):
+        batches_of(named, classifier, tokenizer)
+    classifier.config.label2id = {"bad": 0, "good": 1}
+    assert batches_of(named, classifier, tokenizer)[0]["labels"].tolist() == [1, 0]
+
+
+def test_labels_that_are_decided_one_by_one_are_lists(model: Any, tokenizer: Any) -> None:
+    classifier = classifier_of(model)
+    classifier.config.problem_type = "multi_label_classification"
+    table = {"text": TEXTS[:2], "label": [[0, 1], [1, 1]]}
+    (batch,) = batches_of(table, classifier, tokenizer)
+    assert torch.equal(batch["labels"], torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    with pytest.raises(DataError, match="row 2"):
+        batches_of({**table, "label": [[0, 1], [1]]}, classifier, tokenizer)
+
+
+POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2VecText": 62}
+
+
+@pytest.mark.parametrize("family", POSITIONS)
+def test_texts_end_where_the_model_does_and_are_counted(family: str, tokenizer: Any) -> None:
+    sizes = {**SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    model = made(family, **sizes, type_vocab_size=2, pad_token_id=1)().eval()
+    long = ["film " * 80] * 2 + ["A film to see"] * 4
+    unlimited = copy.copy(tokenizer)
+    unlimited.model_max_length = int(1e30)
+    with pytest.warns(UserWarning, match=f"2 of 6 texts .* {POSITIONS[family]} tokens"):
+        (batch,) = batches_of(long, model, unlimited)
+    assert batch["input_ids"].shape == (6, POSITIONS[family])
+    assert model(**batch).last_hidden_state.isfinite().all()
+    unlimited.model_max_length = 16
+    with pytest.warns(UserWarning, match="2 of 6 texts .* 16 tokens"):
+        assert batches_of(long, model, unlimited)[0]["input_ids"].shape == (6, 16)
 
 
 def test_averages_that_are_too_short_are_refused_before_training(

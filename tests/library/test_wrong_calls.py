@@ -179,7 +179,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([], {"kind": "average", "rows": 3}), "rows is of studies alone: leave"),
     ],
     "fidelity": [
-        (lambda g: kept(bert(), [{"input_ids": BATCH["input_ids"][:3]}]), "holds 3 texts"),
+        (lambda g: kept(bert(), [{n: of[:3] for n, of in BATCH.items()}]), "holds 3 texts"),
         (lambda g: kept(gpt(), [BATCH], "loss"), "score is 'loss', expected a function of"),
         (lambda g: kept(classifier(1), [BATCH]), "without logits of two classes"),
         (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),

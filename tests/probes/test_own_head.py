@@ -17,6 +17,7 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
+import papa
 from papa.errors import DataError, EncoderError
 from tests.models.inputs import with_tokenizer
 from tests.probes.sentences import SIMILAR, SMALL, dense, mean, original, pairs, sentence_encoder
@@ -70,6 +71,37 @@ def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, 
     beyond = {**rows, "label": [answer + 7 for answer in rows["label"]]}
     with pytest.raises(DataError, match=r"labels that the model's head does not know \(8, 9\)"):
         original(head, beyond)
+
+
+def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    problem = "multi_label_classification"
+    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3, problem_type=problem))
+    folder, rows = with_tokenizer(model.eval(), tmp_path), pairs(24)
+    inputs = AutoTokenizer.from_pretrained(folder)(
+        rows["a"], rows["b"], padding=True, return_tensors="pt"
+    )
+    with torch.no_grad():
+        before = model(**inputs).logits
+        with papa.ablated(model, {layer: range(2) for layer in range(2)}):
+            after = model(**inputs).logits
+    task = {"text": "a", "text_pair": "b", "label": None, "metric": "agreement", "head": "own"}
+    found = papa.measure(
+        papa.load_encoder(folder, slots=32, device="cpu"),
+        {"train": rows, "validation": rows},
+        papa.Task(**task),
+        constants=["zeros"],
+        orders=["first_to_last"],
+        fractions=[0],
+        seeds=[0],
+        progress=False,
+    )
+    kept = ((before > 0) == (after > 0)).float().mean().item()
+    assert found.to_pandas()["score"].item() == pytest.approx(kept, abs=1e-6)
+    top = (before.argmax(1) == after.argmax(1)).float().mean().item()
+    assert top != pytest.approx(kept, abs=0.01), "negative control"
+    with pytest.raises(EncoderError, match=problem):
+        original(folder, {**rows, "label": [0, 1] * 12}, metric="accuracy")
 
 
 REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], str]] = {

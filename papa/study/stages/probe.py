@@ -150,7 +150,7 @@ def _evaluated(
     return scored, [one.examples for one in found]
 
 
-@stage("answers", version=2)
+@stage("answers", version=3)
 def answers(
     run: Context,
     encoder: EncoderReference,

@@ -23,7 +23,7 @@ ERROR = "{} ± 1"
 """The standard error of a method's values, which are by its name."""
 
 
-@stage("rank", version=9)
+@stage("rank", version=10)
 def rank(
     run: Context,
     encoder: EncoderReference,
@@ -66,7 +66,7 @@ def frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("scores", version=6)
+@stage("scores", version=7)
 def score_heads(
     run: Context,
     encoder: EncoderReference,

@@ -1,0 +1,83 @@
+"""What the masks, positions and cache of a forward pass say about its texts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from papa.errors import DataError
+from papa.models.dispatch import visible
+
+INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs_embeds")
+"""What a model may be called with in place of token ids."""
+
+
+def check_rows(mask: Any, real: Bool[Tensor, "batch seen"] | None) -> None:
+    """Refuse a mask of queries and keys that parts a row into texts: a token that does not see the
+    one before it begins another.
+    """
+    mask = _whole_mask(mask)
+    if not isinstance(mask, Tensor) or mask.dim() != 4 or real is None:
+        return
+    allowed = visible(mask)[:, 0]
+    queries = allowed.shape[1]
+    first = 0 if queries == allowed.shape[2] else real.shape[1] - queries
+    # Tokens see themselves; rows of padding see nothing, or all.
+    token = allowed.diagonal(first, 1, 2) & ~allowed.all(dim=2)
+    sees_before = allowed[:, 1:].diagonal(first, 1, 2)
+    if (token[:, 1:] & token[:, :-1] & ~sees_before).any():
+        raise DataError(
+            "the attention_mask parts a row into texts that do not see each other: give each text "
+            "a row of its own, padded on the right or the left"
+        )
+
+
+def lost_tokens(
+    inputs: Mapping[str, Any], real: Bool[Tensor, "batch seen"] | None
+) -> Int[Tensor, "batch 1"] | int:
+    """How many tokens each text has before those of a mask that holds the keys of a window alone,
+    as generation with a cache of a fixed size gives it.
+    """
+    mask = _whole_mask(inputs.get("attention_mask"))
+    cache: Any = inputs.get("past_key_values")
+    queries = next((inputs[name] for name in INPUTS if inputs.get(name) is not None), None)
+    if real is None or mask.dim() != 4 or queries is None or not hasattr(cache, "get_seq_length"):
+        return 0
+    lost = int(cache.get_seq_length()) + queries.shape[1] - mask.shape[-1]
+    if lost <= 0:
+        return 0
+    positions = inputs.get("position_ids")
+    # Positions tell padding that the window no longer holds from tokens.
+    if isinstance(positions, Tensor) and positions.dim() == 2:
+        return positions[:, -1:].to(real.device) + 1 - real.sum(dim=1, keepdim=True)
+    return lost
+
+
+def _whole_mask(mask: Any) -> Any:
+    """Of masks by kind of layer that of layers which see all, where there is one."""
+    if isinstance(mask, Mapping):
+        return mask.get("full_attention", next(iter(mask.values()), None))
+    return mask
+
+
+def real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
+    """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
+    keys, where a key is real that a later query sees, and the last one is.
+    """
+    mask = _whole_mask(mask)
+    if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):
+        return None
+    if mask.dim() == 2:
+        return mask.bool()
+    allowed, places = visible(mask)[:, 0], torch.arange(mask.shape[-1], device=mask.device)
+    own = (allowed * places).amax(dim=-1)
+    seen = int(own[:, -1].max()) + 1
+    # Rows of padding may see all.
+    whole = allowed.all(dim=-1, keepdim=True)
+    whole[:, -1] = False
+    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
+    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]
