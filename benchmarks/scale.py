@@ -30,9 +30,9 @@ from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.stages.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
-from papa.study.stages.rank import LAMBDA
-from papa.study.step import Context, Step
+from papa.tasks.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
+from papa.tasks.rank import LAMBDA
+from papa.tasks.step import Context, Step
 from papa.workers import WorkerPool
 
 TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
@@ -133,8 +133,8 @@ def study(numbers: Sequence[int], folder: Path) -> StudySpec:
 def run(folder: Path) -> Iterator[dict[str, Any]]:
     """Run the studies one after the other; what each took."""
     # Not at the top, as every stand-in would import it.
-    from flows.check import check_study
-    from flows.server import prepare_engines, start_server
+    from papa.flows.check import check_study
+    from papa.flows.server import prepare_engines, start_server
 
     store = Store(folder / "store")
     store.make()
@@ -144,8 +144,8 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     with StandInPool(folder) as pool:
         pool.begin().result()
         prefect_server.wait(print)
-        from flows import study as of_study
-        from flows.progress import StudyProgress
+        from papa.flows import study as of_study
+        from papa.flows.progress import StudyProgress
 
         server = psutil.Process(prefect_server.process.pid)
         first = 0

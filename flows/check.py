@@ -20,7 +20,7 @@ from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
 from papa.storage.store import Store
-from papa.study.inputs import (
+from papa.tasks.inputs import (
     ResolvedInputs,
     StudyInputs,
     device_of,
@@ -28,7 +28,7 @@ from papa.study.inputs import (
     resolve_inputs,
     run_concurrently,
 )
-from papa.study.steps import StudySteps, study_steps
+from papa.tasks.pipeline import StudySteps, study_steps
 from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers

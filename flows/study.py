@@ -26,26 +26,26 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
-from flows.check import Checked, check_study
-from flows.progress import StudyProgress
-from flows.server import settle_environment, settle_umask
+from papa.flows.check import Checked, check_study
+from papa.flows.progress import StudyProgress
+from papa.flows.server import settle_environment, settle_umask
 from papa.errors import PapaError, SpecError, in_short, shown
 from papa.files import sha256_of_json
 from papa.spec import StudySpec
 from papa.storage.store import Store
-from papa.study.locks import in_use
-from papa.study.manifest import save_study
-from papa.study.run import Session
-from papa.study.step import Step, together
-from papa.study.stored import load_to_run
+from papa.storage.locks import in_use
+from papa.tasks.manifest import save_study
+from papa.tasks.run import Session
+from papa.tasks.step import Step, together
+from papa.tasks.stored import load_to_run
 from papa.workers import WorkerPool
-from tasks.aggregate import aggregate
-from tasks.average import average
-from tasks.mlflow import Tracking
-from tasks.probe import probe
-from tasks.rank import rank
-from tasks.stage import StudyRun
-from tasks.tokenise import tokenise
+from papa.tasks.aggregate import aggregate
+from papa.tasks.average import average
+from papa.tasks.mlflow import Tracking
+from papa.tasks.probe import probe
+from papa.tasks.rank import rank
+from papa.flows.prefect_tasks import StudyRun
+from papa.tasks.tokenise import tokenise
 
 STAGES = {
     tokenise: ("tokenise",),

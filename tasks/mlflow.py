@@ -25,13 +25,13 @@ from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.store import Store
-from papa.study.locks import claimed
-from papa.study.results import StudyPart
-from papa.study.stages.aggregate import versions
-from papa.study.stages.probe import read_scores
-from papa.study.step import Step
-from papa.study.steps import StudySteps
-from tasks.mlflow_address import (
+from papa.storage.locks import claimed
+from papa.tasks.results import StudyPart
+from papa.tasks.aggregate import versions
+from papa.tasks.probe import read_scores
+from papa.tasks.step import Step
+from papa.tasks.pipeline import StudySteps
+from papa.tasks.mlflow_address import (
     artifact_folder,
     connect,
     database_of,
@@ -39,7 +39,7 @@ from tasks.mlflow_address import (
     tracking_errors,
     unread_database,
 )
-from tasks.writer import Writer
+from papa.tasks.writer import Writer
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -15,12 +15,12 @@ from papa.spec.file import load_study, resolve_study
 from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.manifest import FinishedStudy, open_study, place_results, save_study
-from papa.study.results import results_table
-from papa.study.run import run_here
-from papa.study.step import Step
-from papa.study.steps import StudySteps, study_steps
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.manifest import FinishedStudy, open_study, place_results, save_study
+from papa.tasks.results import results_table
+from papa.tasks.run import run_here
+from papa.tasks.step import Step
+from papa.tasks.pipeline import StudySteps, study_steps
 
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 

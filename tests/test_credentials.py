@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.check import cluster_address
+from papa.flows.check import cluster_address
 from papa.credentials import holds_credentials, without_credentials
 from papa.errors import (
     ArtifactError,
@@ -22,7 +22,7 @@ from papa.errors import (
 from papa.files import cache_folder
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.study.stages.aggregate import command_line
+from papa.tasks.aggregate import command_line
 from tests.finished import described
 
 SECRET = "pa55w/rd+of=mine"

@@ -11,7 +11,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from typer.cli import get_docs_for_click
 
-from flows.cli import app
+from papa.flows.cli import app
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -12,7 +12,7 @@ import vl_convert
 from papa.reporting.figures import FILE, FORMATS, Figure, datasets, score_panels
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.storage.store import Store
-from papa.study.manifest import FinishedStudy, open_study
+from papa.tasks.manifest import FinishedStudy, open_study
 
 PICTURE = Path(__file__).parents[1] / "report.png"
 _APART = {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")}

@@ -7,21 +7,21 @@ from typing import Annotated, Any
 
 import typer
 
-from flows.cli.check import check
-from flows.cli.compare import compare
-from flows.cli.deploy import deploy
-from flows.cli.describe import describe
-from flows.cli.export import export
-from flows.cli.heads import heads
-from flows.cli.init import init
-from flows.cli.lists import list_studies, models, tasks
-from flows.cli.plan import plan
-from flows.cli.prune import prune
-from flows.cli.remove import remove
-from flows.cli.report import report
-from flows.cli.run import run
-from flows.cli.ui import ui
-from flows.server import open_standard_streams, settle_environment
+from papa.flows.cli.check import check
+from papa.flows.cli.compare import compare
+from papa.flows.cli.deploy import deploy
+from papa.flows.cli.describe import describe
+from papa.flows.cli.export import export
+from papa.flows.cli.heads import heads
+from papa.flows.cli.init import init
+from papa.flows.cli.lists import list_studies, models, tasks
+from papa.flows.cli.plan import plan
+from papa.flows.cli.prune import prune
+from papa.flows.cli.remove import remove
+from papa.flows.cli.report import report
+from papa.flows.cli.run import run
+from papa.flows.cli.ui import ui
+from papa.flows.server import open_standard_streams, settle_environment
 
 app = typer.Typer(
     name="papa",

@@ -6,7 +6,7 @@ import os
 
 import typer
 
-from flows.cli import options
+from papa.flows.cli import options
 from papa.errors import printable, shortened
 
 
@@ -23,10 +23,10 @@ def check(
     compute nothing.
     """
     with options.one_sentence():
-        from flows.check import check_study
-        from flows.server import missing_engines, outside_working_folder
-        from papa.study.inputs import named_texts
-        from papa.study.stored import load_to_run
+        from papa.flows.check import check_study
+        from papa.flows.server import missing_engines, outside_working_folder
+        from papa.tasks.inputs import named_texts
+        from papa.tasks.stored import load_to_run
 
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
@@ -62,7 +62,7 @@ def check(
         if missing := missing_engines():
             typer.echo(f"warning: {missing}")
         elif os.environ.get("MLFLOW_TRACKING_URI"):
-            from tasks.mlflow_address import check_tracking, tracking_address
+            from papa.tasks.mlflow_address import check_tracking, tracking_address
 
             check_tracking(tracking_address())
         typer.echo("ready" if checked.to_run else "ready: every step is cached")

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import options
-from flows.cli.options import argument, option
+from papa.flows.cli import options
+from papa.flows.cli.options import argument, option
 
 
 def compare(

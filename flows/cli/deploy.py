@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import options
-from flows.cli.options import option
+from papa.flows.cli import options
+from papa.flows.cli.options import option
 from papa.credentials import without_credentials
 from papa.errors import PapaError, SpecError, in_one_line
 
@@ -31,10 +31,10 @@ def deploy(
     must see too, and the study's name and digest: a run of a file that was changed is refused.
     """
     with options.one_sentence(verbose), ExitStack() as held:
-        from flows.server import outside_working_folder, prepare_engines
+        from papa.flows.server import outside_working_folder, prepare_engines
         from papa.spec.orders import module_of, scores_in
         from papa.storage.store import Store
-        from papa.study.stored import load_to_run
+        from papa.tasks.stored import load_to_run
 
         spec = load_to_run(study, overrides or ())
         names = (
@@ -58,7 +58,7 @@ def deploy(
         from prefect.schedules import Cron
         from prefect.settings import PREFECT_API_URL
 
-        from flows.study import digest_of, run_study
+        from papa.flows.study import digest_of, run_study
 
         if not (server := PREFECT_API_URL.value()):
             raise PapaError(

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import options
-from flows.cli.options import argument, option
+from papa.flows.cli import options
+from papa.flows.cli.options import argument, option
 from papa.errors import SpecError
 from papa.files import write_atomically
 
@@ -45,7 +45,7 @@ def describe(
         import papa
         from papa.descriptions.treebank import read_trees
         from papa.reporting.tables import described_tables
-        from papa.study.describe import describe_study
+        from papa.library.describe_study import describe_study
         from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from flows.cli import options
-from flows.cli.options import option
+from papa.flows.cli import options
+from papa.flows.cli.options import option
 from papa.errors import SpecError, joined, nearest_first, printable
 from papa.scores.drops import MaxDrop
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from papa.study.manifest import CellEntry, FinishedStudy
+    from papa.tasks.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
 _PREFERRED = {"constants": "average", "order": "lambda"}

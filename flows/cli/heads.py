@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flows.cli import options
+from papa.flows.cli import options
 from papa.errors import SpecError, joined, printable
 from papa.scores.drops import MaxDrop, perplexity_ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from papa.study.manifest import FinishedStudy
+    from papa.tasks.manifest import FinishedStudy
 
 
 def heads(

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from flows.cli import options
+from papa.flows.cli import options
 from papa.errors import SpecError
 
 

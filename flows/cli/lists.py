@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Column
 
-from flows.cli import options
+from papa.flows.cli import options
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def names_of_studies(store: Store) -> list[str]:
 def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
     from papa.spec.file import load_study
     from papa.storage.artifacts import METADATA, read_metadata
-    from papa.study.manifest import open_study
+    from papa.tasks.manifest import open_study
 
     results, saved, failed = (store.study(f"{name}{end}") for end in ("", ".yaml", ".failed"))
     report, study, state = results / "report.html", None, "finished"

@@ -20,9 +20,9 @@ from papa.errors import ArtifactError, PapaError, joined, printable
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-    from flows.interrupt import Interruption
+    from papa.flows.interrupt import Interruption
     from papa.storage.store import Store
-    from papa.study.manifest import FinishedStudy
+    from papa.tasks.manifest import FinishedStudy
 
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
@@ -86,8 +86,8 @@ def open_finished(address: str, study: str) -> FinishedStudy:
     describes another version of it.
     """
     from papa.spec.file import load_study
-    from papa.study.manifest import open_study
-    from papa.study.versions import differing_keys
+    from papa.tasks.manifest import open_study
+    from papa.tasks.versions import differing_keys
 
     finished = open_study(open_store(address), study)
     if Path(study).is_file():
@@ -104,7 +104,7 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
-    from flows.interrupt import Interruption
+    from papa.flows.interrupt import Interruption
 
     try:
         with Interruption() as interruption:

@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from flows.cli import options
-from flows.progress import duration
+from papa.flows.cli import options
+from papa.flows.progress import duration
 from papa.errors import printable
 
 
@@ -25,9 +25,9 @@ def plan(
 ) -> None:
     """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with options.one_sentence():
-        from flows.check import check_study
+        from papa.flows.check import check_study
         from papa.storage.artifacts import metadata_below
-        from papa.study.stored import load_to_run
+        from papa.tasks.stored import load_to_run
 
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)

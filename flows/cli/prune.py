@@ -9,8 +9,8 @@ import typer
 from rich.filesize import decimal
 from rich.table import Column
 
-from flows.cli import options
-from flows.progress import duration
+from papa.flows.cli import options
+from papa.flows.progress import duration
 from papa.errors import ArtifactError, printable
 
 
@@ -25,7 +25,7 @@ def prune(
     with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
         from papa.storage.unused import survey
-        from papa.study.locks import users
+        from papa.storage.locks import users
 
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
-from flows.cli import options
-from flows.cli.lists import names_of_studies
-from flows.cli.options import argument, option
+from papa.flows.cli import options
+from papa.flows.cli.lists import names_of_studies
+from papa.flows.cli.options import argument, option
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def remove(
     with options.one_sentence(verbose):
         from papa.storage import artifacts
         from papa.storage.unused import Contents
-        from papa.study.locks import users
+        from papa.storage.locks import users
 
         opened = options.marked_store(store)
 
@@ -72,7 +72,7 @@ def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
     """The names of the texts that ``papa run --own`` copied for studies, beside their results."""
     from papa.spec import FilesSource
     from papa.spec.file import load_study
-    from papa.study.inputs import named_texts
+    from papa.tasks.inputs import named_texts
 
     names = set[str]()
     for study in studies:

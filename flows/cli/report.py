@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import typer
 
-from flows.cli import options
+from papa.flows.cli import options
 from papa.errors import DamagedError
 
 
@@ -23,8 +23,8 @@ def report(
         from papa.reporting.report import write_report
         from papa.storage.artifacts import published, read_metadata
         from papa.storage.files import Files
-        from papa.study.locks import in_use
-        from papa.study.manifest import place_results
+        from papa.storage.locks import in_use
+        from papa.tasks.manifest import place_results
 
         found = options.open_finished(store, study)
         opened = found.store

@@ -14,8 +14,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from flows.cli import options
-from flows.cli.options import argument, option
+from papa.flows.cli import options
+from papa.flows.cli.options import argument, option
 from papa.errors import PapaError
 
 
@@ -54,7 +54,7 @@ def run(
     """
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"
-        from flows.server import (
+        from papa.flows.server import (
             outside_working_folder,
             prepare_engines,
             start_server,
@@ -66,16 +66,16 @@ def run(
         opened, errors = Store(store), Console(stderr=True)
         models, settings = encoders or [], overrides or []
         if own is not None:
-            from flows.cli.without_file import own_study
+            from papa.flows.cli.without_file import own_study
 
             others = study is not None or bool(tasks)
             spec = own_study(models, own, others, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
-            from papa.study.stored import load_to_run
+            from papa.tasks.stored import load_to_run
 
             spec = load_to_run(study, settings, allow_source or ())
         else:
-            from flows.cli.without_file import refuse_same_name, study_without_file
+            from papa.flows.cli.without_file import refuse_same_name, study_without_file
 
             spec = study_without_file(study, models, tasks or [], limit, settings)
             refuse_same_name(spec, opened, {})
@@ -86,9 +86,9 @@ def run(
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
             with uncollected(), errors.status("checking …") as status:
-                from flows.check import check_study
-                from flows.progress import StudyProgress
-                from papa.study.manifest import save_study
+                from papa.flows.check import check_study
+                from papa.flows.progress import StudyProgress
+                from papa.tasks.manifest import save_study
 
                 checked = check_study(
                     spec, opened, workers=workers, ray_address=ray_address, code=code_paths
@@ -97,8 +97,8 @@ def run(
                 server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
-                from flows.study import Ready, ready, run_study, workers_of
-                from tasks.mlflow_address import connect, tracking_address
+                from papa.flows.study import Ready, ready, run_study, workers_of
+                from papa.tasks.mlflow_address import connect, tracking_address
 
                 pool = held.enter_context(workers_of(checked, opened))
                 connect(tracking_address())  # Its tables are made while the server starts.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
-from flows.server import (
+from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
+from papa.flows.server import (
     PrefectServer,
     free_port,
     listens,
@@ -49,7 +49,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-    from tasks.mlflow_address import connect, database_of, tracking_address, unread_database
+    from papa.tasks.mlflow_address import connect, database_of, tracking_address, unread_database
 
     if unread := unread_database(store):
         typer.echo(unread, err=True)
@@ -90,7 +90,7 @@ def _start_mlflow(
     """Start MLflow's server on loopback, which ends with this process; ``folder`` is for its
     users.
     """
-    from tasks.mlflow_address import artifact_folder
+    from papa.tasks.mlflow_address import artifact_folder
 
     config = folder / "auth.ini"
     config.write_text(_AUTH.format(folder))

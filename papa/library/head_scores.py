@@ -51,10 +51,10 @@ from papa.spec import ProbeSpec
 from papa.spec.orders import Head, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
-from papa.study.stages.constants import given as keep_given
-from papa.study.stages.rank import read_head_scores
-from papa.study.step import with_needs
-from papa.study.steps import study_steps
+from papa.tasks.substitutes import given as keep_given
+from papa.tasks.rank import read_head_scores
+from papa.tasks.step import with_needs
+from papa.tasks.pipeline import study_steps
 
 METHODS = ("lambda", "effect", "causal_gates")
 """That score heads of a model that somebody holds."""

@@ -31,12 +31,12 @@ from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
-from papa.study.inputs import StudyInputs
-from papa.study.results import results_table
-from papa.study.run import run_here
-from papa.study.stages.probe import read_scores
-from papa.study.step import Step
-from papa.study.steps import study_steps
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.results import results_table
+from papa.tasks.run import run_here
+from papa.tasks.probe import read_scores
+from papa.tasks.step import Step
+from papa.tasks.pipeline import study_steps
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure

@@ -20,7 +20,7 @@ from papa.scores.own import OwnCode, OwnMetric, OwnScore, own_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
-from papa.study.inputs import StudyInputs, inputs_with
+from papa.tasks.inputs import StudyInputs, inputs_with
 from papa.text.row_warnings import blank_texts, repeated_rows
 from papa.text.rows import rows_of
 from papa.text.sources import SPLITS

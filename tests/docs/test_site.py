@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import papa
-from flows.cli import app
+from papa.flows.cli import app
 from tests.flows.conftest import environment
 from tests.reporting.browser import chromium
 

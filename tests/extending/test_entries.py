@@ -1,5 +1,5 @@
-"""A stage is a function with ``@stage`` in a file of its own in papa/study/stages; its steps enter
-the study in papa/study/steps.py."""
+"""A stage is a function with ``@stage`` in a file of its own in tasks/stages; its steps enter
+the study in tasks/pipeline.py."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ from papa.spec.file import load_study, resolve_study
 from papa.spec.study import CONTROLS
 from papa.storage.artifacts import verified
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.manifest import specification
-from papa.study.run import Session, make, run_here
-from papa.study.stages.rank import read_head_scores
-from papa.study.step import Context, stage, with_needs
-from papa.study.steps import study_steps
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.manifest import specification
+from papa.tasks.run import Session, make, run_here
+from papa.tasks.rank import read_head_scores
+from papa.tasks.step import Context, stage, with_needs
+from papa.tasks.pipeline import study_steps
 from papa.text.corpus import load_corpus, tokenise_corpus
 from papa.worker import Worker
 from tests.finished import Told, cells_of
 from tests.flows.conftest import SMALL
 from tests.heads.cases import HALF, Case, distance
 from tests.make import random_model
-from tests.study.test_steps import steps_of
+from tests.tasks.test_steps import steps_of
 
 
 @stage("vocabulary", version=1)

@@ -23,10 +23,10 @@ import pandas
 import psutil
 from filelock import FileLock
 
-from flows.cli.prune import prune
+from papa.flows.cli.prune import prune
 from papa.storage.store import Store
 from papa.storage.unused import survey
-from papa.study.locks import users
+from papa.storage.locks import users
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_until
 

@@ -10,7 +10,7 @@ import pandas
 import pytest
 
 from papa.storage.store import Store
-from tasks.mlflow import Tracking
+from papa.tasks.mlflow import Tracking
 from tests.finished import finish_study
 from tests.flows import conftest as cli
 from tests.flows.processes import PATIENCE_SECONDS, wait_until

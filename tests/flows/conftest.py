@@ -16,7 +16,7 @@ from typing import IO, Any
 import pytest
 from typer.testing import CliRunner
 
-from flows.cli import app
+from papa.flows.cli import app
 from tests.finished import finish_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
@@ -42,7 +42,7 @@ IDENTITY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "frac
 """Without averages and λ."""
 COMMAND = """
 import sys
-from flows.cli import app
+from papa.flows.cli import app
 try:
     app()
 finally:

@@ -32,7 +32,7 @@ class FlowRun(NamedTuple):
 
 _SERVE = """
 import json, os, sys
-from flows.server import settle_environment, start_server
+from papa.flows.server import settle_environment, start_server
 settle_environment()
 start_server().wait(print)
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")

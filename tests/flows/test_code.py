@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import yaml
 
-from flows.check import check_study
+from papa.flows.check import check_study
 from papa.errors import PapaError
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.study.manifest import open_study
+from papa.tasks.manifest import open_study
 from tests.flows.conftest import FEW, SMALL, artifacts, known, papa, refusal, said, write_study
 
 CODE = """

@@ -16,7 +16,7 @@ import papa
 from papa.descriptions.seen import ATTENTIONS
 from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
-from papa.study.manifest import FinishedStudy, open_study
+from papa.tasks.manifest import FinishedStudy, open_study
 from tests.descriptions.test_descriptions import values
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, refusal, said, write_study

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from papa.storage.store import Store
-from papa.study.locks import users
-from papa.study.manifest import open_study
+from papa.storage.locks import users
+from papa.tasks.manifest import open_study
 from tests.finished import finish_study
 from tests.flows import conftest as cli
 from tests.flows.history import mlflow_states, own_flow_runs
@@ -89,7 +89,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
 
 WAITING = """
 import os, signal, subprocess, sys, time
-from flows.interrupt import Interruption
+from papa.flows.interrupt import Interruption
 
 if sys.argv[1:]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -100,7 +100,7 @@ with Interruption() as interruption:
 """
 WORKING = """
 import time
-from flows.interrupt import Interruption
+from papa.flows.interrupt import Interruption
 from papa.workers import WorkerPool
 from tests.workers.parts import own_process
 

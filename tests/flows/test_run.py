@@ -15,8 +15,8 @@ from safetensors.torch import load_file, save_file
 
 from papa.storage.artifacts import metadata_below, verified
 from papa.storage.store import Store
-from papa.study.locks import claimed
-from papa.study.step import together
+from papa.storage.locks import claimed
+from papa.tasks.step import together
 from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
 from tests.tasks.tracked import logged, steps_of
@@ -138,13 +138,13 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
 
 
 IMPATIENT = f"""
-import flows.server
+import papa.flows.server
 begin = flows.server.start_server
 
 def wait_less(*arguments):
     started = begin(*arguments)
-    import tasks.stage
-    tasks.stage._RETRY_SECONDS[:] = [5, 0.5]
+    import papa.flows.prefect_tasks
+    papa.flows.prefect_tasks._RETRY_SECONDS[:] = [5, 0.5]
     return started
 
 flows.server.start_server = wait_less

@@ -24,7 +24,7 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
-from flows.server import prepare_engines
+from papa.flows.server import prepare_engines
 from papa.errors import PapaError
 from papa.storage.store import Store
 from tests.flows import conftest as cli

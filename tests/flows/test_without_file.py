@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
-from flows.cli.lists import stored_studies
-from flows.cli.without_file import own_study, refuse_same_name, study_without_file
+from papa.flows.cli.lists import stored_studies
+from papa.flows.cli.without_file import own_study, refuse_same_name, study_without_file
 from papa.errors import PapaError, SpecError
 from papa.models.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
-from papa.study.manifest import save_study
+from papa.tasks.manifest import save_study
 from tests.models.inputs import with_tokenizer
-from tests.study.test_own import SMALL
+from tests.tasks.test_own import SMALL
 
 BERT = "google-bert/bert-base-uncased"
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import outside_working_folder
+from papa.flows.server import outside_working_folder
 from papa.errors import PapaError
 from tests.flows import conftest as cli
 from tests.flows.history import ask

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from huggingface_hub import close_session, constants
 
-from flows.check import check_study
+from papa.flows.check import check_study
 from papa.errors import CheckError, EncoderError, HubUnreachableError
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
+from papa.tasks.inputs import resolve_inputs
 from papa.worker import encoder_here
 from tests.hub.conftest import Folder, refused, resolved
 from tests.hub.encoders import ROWS

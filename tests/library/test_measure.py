@@ -22,9 +22,9 @@ from papa.ranking.given import named_orders
 from papa.ranking.seeds import HeadScores
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.run import run_here
-from papa.study.steps import study_steps
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.run import run_here
+from papa.tasks.pipeline import study_steps
 from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
 from tests.library.conftest import SLOTS

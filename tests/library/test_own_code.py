@@ -27,8 +27,8 @@ from papa.scores.own import OwnCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
 from tests.models.inputs import with_tokenizer
-from tests.study.test_own import NAMES, rows
-from tests.study.test_own import SMALL as SHAPE
+from tests.tasks.test_own import NAMES, rows
+from tests.tasks.test_own import SMALL as SHAPE
 
 COLUMNS: dict[str, Any] = {"text": "review", "label": "verdict", "epochs": 1}
 FEW: dict[str, Any] = {

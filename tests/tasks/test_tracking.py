@@ -17,9 +17,9 @@ from papa.errors import PapaError, TransientError
 from papa.scores.summary import LINE, read_table
 from papa.storage.artifacts import published, read_metadata, remove, verified
 from papa.storage.store import Store
-from papa.study.manifest import open_study
-from tasks.mlflow import Tracking
-from tasks.mlflow_address import check_tracking, connect, tracking_folder
+from papa.tasks.manifest import open_study
+from papa.tasks.mlflow import Tracking
+from papa.tasks.mlflow_address import check_tracking, connect, tracking_folder
 from tests.finished import finish_study
 from tests.flows.conftest import TINY, write_study
 from tests.flows.processes import wait_until
@@ -184,7 +184,7 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
 
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
-    code = "from tasks.mlflow_address import connect; connect({!r}).create_experiment({!r})"
+    code = "from papa.tasks.mlflow_address import connect; connect({!r}).create_experiment({!r})"
     made = {"one", "two"}
     commands = [[sys.executable, "-c", code.format(address, name)] for name in made]
     assert not any(process.wait() for process in [*map(subprocess.Popen, commands)])

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import tasks.writer
-from tasks.writer import Writer
+import papa.tasks.writer
+from papa.tasks.writer import Writer
 
 
 @pytest.fixture

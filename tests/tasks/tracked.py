@@ -11,11 +11,11 @@ from papa.scores.summary import LINE
 from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.manifest import open_study
-from papa.study.steps import StudySteps, study_steps
-from tasks.mlflow import Tracking
-from tasks.mlflow_address import tracking_folder
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.manifest import open_study
+from papa.tasks.pipeline import StudySteps, study_steps
+from papa.tasks.mlflow import Tracking
+from papa.tasks.mlflow_address import tracking_folder
 
 
 def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:

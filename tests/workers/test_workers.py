@@ -22,9 +22,9 @@ from papa.errors import DamagedError, EncoderError, TransientError
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
-from papa.study.run import Session, make, run_here
-from papa.study.stages.rank import LAMBDA
-from papa.study.step import with_needs
+from papa.tasks.run import Session, make, run_here
+from papa.tasks.rank import LAMBDA
+from papa.tasks.step import with_needs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
@@ -35,7 +35,7 @@ from tests.flows.processes import (
     wait_until,
     without_engines,
 )
-from tests.study.test_steps import steps_of
+from tests.tasks.test_steps import steps_of
 from tests.workers.parts import dies, folder_below, loaded, opened, own_process
 
 pytest.importorskip(

@@ -18,11 +18,11 @@ from papa.models.reference import EncoderReference
 from papa.scores.own import OwnCode
 from papa.spec import FilesSource
 from papa.spec.file import override, resolve_study
-from papa.study.inputs import StudyInputs
-from papa.study.results import StudyPart
-from papa.study.stages.constants import given
-from papa.study.step import Step
-from papa.study.steps import StudySteps, study_steps
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.results import StudyPart
+from papa.tasks.substitutes import given
+from papa.tasks.step import Step
+from papa.tasks.pipeline import StudySteps, study_steps
 from papa.text.sources import fingerprint
 from tests.flows.conftest import SMALL
 

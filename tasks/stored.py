@@ -10,7 +10,7 @@ from papa.spec import FilesSource, StudySpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import module_of, scores_in
 from papa.storage.store import MARKER
-from papa.study.inputs import named_texts
+from papa.tasks.inputs import named_texts
 
 
 def load_to_run(

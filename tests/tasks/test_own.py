@@ -26,7 +26,7 @@ from transformers import (
 )
 
 import papa
-from flows.check import check_study
+from papa.flows.check import check_study
 from papa.errors import CheckError
 from papa.heads.constants import ConstantMatrices
 from papa.models.reference import EMBEDDED, embedded_folder
@@ -37,10 +37,10 @@ from papa.scores.drops import MaxDrop
 from papa.scores.summary import heads_at, summarise
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.stages.probe import read_answers
-from papa.study.stages.rank import read_head_scores
-from papa.study.stages.tokenise import open_corpus
-from papa.study.step import Step
+from papa.tasks.probe import read_answers
+from papa.tasks.rank import read_head_scores
+from papa.tasks.tokenise import open_corpus
+from papa.tasks.step import Step
 from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, opened, score_study
 from tests.flows.conftest import (

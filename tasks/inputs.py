@@ -24,8 +24,8 @@ from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.spec.study import OF_DECODERS
-from papa.study.code import code_of, read_code, with_code, with_orders
-from papa.study.step import in_threads
+from papa.tasks.code import code_of, read_code, with_code, with_orders
+from papa.tasks.step import in_threads
 
 Of = TypeVar("Of")
 

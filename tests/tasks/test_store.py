@@ -27,9 +27,9 @@ from papa.storage.artifacts import (
 )
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
-from papa.study.locks import claimed, users
-from papa.study.manifest import place_results
-from papa.study.step import Context, Stage, Step
+from papa.storage.locks import claimed, users
+from papa.tasks.manifest import place_results
+from papa.tasks.step import Context, Stage, Step
 from tests.flows.conftest import everything
 from tests.storage.laws import names, put
 

@@ -14,11 +14,11 @@ from papa.ranking.orders import head_order
 from papa.spec.file import resolve_study
 from papa.spec.orders import Head
 from papa.storage.artifacts import published
-from papa.study.inputs import resolve_inputs
-from papa.study.stages.probe import ConstantHeads
-from papa.study.stages.rank import LAMBDA
-from papa.study.step import Step
-from papa.study.steps import StudySteps, study_steps
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.probe import ConstantHeads
+from papa.tasks.rank import LAMBDA
+from papa.tasks.step import Step
+from papa.tasks.pipeline import StudySteps, study_steps
 from tests.finished import cells_of
 from tests.flows.conftest import SMALL
 from tests.storage.laws import reference

@@ -14,9 +14,9 @@ from prefect.runtime import task_run
 from prefect.states import Completed, State
 
 from papa.errors import PapaError, TransientError, in_short
-from papa.study.run import Session, make
-from papa.study.step import Step
-from tasks.mlflow import Tracking
+from papa.tasks.run import Session, make
+from papa.tasks.step import Step
+from papa.tasks.mlflow import Tracking
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""

@@ -13,10 +13,10 @@ from papa.ranking.orders import scored_by
 from papa.spec import Metric, TaskSpec
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
-from papa.study.stages.constants import Constants
-from papa.study.stages.probe import read_baseline, read_examples, read_scores
-from papa.study.stages.rank import read_head_scores
-from papa.study.step import Step, in_threads
+from papa.tasks.substitutes import Constants
+from papa.tasks.probe import read_baseline, read_examples, read_scores
+from papa.tasks.rank import read_head_scores
+from papa.tasks.step import Step, in_threads
 
 if TYPE_CHECKING:
     from papa.scores.intervals import Measured

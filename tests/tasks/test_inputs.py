@@ -15,9 +15,9 @@ from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.run import run_here
-from papa.study.stages.tokenise import tokenise
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.run import run_here
+from papa.tasks.tokenise import tokenise
 from papa.text.sources import fingerprint
 from tests.finished import Told
 from tests.flows.conftest import task_on

@@ -18,17 +18,17 @@ from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, verified
 from papa.storage.store import Store
-from papa.study.inputs import resolve_inputs
-from papa.study.locks import users
-from papa.study.run import Session, make, run_here
-from papa.study.stages.probe import read_examples, read_scores
-from papa.study.step import Context, Step, stage
-from papa.study.steps import study_steps
+from papa.tasks.inputs import resolve_inputs
+from papa.storage.locks import users
+from papa.tasks.run import Session, make, run_here
+from papa.tasks.probe import read_examples, read_scores
+from papa.tasks.step import Context, Step, stage
+from papa.tasks.pipeline import study_steps
 from papa.worker import Worker
 from tests.finished import Told, described
 from tests.flows.conftest import artifacts
 from tests.flows.processes import PATIENCE_SECONDS
-from tests.study.test_steps import steps_of
+from tests.tasks.test_steps import steps_of
 
 DAMAGES: list[None] = []
 """How often what a step reads is damaged meanwhile."""

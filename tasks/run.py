@@ -15,8 +15,8 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
 from papa.storage.store import Store
-from papa.study.locks import claimed, in_use
-from papa.study.step import Context, Step, together
+from papa.storage.locks import claimed, in_use
+from papa.tasks.step import Context, Step, together
 from papa.worker import Worker
 from papa.workers import WorkerPool
 

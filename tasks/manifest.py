@@ -25,8 +25,8 @@ from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.files import open_file, without_links
 from papa.storage.store import Store
-from papa.study.locks import claimed
-from papa.study.stages.constants import Constants
+from papa.storage.locks import claimed
+from papa.tasks.substitutes import Constants
 
 if TYPE_CHECKING:
     from pandas import DataFrame

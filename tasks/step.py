@@ -282,7 +282,7 @@ class Context:
 
     def corpus(self, step: Step) -> Any:
         """A text that it reads, as a ``TokenisedCorpus``."""
-        from papa.study.stages.tokenise import open_corpus
+        from papa.tasks.tokenise import open_corpus
 
         return open_corpus(self.found[step])
 

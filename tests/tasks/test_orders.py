@@ -9,18 +9,18 @@ import numpy as np
 import pandas
 import pytest
 
-from flows.cli.export import export_cell
+from papa.flows.cli.export import export_cell
 from papa.errors import SpecError
 from papa.scores.metrics import influence
-from papa.study.manifest import OF_ORDERS
-from papa.study.results import found_orders
-from papa.study.stages.probe import read_examples, read_scores
-from papa.study.step import Step
-from papa.study.steps import StudySteps
+from papa.tasks.manifest import OF_ORDERS
+from papa.tasks.results import found_orders
+from papa.tasks.probe import read_examples, read_scores
+from papa.tasks.step import Step
+from papa.tasks.pipeline import StudySteps
 from tests.finished import cells_of, described, opened, score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
-from tests.study import test_steps
+from tests.tasks import test_steps
 
 pytestmark = pytest.mark.unchecked
 

@@ -10,7 +10,7 @@ from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
 from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS
 from papa.storage.artifacts import ArtifactReference, verified
-from papa.study.step import Context, Step, stage
+from papa.tasks.step import Context, Step, stage
 
 DISTANCES = "distances.safetensors"
 

@@ -21,15 +21,15 @@ from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, without_name
 from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
-from papa.study.inputs import StudyInputs
-from papa.study.results import StudyPart
-from papa.study.stages.aggregate import aggregate, command_line
-from papa.study.stages.average import average
-from papa.study.stages.constants import Constants, given, outputs, relative
-from papa.study.stages.probe import ConstantHeads, answers, baseline, one_answer, own, probe
-from papa.study.stages.rank import frozen_probe, rank, score_heads
-from papa.study.stages.tokenise import tokenise
-from papa.study.step import Step
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.results import StudyPart
+from papa.tasks.aggregate import aggregate, command_line
+from papa.tasks.average import average
+from papa.tasks.substitutes import Constants, given, outputs, relative
+from papa.tasks.probe import ConstantHeads, answers, baseline, one_answer, own, probe
+from papa.tasks.rank import frozen_probe, rank, score_heads
+from papa.tasks.tokenise import tokenise
+from papa.tasks.step import Step
 
 _Model = TypeVar("_Model", bound=BaseModel)
 
