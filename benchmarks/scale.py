@@ -30,13 +30,14 @@ from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.tasks.probe import BASELINE, EXAMPLES, ProbeScores, ScoredSeed
+from papa.tasks.average import ShardSums
+from papa.tasks.cell import BASELINE, EXAMPLES, CellScores, ScoredSeed
 from papa.tasks.rank import LAMBDA
 from papa.tasks.step import Context, Step
 from papa.workers import WorkerPool
 
 TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
-WAITS = {"probe": 0.5, "baseline": 0.5, "rank": 0.5, "shard": 0.05}
+WAITS = {"probe": 0.5, "baseline": 0.5, "train_lambda": 0.5, "shard": 0.05}
 """Seconds of each stage, and of a shard of an average."""
 WHOLE: dict[str, Any] = {
     "constants": ["average", "identity", "toeplitz", "zeros"],
@@ -57,18 +58,18 @@ class StandIn:
 
     def run(self, function: Any, arguments: dict[str, Any], encoder: Any) -> Any:
         """As ``Worker.run``."""
-        step, store = arguments["step"], arguments["store"]
+        store = arguments["store"]
         if "shards" in arguments:
+            step = arguments["step"]
             time.sleep(WAITS["shard"] * len(arguments["shards"]))
-            encoder, slots = step["encoder"], step["slots"]
-            shape = (encoder.layers, encoder.heads, slots, slots)
-            spent = {"worker_seconds": WAITS["shard"], "device": "cpu"}
-            return np.ones(shape), np.ones(shape[2:]), spent
-        time.sleep(WAITS[step.stage])
-        for member in arguments["members"]:
-            run = Context(member, store, arguments["execution"], ignore_progress)
-            with run.published(seconds=WAITS[step.stage]) as folder:
-                _write(member, folder, run.found)
+            shape = (step["encoder"].layers, step["encoder"].heads, step["slots"], step["slots"])
+            return ShardSums(np.ones(shape), np.ones(shape[2:]), WAITS["shard"], "cpu")
+        stage = arguments["steps"][0].stage.name
+        time.sleep(WAITS[stage])
+        for step in arguments["steps"]:
+            context = Context((step,), store, arguments["execution"], ignore_progress)
+            with context.published(seconds=WAITS[stage]) as folder:
+                _write(step, folder, context.artifacts)
         return []
 
 
@@ -82,7 +83,8 @@ class StandInPool(WorkerPool):
     def run(self, function: Callable[..., Any], **given: Any) -> Any:
         """As of ``WorkerPool``."""
         arguments = given["arguments"]
-        if "step" in arguments and arguments["step"].stage in (*WAITS, "average"):
+        steps = arguments.get("steps") or [arguments[key] for key in ("step",) if key in arguments]
+        if steps and steps[0].stage.name in (*WAITS, "average"):
             return super().run(function, **given)
         return self._others.submit(function, **arguments, progress=ignore_progress).result()
 
@@ -97,16 +99,16 @@ class StandInPool(WorkerPool):
 def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     """An artifact of the step's stage; scores follow from the step's key."""
     encoder, numbers = step["encoder"], random.Random(step.key)
-    if step.stage == "rank":
+    if step.stage.name == "train_lambda":
         shape = (2, encoder.layers, encoder.heads)
         lambdas = np.random.default_rng(0).random(shape, np.float32)
         save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
         return
     shares = [numbers.randrange(ROWS // 2, ROWS) / ROWS for _ in step["seeds"]]
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
-    if step.stage == "probe":
+    if step.stage.name == "probe":
         heads, count = step["heads"].chosen(found), encoder.layers * encoder.heads
-        scores = ProbeScores(seeds, None, 0.0, heads, count)
+        scores = CellScores(seeds, None, 0.0, heads, count)
         scores.save(folder, _correct(shares))
         return
     answer = {"always_one_answer": {"score": 0.5, "answer": "negative"}}
@@ -157,7 +159,7 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             before, started = (cpu(psutil.Process()), cpu(server)), time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)
             clock = time.monotonic() - started
-            cells = sum(len(part.cells) for part in checked.steps.parts)
+            cells = sum(len(part.cells) for part in checked.steps.pairs)
             probes = (Path(store.artifacts) / "probe").glob("*/metadata.json")
             texts = (Path(store.artifacts) / "tokenise").glob("*/metadata.json")
             ended = [max(one.stat().st_mtime for one in files) for files in (texts, probes)]

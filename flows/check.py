@@ -28,7 +28,7 @@ from papa.tasks.inputs import (
     resolve_inputs,
     run_concurrently,
 )
-from papa.tasks.pipeline import StudySteps, study_steps
+from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers
@@ -52,7 +52,7 @@ class Checked:
     """
 
     inputs: StudyInputs
-    steps: StudySteps
+    steps: Pipeline
     to_run: bool
     workers: int | None
     cluster: str | None
@@ -86,7 +86,7 @@ def check_study(
         problems += problems_of("reference", partial(read_reference, study.reference))
     if not problems:
         inputs = resolved.inputs()
-        steps = study_steps(inputs)
+        steps = build_pipeline(inputs)
         missing = [step for step in steps.steps if not step.is_complete(store)]
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.

@@ -1,6 +1,6 @@
 """Serve Prefect's API and pages on a socket that listens already, until standard input ends.
 
-``flows.server`` starts this module, and keeps the socket too: no other account can take its port.
+``papa.flows.server`` starts this module, and keeps the socket too: no other account can take its port.
 A line on standard output says that the server answers.
 """
 

@@ -216,7 +216,7 @@ class PrefectServer:
         os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
         settings = _server_settings(home, port)
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "flows.serve", str(descriptor)],
+            [sys.executable, "-P", "-m", "papa.flows.serve", str(descriptor)],
             env={**os.environ, **settings, **environment},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

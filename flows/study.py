@@ -1,60 +1,46 @@
-"""A study as a Prefect flow: tokenise → average → rank → probe → aggregate.
+"""A study as a Prefect flow: check it, open its workers and its MLflow run, run its pipeline.
 
-Steps are submitted stage by stage, each after those that it reads. The artifact store is the cache:
-what is complete there is not computed again, and nothing that Prefect recorded is read.
+``papa.tasks.pipeline`` says which steps there are, ``papa.flows.stages`` submits them as Prefect
+tasks. The artifact store is the cache: finished steps are not computed again, and nothing that
+Prefect recorded is read.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 from prefect import flow, get_run_logger
 from prefect.client.orchestration import get_client
-from prefect.futures import PrefectFuture, wait
 from prefect.runtime import flow_run
 from prefect.states import Crashed
 from prefect.task_runners import ThreadPoolTaskRunner
-from prefect.utilities.annotations import quote
 from pydantic import PositiveInt
 
+from papa.errors import PapaError, SpecError, in_short, shown
+from papa.files import sha256_of_json
 from papa.flows.check import Checked, check_study
 from papa.flows.progress import StudyProgress
 from papa.flows.server import settle_environment, settle_umask
-from papa.errors import PapaError, SpecError, in_short, shown
-from papa.files import sha256_of_json
+from papa.flows.stages import StudyRun, reason_of, run_steps
 from papa.spec import StudySpec
-from papa.storage.store import Store
 from papa.storage.locks import in_use
+from papa.storage.store import Store
 from papa.tasks.manifest import save_study
+from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session
-from papa.tasks.step import Step, together
 from papa.tasks.stored import load_to_run
 from papa.workers import WorkerPool
-from papa.tasks.aggregate import aggregate
-from papa.tasks.average import average
-from papa.tasks.mlflow import Tracking
-from papa.tasks.probe import probe
-from papa.tasks.rank import rank
-from papa.flows.prefect_tasks import StudyRun
-from papa.tasks.tokenise import tokenise
 
-STAGES = {
-    tokenise: ("tokenise",),
-    average: ("average", "given", "outputs", "relative"),
-    rank: ("rank", "frozen_probe", "scores"),
-    probe: ("baseline", "probe", "answers", "one_answer", "own"),
-    aggregate: ("aggregate",),
-}
-"""The tasks in the order in which they are submitted, and the stages of the steps of each."""
+_CACHED_AT_ONCE = 16
+"""How many finished steps are looked at at a time."""
 
 
 @dataclass(frozen=True)
@@ -202,28 +188,32 @@ def _mark_crashed(run: UUID) -> None:
 
 
 def _run(given: Ready) -> str:
-    """Run every step of a study; returns its link in MLflow."""
+    """Run every step of a study; return the address of its page in MLflow."""
     checked, store, progress = given.checked, given.store, given.progress
-    spec, steps = checked.inputs.study, checked.steps.steps
+    spec = checked.inputs.study
+    pipeline = checked.steps
     progress.log = get_run_logger().info
-    told = partial(progress.told, spec.name)
-    with closing(progress.bar), Tracking(store, spec, checked.steps, told) as tracking:
+    report_failure = partial(progress.told, spec.name)
+    with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
         given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.pool.abandon])
         session = Session(store, given.pool, spec.execution, progress, tracking.epoch)
-        run = StudyRun(session, tracking)
+        run = StudyRun(session, tracking, progress)
+        steps_at_once = _CACHED_AT_ONCE
         if checked.to_run:
             given.pool.begin().result()
-        futures: dict[Step, PrefectFuture[Any]] = {}
-        for task, stages in STAGES.items():
-            for step in together(step for step in steps if step.stage in stages):
-                needs = [futures[need] for need in step.needs]
-                # Quoted: Prefect would look for futures in every cell that a step names, twice.
-                future = task.submit(quote(step), quote(run), wait_for=needs)
-                futures |= dict.fromkeys(step.members, future)
-        wait(list(dict.fromkeys(futures.values())))
+            steps_at_once = given.pool.size
+        run_steps(pipeline.steps, run, steps_at_once)
         if run.failures:
-            name, why = next(iter(run.failures.items()))
-            others = len(run.failures) - 1
-            more = f"{others} more failed as well; " if others else ""
-            raise PapaError(f"{name} failed: {why} ({more}finished cells are kept)")
+            raise _first_failure(run.failures)
         return tracking.link
+
+
+def _first_failure(failures: Mapping[str, Exception]) -> PapaError:
+    """The error of a study, by its first step that failed."""
+    name, error = next(iter(failures.items()))
+    others = len(failures) - 1
+    more = f"{others} more failed as well; " if others else ""
+    sentence = f"{name} failed: {reason_of(error)} ({more}finished cells are kept)"
+    failure = PapaError(sentence)
+    failure.__cause__ = error
+    return failure

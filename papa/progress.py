@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 Progress = Callable[[int, int], None]
 """Called with (done, total), in units of the caller's choosing."""
@@ -19,6 +20,17 @@ def ignore_progress(done: int, total: int) -> None:
 
 def ignore_epoch(epoch: int, losses: Mapping[int, float]) -> None:
     """Tell nobody of losses."""
+
+
+@runtime_checkable
+class Reporter(Protocol):
+    """Shows which steps of a study run."""
+
+    def running(self, name: str) -> AbstractContextManager[Progress]:
+        """Show a step while the block runs; yields its progress."""
+
+    def told(self, name: str, sentence: str) -> None:
+        """Show a sentence about a step."""
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.models.reference import EncoderReference, resolve_encoder
@@ -25,6 +25,40 @@ class ClusterError(PapaError):
     """Ray cannot be reached, refuses or has ended, or one of its machines does not fit."""
 
 
+@runtime_checkable
+class Executor(Protocol):
+    """Runs functions on workers: a pool of Ray actors, or this process.
+
+    Attributes:
+        closed: Whether its block has ended.
+    """
+
+    closed: bool
+
+    @property
+    def size(self) -> int:
+        """How many workers there are."""
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        *,
+        arguments: Mapping[str, Any],
+        encoder: EncoderReference | None = None,
+        progress: Progress = ignore_progress,
+        at_driver: bool = False,
+    ) -> Any:
+        """Call a module-level function on the next idle worker, and wait for its result.
+
+        Args:
+            function: Called with ``arguments``, ``progress`` and the loaded ``encoder``, if any.
+            arguments: Its keyword arguments.
+            encoder: The encoder that the worker shall have loaded.
+            progress: Called with (done, total) while the function runs.
+            at_driver: Whether the function reads files of the driver's machine.
+        """
+
+
 class Worker:
     """What calls functions one after the other, each with one thread, so that results are any
     run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
@@ -32,7 +66,8 @@ class Worker:
     ``versions`` are of the driver's libraries, where that may be another machine.
     """
 
-    size, closed = 1, False
+    size = 1
+    closed = False
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Stage ``aggregate``: a study's scores as tables, figures and a report, and its manifest."""
+"""Aggregate: a study's scores as tables, figures and a report, and the manifest that names them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import psutil
@@ -20,107 +20,149 @@ import psutil
 from papa.credentials import without_credentials
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.spec import StudySpec
-from papa.storage.artifacts import ArtifactReference, read_metadata
+from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
-from papa.tasks.results import StudyPart, found_orders, results_table
-from papa.tasks.substitutes import special_of
-from papa.tasks.probe import read_scores
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.cell import read_scores
+from papa.tasks.results import Artifacts, PairSteps, head_orders, results_table
+from papa.tasks.step import Context, stage
+from papa.tasks.substitutes import special_slots_of
 
-_COMPUTING = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scikit-learn")
-_OF_TEXT = ("rows", "tokens", "texts_cut", "words_cut", "notes")
-"""What the report tells of a text."""
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+_LIBRARIES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scipy")
+_TEXT_FACTS = ("rows", "tokens", "texts_cut", "words_cut", "notes")
+"""What the report says of a text."""
 
 
-@stage("aggregate", "invocation", version=manifest.VERSION, where="driver")
+@stage("aggregate", "invocation", version=manifest.VERSION, place="driver")
 def aggregate(
-    run: Context,
+    context: Context,
     study: StudySpec,
-    parts: tuple[StudyPart, ...],
-    paper: str | None,
+    pairs: tuple[PairSteps, ...],
+    paper_digest: str | None,
     invocation: tuple[str, float],
 ) -> None:
-    """Write the study's tables, manifest and resolved specification, and the report from these.
-    ``paper`` is the digest of the paper's numbers, if the study names any; ``invocation`` the
-    command line that asks for it, and when it began.
+    """Write a study's tables, manifest and resolved specification, and the report from these.
+
+    In: the artifacts of all cells, rankings, baselines and texts. Out: results.parquet,
+    summary.csv, heads.parquet, figures, report.html. Where: on the driver's machine.
+
+    Args:
+        context: What the body may use.
+        study: The resolved specification.
+        pairs: The study's steps, an entry for each encoder and task.
+        paper_digest: SHA-256 of the paper's numbers, if the study names any.
+        invocation: The command line, and when it began, in seconds since 1970.
     """
     from papa.reporting.report import write_report
     from papa.scores.orders import compare_orders
     from papa.scores.summary import summarise
 
-    found = run.found
-    with run.published(finished=time.time()) as folder:
-        results = results_table(parts, found)
+    artifacts = context.artifacts
+    with context.published(finished=time.time()) as folder:
+        results = results_table(pairs, artifacts)
         results.to_parquet(folder / manifest.RESULTS, index=False)
         summarise(results).to_csv(folder / manifest.SUMMARY, index=False)
-        if compared := compare_orders(results, found_orders(parts, found)):
-            for name, table in zip(manifest.OF_ORDERS, compared, strict=True):
-                table.to_csv(folder / name, index=False)
-        scores = {part.pair: part.head_scores(found) for part in parts}
-        _heads_table(scores, study).to_parquet(folder / manifest.HEADS, index=False)
-        agreement, averages = [], []
-        for part in parts:
-            pair = dict(zip(("encoder", "task"), part.pair, strict=True))
-            if isinstance(trained := scores[part.pair].get("lambda"), TrainedLambda):
-                objective = "" if part.task.head == "probe" else part.task.lambda_objective
-                facts = trained.facts(study.fractions)
-                agreement.append({**pair, "objective": objective, **facts})
-            if part.average:
-                slots, special = part.task.slots, special_of(part.encoder, part.task)
-                where = {"artifact": part.average.address, "text": part.text.address}
-                entry = manifest.AverageEntry(**pair, **where, slots=slots, special=special)
-                averages.append(entry)
-        texts = {part.task.name: part.text for part in reversed(parts)}
-        held = {name: read_metadata(found[step].path) for name, step in texts.items()}
-        digests = {f"Weights of {part.encoder_label}": part.encoder.digest for part in parts}
-        digests |= {f"Text of {task}": step["fingerprint"] for task, step in texts.items()}
-        tokenised = {f"Text of {task}, tokenised": step for task, step in texts.items()}
-        digests |= {name: found[step].digest for name, step in tokenised.items()}
-        made = manifest.Manifest(
+        comparison = compare_orders(results, head_orders(pairs, artifacts))
+        for name, table in zip(manifest.OF_ORDERS, comparison or (), strict=False):
+            table.to_csv(folder / name, index=False)
+        scores_by_pair = {pair.pair: pair.head_scores(artifacts) for pair in pairs}
+        _heads_table(scores_by_pair, study).to_parquet(folder / manifest.HEADS, index=False)
+        document = manifest.Manifest(
             study=study.name,
-            encoders={part.encoder_label: part.encoder for part in parts},
-            cells=tuple(entry for part in parts for entry in _cells(part, found)),
-            averages=tuple(averages),
-            agreement=tuple(agreement),
-            texts={
-                name: {key: of[key] for key in _OF_TEXT if key in of} for name, of in held.items()
-            },
-            provenance={**_provenance(*invocation, found), **digests},
+            encoders={pair.encoder_label: pair.encoder for pair in pairs},
+            cells=tuple(entry for pair in pairs for entry in _cell_entries(pair, artifacts)),
+            averages=tuple(_average_entries(pairs)),
+            agreement=tuple(_lambda_agreement(pairs, scores_by_pair, study)),
+            texts=_text_facts(pairs, artifacts),
+            provenance=_provenance(pairs, artifacts, *invocation),
         )
-        (folder / manifest.MANIFEST).write_text(made.model_dump_json(indent=1))
+        (folder / manifest.MANIFEST).write_text(document.model_dump_json(indent=1))
         (folder / manifest.SPECIFICATION).write_text(manifest.specification(study))
         if study.reference:
             shutil.copyfile(study.reference, folder / manifest.PAPER)
-        write_report(folder, manifest.FinishedStudy(run.store, folder, made).findings())
+        finished = manifest.FinishedStudy(context.store, folder, document)
+        write_report(folder, finished.findings())
 
 
-def _cells(
-    part: StudyPart, found: Mapping[Step, ArtifactReference]
-) -> Iterator[manifest.CellEntry]:
-    for cell, steps in part.cells.items():
+def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.CellEntry]:
+    """Which artifacts scored each cell."""
+    for cell, steps in pair.cells.items():
         probes = []
         for step in steps:
-            constants, constant = step["heads"].constants, read_scores(found[step]).constant_heads
-            source = constants and constants.source and constants.source.address
-            which = {"seeds": step["seeds"], "constant_heads": constant, "constants": source}
-            probes.append(manifest.ProbeEntry(artifact=step.address, **which))
+            substitute = step["heads"].substitute
+            source = substitute.source if substitute else None
+            entry = manifest.ProbeEntry(
+                artifact=step.address,
+                seeds=step["seeds"],
+                constant_heads=read_scores(artifacts[step]).constant_heads,
+                constants=source.address if source else None,
+            )
+            probes.append(entry)
         yield manifest.CellEntry(**vars(cell), probes=tuple(probes))
 
 
-def _heads_table(scores: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec) -> Any:
-    """The frame of ``heads.parquet``; scores that the study names have no interval."""
+def _average_entries(pairs: tuple[PairSteps, ...]) -> Iterator[manifest.AverageEntry]:
+    """The averages over the tasks' own texts, which the report draws."""
+    for pair in pairs:
+        if pair.average:
+            yield manifest.AverageEntry(
+                encoder=pair.encoder_label,
+                task=pair.task.name,
+                artifact=pair.average.address,
+                text=pair.text.address,
+                slots=pair.task.slots,
+                special=special_slots_of(pair.encoder, pair.task),
+            )
+
+
+def _lambda_agreement(
+    pairs: tuple[PairSteps, ...],
+    scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]],
+    study: StudySpec,
+) -> Iterator[dict[str, Any]]:
+    """How far the orders by λ of several seeds agree."""
+    for pair in pairs:
+        trained = scores_by_pair[pair.pair].get("lambda")
+        if isinstance(trained, TrainedLambda):
+            yield {
+                "encoder": pair.encoder_label,
+                "task": pair.task.name,
+                "objective": "" if pair.task.head == "probe" else pair.task.lambda_objective,
+                **trained.facts(study.fractions),
+            }
+
+
+def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str, dict[str, Any]]:
+    """What the report says of each task's text, by the first encoder's tokens."""
+    facts: dict[str, dict[str, Any]] = {}
+    for pair in pairs:
+        if pair.task.name not in facts:
+            metadata = read_metadata(artifacts[pair.text].path)
+            facts[pair.task.name] = {
+                name: metadata[name] for name in _TEXT_FACTS if name in metadata
+            }
+    return facts
+
+
+def _heads_table(
+    scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec
+) -> DataFrame:
+    """The frame of ``heads.parquet``; external scores, which the study names, have no interval."""
     import pandas
 
-    named = {
-        f"scores:{one.name}": HeadScores(np.array(one.values, float)[None]) for one in study.scores
+    external = {
+        f"scores:{scores.name}": HeadScores(np.array(scores.values, float)[None])
+        for scores in study.scores
     }
     frames = [
-        own.frame(method).assign(encoder=encoder, task=task)
-        for (encoder, task), computed in scores.items()
-        for method, own in {**named, **computed}.items()
+        head_scores.frame(method).assign(encoder=encoder, task=task)
+        for (encoder, task), computed in scores_by_pair.items()
+        for method, head_scores in {**external, **computed}.items()
     ]
-    order = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
-    return pandas.concat(frames)[order] if frames else pandas.DataFrame(columns=order)
+    columns = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+    return pandas.concat(frames)[columns] if frames else pandas.DataFrame(columns=columns)
 
 
 def command_line(arguments: list[str]) -> str:
@@ -131,28 +173,45 @@ def command_line(arguments: list[str]) -> str:
 
 def versions() -> str:
     """The versions of what computes scores."""
-    return ", ".join(f"{name} {version(name)}" for name in _COMPUTING)
+    return ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
 
 
 def _provenance(
-    command: str, started: float, found: Mapping[Step, ArtifactReference]
+    pairs: tuple[PairSteps, ...], artifacts: Artifacts, command: str, started: float
 ) -> dict[str, str]:
-    """When and how results were made, of the run that writes them."""
+    """When and how results were computed, of the run that writes them, and from which content."""
+    computing = sum(
+        read_metadata(artifact.path).get("seconds", 0.0) for artifact in artifacts.values()
+    )
+    facts = {
+        "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
+        "Command": command,
+        "Machine": _machine(),
+        "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
+        "Computing time of all steps": str(timedelta(seconds=round(computing))),
+        "Versions": versions(),
+    }
+    facts |= {f"Weights of {pair.encoder_label}": pair.encoder.digest for pair in pairs}
+    for pair in pairs:
+        facts.setdefault(f"Text of {pair.task.name}", pair.text["fingerprint"])
+    for pair in pairs:
+        digest = artifacts[pair.text].digest
+        facts.setdefault(f"Text of {pair.task.name}, tokenised", digest)
+    return facts
+
+
+def _machine() -> str:
+    """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
     import torch
 
     processor = platform.processor()
     with suppress(OSError, IndexError):
         processor = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())[0]
-    memory = f"{round(psutil.virtual_memory().total / 2**30)} GiB"
-    gpus = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
-    system, cores = f"{platform.system()} {platform.machine()}", f"{psutil.cpu_count()} cores"
-    computing = sum(read_metadata(one.path).get("seconds", 0.0) for one in found.values())
-    return {
-        "Date": datetime.now().astimezone().isoformat(timespec="seconds"),
-        "Command": command,
-        # ``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``.
-        "Machine": ", ".join(filter(None, [system, processor, cores, memory, *gpus])),
-        "Duration of this run": str(timedelta(seconds=round(time.time() - started))),
-        "Computing time of all steps": str(timedelta(seconds=round(computing))),
-        "Versions": versions(),
-    }
+    parts = [
+        f"{platform.system()} {platform.machine()}",
+        processor,
+        f"{psutil.cpu_count()} cores",
+        f"{round(psutil.virtual_memory().total / 2**30)} GiB",
+        *(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
+    ]
+    return ", ".join(part for part in parts if part)

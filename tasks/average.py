@@ -1,16 +1,21 @@
-"""Stage ``average``: the average attention over a corpus, its shards spread over all workers. Sums
-are exact in any grouping (``papa.heads.average``), so whoever is done first is added first.
+"""Average: C, the mean of an encoder's attention over unlabelled text (paper, Section 3.1).
+
+The text's shards are spread over all workers. Each call returns the sums over its shards; sums are
+merged as they come, then divided and published as C. Sums are exact in any grouping
+(``papa.heads.average``), so any number of workers, retries and lost workers gives the same bits.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jaxtyping import Float
 
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
@@ -19,46 +24,80 @@ from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.tasks.step import Context, Step, stage
 
-_CALLS_A_WORKER = 4
-"""A worker that is lost takes a part of its work with it, and large sums are seldom sent."""
+if TYPE_CHECKING:
+    from papa.models.encoder import Encoder
+
+_CALLS_PER_WORKER = 4
+"""Few calls, as each sends sums [L, H, S, S]; more than one, as a lost worker loses its call."""
 
 
-@stage("average", version=3, where="pool")
-def average(run: Context, encoder: EncoderReference, corpus: Step, slots: int) -> None:
-    """Average an encoder's attention over the training text of a corpus, in ``slots`` slots."""
-    shards = read_metadata(run.found[corpus].path)["shards"]["train"]
-    rows = [shard["rows"] for shard in shards]
-    at_once = -(-len(rows) // (_CALLS_A_WORKER * run.pool.size))
-    calls = [range(len(rows))[first : first + at_once] for first in range(0, len(rows), at_once)]
-    shape = (encoder.layers, encoder.heads, slots, slots)
-    lock, sums, counts = threading.Lock(), np.zeros(shape), np.zeros(shape[2:])
-    done, spent = dict.fromkeys(calls, 0), {"worker_seconds": 0.0}
+@stage("average", version=3, place="all workers")
+def average(context: Context, encoder: EncoderReference, text: Step, slots: int) -> None:
+    """Average an encoder's attention over the training text, shard by shard on all workers.
 
-    def advance(call: range, part: int, parts: int) -> None:
-        done[call] = sum(rows[shard] for shard in call) * part // max(parts, 1)
-        run.progress(sum(done.values()), sum(rows))
+    In: the tokenised text and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
+    pair of slots is real, [S, S]. Where: on all workers; a lost worker loses one call.
+    """
+    workers = context.executor
+    shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
+    rows_by_shard = [shard["rows"] for shard in shards]
+    calls = list(_calls(len(shards), _CALLS_PER_WORKER * workers.size))
+    rows_done = _RowsDone(context.progress, sum(rows_by_shard))
 
-    def add(call: range) -> None:
-        asked = {"step": run.step, "shards": call, "store": run.store, "execution": run.execution}
-        loaded = None if encoder.causal else encoder
-        own_sums, own_counts, own = run.pool.run(
-            sum_shards, encoder=loaded, arguments=asked, progress=partial(advance, call)
+    def sum_on_worker(shards_of_call: range) -> ShardSums:
+        rows = sum(rows_by_shard[shard] for shard in shards_of_call)
+        sums: ShardSums = workers.run(
+            sum_shards,
+            # A decoder is loaded with its native head, by ``sum_shards``.
+            encoder=None if encoder.causal else encoder,
+            arguments={
+                "step": context.step,
+                "shards": shards_of_call,
+                "store": context.store,
+                "execution": context.execution,
+            },
+            progress=partial(rows_done.advance, shards_of_call, rows),
         )
-        with lock:
-            np.add(sums, own_sums, out=sums)
-            np.add(counts, own_counts, out=counts)
-            spent.update(own, worker_seconds=spent["worker_seconds"] + own["worker_seconds"])
-        advance(call, 1, 1)
+        return sums
 
-    threads = ThreadPoolExecutor(run.pool.size)
+    shape = (encoder.layers, encoder.heads, slots, slots)
+    total = ShardSums(np.zeros(shape), np.zeros(shape[2:]), worker_seconds=0.0, device="cpu")
+    threads = ThreadPoolExecutor(workers.size)
     try:
-        list(threads.map(add, calls))
+        for future in as_completed([threads.submit(sum_on_worker, call) for call in calls]):
+            total = total.merged(future.result())
     finally:
         # After an error nobody waits for what other workers compute.
         threads.shutdown(wait=False, cancel_futures=True)
-    place = {"folder": run.step.folder(run.store), "encoder_of": encoder}
-    metadata = {**run.metadata(), **spent}
-    run.pool.run(publish, arguments={"sums": sums, "counts": counts, "metadata": metadata, **place})
+    workers.run(
+        publish_average,
+        arguments={
+            "total": total,
+            "folder": context.step.folder(context.store),
+            "averaged_encoder": encoder,
+            "metadata": context.metadata(),
+        },
+    )
+
+
+@dataclass(frozen=True)
+class ShardSums:
+    """Σ A over some shards, and in how many rows each pair of slots is real.
+
+    Arrays and no tensors: the driver, which merges them, does without torch.
+    """
+
+    sums: Float[np.ndarray, "layers heads slots slots"]
+    counts: Float[np.ndarray, "slots slots"]
+    worker_seconds: float
+    device: str
+
+    def merged(self, other: ShardSums) -> ShardSums:
+        """Add other sums in place: a third array would be too large for memory."""
+        np.add(self.sums, other.sums, out=self.sums)
+        np.add(self.counts, other.counts, out=self.counts)
+        seconds = self.worker_seconds + other.worker_seconds
+        return ShardSums(self.sums, self.counts, seconds, other.device)
 
 
 def sum_shards(
@@ -68,44 +107,76 @@ def sum_shards(
     store: Store,
     execution: ExecutionSpec,
     progress: Progress,
-    encoder: Any = None,
-) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-    """On a worker, sums [L, H, S, S] and counts [S, S] over some shards, and what they took."""
+    encoder: Encoder | None = None,
+) -> ShardSums:
+    """On a worker: sum the attention over some shards of the training text."""
     from papa.heads.average import average_split
 
-    run = Context(step, store, execution, progress, encoder)
-    split, totals = run.corpus(step["corpus"]).split("train"), []
-    for number, shard in enumerate(map(split.shard, shards)):
+    context = Context((step,), store, execution, progress, encoder)
+    split = context.open_text(step["text"]).split("train")
+    sums_by_shard = []
+    for number, shard in enumerate(shards):
 
-        def advance(done: int, of: int, before: int = number) -> None:
-            progress(before * of + done, len(shards) * of)
+        def advance(done: int, rows: int, shards_before: int = number) -> None:
+            progress(shards_before * rows + done, len(shards) * rows)
 
-        if encoder is not None:
-            tokens = encoder.tokens_per_batch(execution.batch_tokens)
-            asked = {"slots": step["slots"], "batch_tokens": tokens, "progress": advance}
-            own = average_split(encoder, shard, **asked)
+        if encoder is None:
+            native_head = context.open_native_head(step["text"]["task"], step["encoder"])
+            heads = step["encoder"].heads
+            sums = native_head.average_by_position(split.shard(shard), heads, advance)
         else:
-            own_head = run.own_model(step["corpus"]["task"], step["encoder"])
-            own = own_head.average_by_position(shard, step["encoder"].heads, advance)
-        totals.append(own)
-        if len(totals) > 1:
-            totals[0].merge(totals.pop())
-    return totals[0].sums.numpy(), totals[0].counts.numpy(), run.spent()
+            sums = average_split(
+                encoder,
+                split.shard(shard),
+                slots=step["slots"],
+                batch_tokens=encoder.tokens_per_batch(execution.batch_tokens),
+                progress=advance,
+            )
+        sums_by_shard.append(sums)
+        if number > 0:
+            sums_by_shard[0].merge(sums_by_shard.pop())
+    spent = context.time_spent()
+    (total,) = sums_by_shard
+    return ShardSums(total.sums.numpy(), total.counts.numpy(), **spent)
 
 
-def publish(
+def publish_average(
     *,
-    sums: np.ndarray,
-    counts: np.ndarray,
+    total: ShardSums,
     folder: str,
-    encoder_of: EncoderReference,
-    metadata: Mapping[str, Any],
+    averaged_encoder: EncoderReference,
+    metadata: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """Publish the constant matrices that the sums over all shards give; runs on a worker."""
+    """On a worker: divide the sums over all shards, and publish C."""
     import torch
 
     from papa.heads.average import AttentionSums
 
-    total = AttentionSums(torch.tensor(sums), torch.tensor(counts))
-    total.average().save(folder, encoder_of, metadata)
+    # Copies: what comes through Ray's object store cannot be written to.
+    sums = AttentionSums(torch.tensor(total.sums), torch.tensor(total.counts))
+    spent = {"worker_seconds": total.worker_seconds, "device": total.device}
+    sums.average().save(folder, averaged_encoder, {**metadata, **spent})
+
+
+def _calls(shards: int, most_calls: int) -> Iterator[range]:
+    """Consecutive shards, divided evenly among at most ``most_calls`` calls."""
+    shards_per_call = -(-shards // most_calls)
+    for first in range(0, shards, shards_per_call):
+        yield range(first, min(first + shards_per_call, shards))
+
+
+class _RowsDone:
+    """The progress of all calls together, in rows."""
+
+    def __init__(self, progress: Progress, rows: int) -> None:
+        self._progress = progress
+        self._rows = rows
+        self._done_by_call: dict[range, int] = {}
+        self._lock = threading.Lock()
+
+    def advance(self, call: range, rows_of_call: int, done: int, total: int) -> None:
+        with self._lock:
+            self._done_by_call[call] = rows_of_call * done // max(total, 1)
+            rows_done = sum(self._done_by_call.values())
+        self._progress(rows_done, self._rows)

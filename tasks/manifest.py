@@ -24,9 +24,9 @@ from papa.spec.orders import Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.files import open_file, without_links
-from papa.storage.store import Store
 from papa.storage.locks import claimed
-from papa.tasks.substitutes import Constants
+from papa.storage.store import Store
+from papa.tasks.substitutes import SubstituteSource
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -163,8 +163,9 @@ class FinishedStudy:
     def read_constants(self, cell: CellEntry) -> Any:
         """What a cell's constant heads put out; not of what was trained with a probe."""
         spec, name = self.constants(cell), cell.probes[0].constants
-        encoder, made = self.encoder_here(cell.encoder), self.artifact(name) if name else None
-        return Constants(spec.kind, spec.parameters).read(made, encoder, self.task(cell.task))
+        substitute = SubstituteSource(spec.kind, spec.parameters)
+        artifact = self.artifact(name) if name else None
+        return substitute.load(artifact, self.encoder_here(cell.encoder), self.task(cell.task))
 
     def findings(self) -> Findings:
         """What its page shows; without matrices that the store no longer holds."""

@@ -24,13 +24,10 @@ from papa.spec import StudySpec
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
-from papa.storage.store import Store
 from papa.storage.locks import claimed
-from papa.tasks.results import StudyPart
+from papa.storage.store import Store
 from papa.tasks.aggregate import versions
-from papa.tasks.probe import read_scores
-from papa.tasks.step import Step
-from papa.tasks.pipeline import StudySteps
+from papa.tasks.cell import read_scores
 from papa.tasks.mlflow_address import (
     artifact_folder,
     connect,
@@ -39,6 +36,9 @@ from papa.tasks.mlflow_address import (
     tracking_errors,
     unread_database,
 )
+from papa.tasks.pipeline import Pipeline
+from papa.tasks.results import PairSteps
+from papa.tasks.step import Step
 from papa.tasks.writer import Writer
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class Tracking:
     """
 
     def __init__(
-        self, store: Store, study: StudySpec, steps: StudySteps, failing: Callable[[str], None]
+        self, store: Store, study: StudySpec, steps: Pipeline, failing: Callable[[str], None]
     ) -> None:
         self.address, self.store, self.study = tracking_address(), store, study
         self._steps, self._key, self._failing = steps, steps.steps[-1].key, failing
@@ -83,7 +83,7 @@ class Tracking:
             data = {
                 f"papa.data.{part.task.name}": f"{part.text['task'].source.model_dump_json()} "
                 f"{part.text['fingerprint']}"
-                for part in self._steps.parts
+                for part in self._steps.pairs
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             tags = {ROLE: "study", "papa.versions": versions(), **data}
@@ -133,11 +133,11 @@ class Tracking:
         if self._was_finished:
             return
         scored = False
-        for part in self._steps.parts:
+        for part in self._steps.pairs:
             for cell in (cell for cell, probes in part.cells.items() if step in probes):
                 scored = True
                 self._write(partial(self._cell, part, cell, step))
-            made = {f"constants/{name}": of.artifact for name, of in part.constants.items()}
+            made = {f"constants/{name}": of.artifact for name, of in part.substitutes.items()}
             for method, by_seed in part.rankings.items():
                 made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
             for name in (name for name, of in made.items() if of == step):
@@ -215,7 +215,7 @@ class Tracking:
         name = " · ".join(map(str, (self.study.name, *tags.values())))
         return self._run(key, name, named, params)
 
-    def _cell(self, part: StudyPart, cell: Cell, step: Step) -> None:
+    def _cell(self, part: PairSteps, cell: Cell, step: Step) -> None:
         document, task = read_scores(step.reference(self.store)), part.task
         constant = len(document.constant_heads)
         shared = {"metric": task.metric, "slots": task.slots, "precision": part.encoder.precision}

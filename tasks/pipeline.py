@@ -1,12 +1,14 @@
-"""From a study to its steps, in the order in which they can run. Each stage is given no more of a
-task than it reads (``cut``), so that nothing else can be in its result, or in its key.
+"""The paper's pipeline, from a study to its steps. Every key is known here, and nothing runs.
+
+For each encoder and task: tokenise → average and other substitutes → rank → a cell for each
+substitute, head order and fraction; in the end: aggregate. Steps with equal keys are one step.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, TypeVar
 
@@ -21,268 +23,407 @@ from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, without_name
 from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED
 from papa.spec.task import UNLABELLED_METRICS, is_own
-from papa.tasks.inputs import StudyInputs
-from papa.tasks.results import StudyPart
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.average import average
-from papa.tasks.substitutes import Constants, given, outputs, relative
-from papa.tasks.probe import ConstantHeads, answers, baseline, one_answer, own, probe
-from papa.tasks.rank import frozen_probe, rank, score_heads
-from papa.tasks.tokenise import tokenise
+from papa.tasks.cell import ConstantHeads
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.native_head import answer, one_answer, score_answers
+from papa.tasks.probe import baseline, probe
+from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
+from papa.tasks.results import PairSteps
 from papa.tasks.step import Step
+from papa.tasks.substitutes import (
+    SubstituteSource,
+    average_by_distance,
+    constant_outputs,
+    supplied_matrices,
+)
+from papa.tasks.tokenise import tokenise
 
-_Model = TypeVar("_Model", bound=BaseModel)
+_Spec = TypeVar("_Spec", bound=BaseModel)
 
 
 @dataclass(frozen=True)
-class StudySteps:
-    """A study's steps, each once and after those it reads, and its parts, encoder by encoder."""
+class Pipeline:
+    """The steps of a study.
+
+    Attributes:
+        steps: Each once and after its inputs; the last one is ``aggregate``.
+        pairs: The same steps by what they are for, an entry for each encoder and task.
+    """
 
     steps: tuple[Step, ...]
-    parts: tuple[StudyPart, ...]
+    pairs: tuple[PairSteps, ...]
 
 
-def study_steps(inputs: StudyInputs) -> StudySteps:
-    """The steps of a study; the last is the aggregation."""
+def build_pipeline(inputs: StudyInputs) -> Pipeline:
+    """Build the steps of a study.
+
+    Args:
+        inputs: The study with its encoders and sources resolved.
+    """
     study = inputs.study
     steps: dict[Step, Step] = {}
-    parts = tuple(
-        _Builder(inputs, encoder, task, steps).part()
-        for encoder in inputs.encoders
-        for task in study.tasks
-    )
-    paper = sha256_of_file(study.reference) if study.reference else None
-    invocation = command_line(sys.argv), psutil.Process().create_time()
-    report = aggregate(f"aggregate · {study.name}", study, parts, paper, invocation)
-    return StudySteps((*steps, report), parts)
-
-
-def cut(model: _Model, *names: str, **values: Any) -> _Model:
-    """A part of a specification that has these alone: to ask for another is an AttributeError."""
-    kept = {**{name: getattr(model, name) for name in names}, **values}
-    found = type(model).model_construct(**kept)
-    for name in vars(found).keys() - kept:
-        del vars(found)[name]
-    return found
-
-
-def cut_task(task: TaskSpec, *names: str, **values: Any) -> TaskSpec:
-    """Likewise of a task, which keeps its kind, its slots, and its name for messages."""
-    return cut(task, "name", "kind", "slots", *names, **values)
-
-
-def trained_on(task: TaskSpec, **values: Any) -> TaskSpec:
-    """What of a task decides a loss. The metric is one for all that are trained alike."""
-    metric = "agreement" if task.with_itself else "spearman" if task.regression else "accuracy"
-    metric = "cosine" if task.of_embeddings else metric
-    return cut_task(task, "head", "labels", columns=_labelled(task), metric=metric, **values)
-
-
-def _labelled(task: TaskSpec) -> Columns:
-    return cut(task.columns, label=task.columns.label and "label")
+    pairs: list[PairSteps] = []
+    for encoder, task in product(inputs.encoders, study.tasks):
+        pair = _PairBuilder(inputs, encoder, task, steps)
+        cells: dict[Cell, tuple[Step, ...]] = {}
+        for substitute, order, fraction in product(study.constants, study.orders, study.fractions):
+            cell = Cell(pair.label, task.name, substitute.label, order, fraction)
+            cells[cell] = pair.score_cell(substitute, cell)
+        pairs.append(pair.finish(cells))
+    paper_digest = sha256_of_file(study.reference) if study.reference else None
+    invocation = (command_line(sys.argv), psutil.Process().create_time())
+    report = aggregate(f"aggregate · {study.name}", study, tuple(pairs), paper_digest, invocation)
+    return Pipeline(steps=(*steps, report), pairs=tuple(pairs))
 
 
 @dataclass
-class _Builder:
-    """The steps of one encoder on one task, beside those that a study has so far."""
+class _PairBuilder:
+    """The steps of one encoder on one task, beside the ``steps`` that the study has so far."""
 
     inputs: StudyInputs
     encoder: EncoderReference
     task: TaskSpec
     steps: dict[Step, Step]
+    rankings: dict[str, Mapping[int, Step]] = field(default_factory=dict)
+    substitutes: dict[str, SubstituteSource] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.study, self.label = self.inputs.study, self.inputs.labels[self.encoder]
+        self.study = self.inputs.study
+        self.label = self.inputs.labels[self.encoder]
         self.heads = self.encoder.layers * self.encoder.heads
-        self.where, self.code = f"{self.label} · {self.task.name}", self.inputs.code.get(self.task)
-        self.text = self.corpus(self.task)
+        self.title = f"{self.label} · {self.task.name}"
+        self.code = self.inputs.code.get(self.task)
+        self.text = self.tokenise(self.task)
 
-    def once(self, step: Step) -> Step:
-        """The step, or its equal that was there before."""
+    def add(self, step: Step) -> Step:
+        """Add a step to the study; return it, or the equal one that was there before."""
         return self.steps.setdefault(step, step)
 
-    def part(self) -> StudyPart:
-        """Every combination of constants, orders and fractions."""
-        study, task = self.study, self.task
-        worth: tuple[Step, ...] = ()
-        cells: dict[Cell, tuple[Step, ...]] = {}
-        constants: dict[str, Constants] = {}
-        rankings: dict[str, Mapping[int, Step]] = {}
-        for spec, order, fraction in product(study.constants, study.orders, study.fractions):
-            cell = Cell(self.label, task.name, spec.label, order, fraction)
-            cells[cell] = self.probes(spec, cell)
-            heads = cells[cell][0]["heads"]
-            if heads.constants:
-                constants[spec.label] = heads.constants
-            if (method := scored_by(order)) and heads.rankings:
-                rankings[method] = heads.rankings
-        if task.head != "own":
-            worth = tuple(self.baseline(seed) for seed in study.seeds)
-        elif task.columns.label is not None and (self._has_metric or not task.with_itself):
-            name = f"one answer · {self.where}"
-            worth = (self.once(one_answer(name, self.text, self.scored(), self.code)),)
-        controls = self.controls(rankings.get("lambda", {}))
-        scoring = (step for by_seed in rankings.values() for step in by_seed.values())
-        frozen = tuple(probe for step in scoring if (probe := step.arguments.get("probe")))
-        made = cells, constants, rankings, worth, controls, frozen
-        return StudyPart(self.label, self.encoder, task, self.text, *made)
-
-    @property
-    def _has_metric(self) -> bool:
-        """Whether the task is scored by a function of labels and predictions of the user's."""
-        return self.code is not None and self.code.metric is not None
-
-    def corpus(self, text: TaskSpec) -> Step:
-        """A text: of an encoder it takes the tokenizer alone."""
-        unread: dict[str, Any] = {"digest": "", "layers": 0, "heads": 0, "width": 0}
-        tokenizer = replace(self.encoder, **unread, precision="float32")
-        # Of metrics without labels none decides how it is read, nor do functions of the user's.
+    def tokenise(self, text: TaskSpec) -> Step:
+        """A text in slots. Of the encoder it depends on the tokenizer alone."""
+        tokenizer = replace(
+            self.encoder, digest="", layers=0, heads=0, width=0, precision="float32"
+        )
+        settings = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
+        if text.kind == "mlm":
+            settings.append("mask_seed")
+        # How rows are read depends on whether a metric needs labels, and on nothing else of it.
         metric = "accuracy" if is_own(text.metric) else text.metric
         if metric in UNLABELLED_METRICS or text.kind == "causal":
             metric = "agreement"
-        rows = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
-        rows += ["mask_seed"] if text.kind == "mlm" else []
-        task = cut_task(text, *rows, "validation_slots", metric=metric)
-        name, content = f"tokenise · {self.label} · {text.name}", self.inputs.fingerprints
-        layout = self.study.layout
-        return self.once(tokenise(name, tokenizer, task, layout, content[text.source]))
+        return self.add(
+            tokenise(
+                f"tokenise · {self.label} · {text.name}",
+                tokenizer,
+                _task_with(text, *settings, "validation_slots", metric=metric),
+                self.study.layout,
+                self.inputs.fingerprints[text.source],
+            )
+        )
 
     def average(self, text: TaskSpec) -> Step:
-        """The average over a text."""
+        """The encoder's average attention over a text."""
         name = f"average · {self.label} · {text.name}"
-        return self.once(average(name, self.encoder, self.corpus(text), text.slots))
+        return self.add(average(name, self.encoder, self.tokenise(text), text.slots))
 
-    def constants(self, spec: ConstantsSpec, seed: int) -> Constants:
-        """The constants of a cell, before any training of their own."""
+    def substitute(self, spec: ConstantsSpec, seed: int) -> SubstituteSource:
+        """What takes attention's place, before any training of its own."""
         kind = spec.start if spec.is_trained and spec.kind != OPTIMAL else spec.kind
-        text, slots = (self.encoder, self.text), self.task.slots
+        source: Step | None = None
         if kind in OUTPUTS:
             kind = "mean_output" if kind == OPTIMAL else kind
-            drawn = seed if kind == RESAMPLED else None
-            alone = f" · seed {seed}" if kind == RESAMPLED else ""
-            made = outputs(f"outputs · {self.where} · {kind}{alone}", *text, slots, kind, drawn)
+            is_drawn = kind == RESAMPLED
+            name = f"constant outputs · {self.title} · {kind}"
+            source = constant_outputs(
+                f"{name} · seed {seed}" if is_drawn else name,
+                self.encoder,
+                self.text,
+                self.task.slots,
+                kind,
+                seed if is_drawn else None,
+            )
         elif kind == "relative" and self.encoder.causal:
-            made = relative(f"relative · {self.where}", *text)
+            name = f"average by distance · {self.title}"
+            source = average_by_distance(name, self.encoder, self.text)
         elif kind in (*CONTROLS, *OF_DECODERS):
-            return Constants(kind, spec.parameters)
-        elif matrices := self.inputs.matrices.get(kind):
-            made = given(f"given · {self.label} · {kind}", self.encoder, matrices)
+            return SubstituteSource(kind, spec.parameters)
+        elif kind in self.inputs.matrices:
+            name = f"supplied matrices · {self.label} · {kind}"
+            source = supplied_matrices(name, self.encoder, self.inputs.matrices[kind])
         else:
-            source = (spec.corpus or self.task).model_copy(update={"slots": slots})
-            if spec.rows:
-                sample = {"name": f"{source.name}-{spec.rows}-rows", "train_rows": spec.rows}
-                source = source.model_copy(update=sample)
-            made = self.average(source)
-        return Constants(kind, spec.parameters, self.once(made))
+            source = self.average(self._averaged_text(spec))
+        return SubstituteSource(kind, spec.parameters, self.add(source))
 
-    def rankings(self, order: Order | None) -> Mapping[int, Step]:
-        """What gives the scores that an order follows, by ranking seed, against the task's own
-        average: one order for every kind of constants, so kinds meet on the same heads. Streamed
-        methods share steps, of one seed where seeds would draw nothing.
+    def _averaged_text(self, spec: ConstantsSpec) -> TaskSpec:
+        """The text that an average is over: the task's own, another one, or a sample of either."""
+        text = (spec.corpus or self.task).model_copy(update={"slots": self.task.slots})
+        if spec.rows is None:
+            return text
+        sample = {"name": f"{text.name}-{spec.rows}-rows", "train_rows": spec.rows}
+        return text.model_copy(update=sample)
+
+    def rank(self, order: Order) -> Mapping[int, Step]:
+        """What computes the head scores that an order follows, by ranking seed.
+
+        All substitutes share one order, by the task's own average, so that they are compared on
+        the same heads. Methods that are means over rows of attention share one pass.
         """
-        method = scored_by(order) if order else None
+        method = scored_by(order)
         if method is None:
             return {}
-        task, ranking, read = self.task, self.study.ranking, (self.encoder, self.text)
-        matrices = self.average(task)
-        streamed = tuple(sorted(name for name in HEAD_SCORES if HEAD_SCORES[name].streamed))
-        shared = method in streamed and ranking.rows is None
-        seeds = ranking.seeds[:1] if shared else ranking.seeds
-        found: dict[int, Step] = {}
-        for seed in seeds:
-            alone = f" · seed {seed}" if len(seeds) > 1 else ""
-            if method == "lambda":
-                found[seed] = self._lambda(f"rank · {self.where}{alone}", matrices, seed)
-                continue
-            asked, frozen = HEAD_SCORES[method], None
-            loss = cut_task(task, "probe") if "epochs" in asked.reads else cut_task(task)
-            if not asked.label_free:
-                loss = trained_on(task, probe=task.probe)
-                if task.head == "probe" and asked.frozen_probe:
-                    name = f"frozen probe · {self.where}{alone}"
-                    frozen = self.once(frozen_probe(name, *read, loss, seed))
-            what, methods = ("one pass", streamed) if asked.streamed else (method, (method,))
-            name, drawn = f"scores · {self.where} · {what}{alone}", None if shared else seed
-            how = loss, cut(ranking, "rows", *asked.reads), methods, drawn, frozen
-            found[seed] = score_heads(name, *read, matrices, *how)
-        return {seed: self.once(step) for seed, step in found.items()}
+        if method == "lambda":
+            return {seed: self._train_lambda(seed) for seed in self.study.ranking.seeds}
+        # A pass over all rows draws nothing: one serves all seeds.
+        draws_nothing = HEAD_SCORES[method].streamed and self.study.ranking.rows is None
+        seeds = self.study.ranking.seeds[:1] if draws_nothing else self.study.ranking.seeds
+        return {seed: self._score_heads(method, seed, draws_nothing) for seed in seeds}
 
-    def _lambda(self, name: str, matrices: Step, seed: int) -> Step:
-        task, ranking = self.task, self.study.ranking
-        used = {
-            "epochs": ranking.epochs or task.probe.epochs,
-            "learning_rate": ranking.learning_rate or task.probe.learning_rate,
-        }
-        loss = trained_on(task, probe=task.probe.model_copy(update=used))
-        settings = cut(ranking, "rows", **used)
-        return rank(name, self.encoder, self.text, matrices, loss, settings, seed)
+    def _train_lambda(self, seed: int) -> Step:
+        ranking = self.study.ranking
+        epochs = ranking.epochs or self.task.probe.epochs
+        learning_rate = ranking.learning_rate or self.task.probe.learning_rate
+        probe_spec = self.task.probe.model_copy(
+            update={"epochs": epochs, "learning_rate": learning_rate}
+        )
+        return self.add(
+            train_lambda(
+                self._name_by_seed("λ", seed, ranking.seeds),
+                self.encoder,
+                self.text,
+                self.average(self.task),
+                _loss_of(self.task, probe=probe_spec),
+                _only(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
+                seed,
+            )
+        )
 
-    def controls(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
-        """The same trainings on shuffled labels, where enough seeds may have rows of their own."""
-        task, ranking = self.task, self.study.ranking
-        count = task.train_rows or sys.maxsize
-        orders = {order_of_rows(count, ranking.rows, seed) for seed in ranking.seeds}
-        shared = len(ranking.seeds) < CONTROLLED or len(orders) > 1 or None in orders
-        unlabelled = task.columns.label is None and task.kind not in ("mlm", "causal")
-        if shared or not ranking.control or unlabelled or task.with_itself:
+    def _score_heads(self, name: str, seed: int, draws_nothing: bool) -> Step:
+        ranking = self.study.ranking
+        method = HEAD_SCORES[name]
+        streamed = tuple(sorted(key for key in HEAD_SCORES if HEAD_SCORES[key].streamed))
+        frozen_probe: Step | None = None
+        if method.label_free:
+            loss = _task_with(self.task, *(["probe"] if "epochs" in method.reads else []))
+        else:
+            loss = _loss_of(self.task, probe=self.task.probe)
+            if self.task.head == "probe" and method.frozen_probe:
+                frozen_probe = self.add(
+                    train_frozen_probe(
+                        self._name_by_seed("frozen probe", seed, ranking.seeds),
+                        self.encoder,
+                        self.text,
+                        loss,
+                        seed,
+                    )
+                )
+        seeds = ranking.seeds[:1] if draws_nothing else ranking.seeds
+        what = "all in one pass" if method.streamed else name
+        return self.add(
+            score_heads(
+                self._name_by_seed(f"head scores · {what}", seed, seeds),
+                self.encoder,
+                self.text,
+                self.average(self.task),
+                loss,
+                _only(ranking, "rows", *method.reads),
+                streamed if method.streamed else (name,),
+                None if draws_nothing else seed,
+                frozen_probe,
+            )
+        )
+
+    def _name_by_seed(self, what: str, seed: int, seeds: tuple[int, ...]) -> str:
+        name = f"{what} · {self.title}"
+        return f"{name} · seed {seed}" if len(seeds) > 1 else name
+
+    def shuffled_labels(self, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
+        """λ once more on shuffled labels, as a control; {} where it would say nothing.
+
+        It compares seeds that observe different rows, of which there must be enough.
+        """
+        ranking = self.study.ranking
+        rows = self.task.train_rows or sys.maxsize
+        orders = {order_of_rows(rows, ranking.rows, seed) for seed in ranking.seeds}
+        share_rows = len(orders) > 1 or None in orders
+        has_labels = self.task.columns.label is not None or self.task.kind in ("mlm", "causal")
+        if (
+            not ranking.control
+            or share_rows
+            or len(ranking.seeds) < CONTROLLED
+            or not has_labels
+            or self.task.with_itself
+        ):
             return {}
         return {
-            seed: self.once(step.changed(f"{step.name} · shuffled labels", shuffled=True))
+            seed: self.add(step.changed(f"{step.name} · shuffled labels", shuffled=True))
             for seed, step in rankings.items()
         }
 
-    def baseline(self, seed: int) -> Step:
-        """What scores are compared with, of one seed."""
-        alone = f" · seed {seed}" if len(self.study.seeds) > 1 else ""
-        asked = self.encoder, self.text, self.scored("probe"), (seed,), self.study.features
-        return self.once(baseline(f"baseline · {self.where}{alone}", *asked, self.code))
-
-    def scored(self, *names: str, **values: Any) -> TaskSpec:
-        """What of the task scores answers."""
-        return cut_task(self.task, "metric", "positive", *names, **values)
-
-    def probes(self, spec: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
-        """What scores a cell: a step for each seed; a native head, which no seed changes, has one
+    def score_cell(self, substitute: ConstantsSpec, cell: Cell) -> tuple[Step, ...]:
+        """What scores a cell: a step for each seed. A native head, which no seed changes, has one
         for all seeds with the same constant heads.
         """
-        study, result = self.study, cell.result(self.heads)
-        order, features = without_name(result.order) if result.order else None, study.features
-        count, rankings = constant_count(result.fraction, self.heads), self.rankings(result.order)
-        size, read = (self.encoder.layers, self.encoder.heads), (self.encoder, self.text)
-        # Where the order changes nothing it is drawn from nothing.
-        draws = list(draws_of(study, result.order or "first_to_last").items())
-        if self.task.head != "own" or (result.constants and spec.kind == RESAMPLED):
-            draws = [((seed,), draw) for seeds, draw in draws for seed in seeds]
-        found: list[Step] = []
-        for seeds, draw in draws:
-            constants = self.constants(spec, seeds[0]) if result.constants else None
-            heads = ConstantHeads(size, constants, order, count, rankings, draw)
-            alone = f" · seed {seeds[0]}" if seeds != study.seeds else ""
-            what = f"{self.where} · {_condition(result, self.heads)}{alone}"
+        # Without a constant head the substitute changes nothing, with all heads the order.
+        result = cell.result(self.heads)
+        order = without_name(result.order) if result.order else None
+        rankings = self.rank(result.order) if result.order else {}
+        draws = draws_of(self.study, result.order or "first_to_last")
+        is_drawn = bool(result.constants) and substitute.kind == RESAMPLED
+        if self.task.head == "probe" or is_drawn:
+            draws = {(seed,): draw for seeds, draw in draws.items() for seed in seeds}
+        steps: list[Step] = []
+        for seeds, draw in draws.items():
+            heads = ConstantHeads(
+                size=(self.encoder.layers, self.encoder.heads),
+                substitute=self.substitute(substitute, seeds[0]) if result.constants else None,
+                order=order,
+                count=constant_count(result.fraction, self.heads),
+                rankings=rankings,
+                draw=draw,
+            )
+            if heads.substitute:
+                self.substitutes[substitute.label] = heads.substitute
+            name = f"{self.title} · {_condition(result, self.heads)}"
+            if seeds != self.study.seeds:
+                name = f"{name} · seed {seeds[0]}"
             if self.task.head == "own":
-                after = self.answers(what, heads)
-                before = self.answers(f"{self.where} · no constant head", ConstantHeads(size))
-                asked = self.scored("labels", columns=_labelled(self.task)), seeds, self.code
-                found.append(own(f"own · {what}", self.text, heads, after, before, *asked))
+                steps.append(self._score_native_head(name, heads, seeds))
             else:
-                trained = constants is not None and spec.is_trained
-                how = self.scored("probe"), trained, seeds, features, self.code
-                found.append(probe(f"probe · {what}", *read, heads, *how))
-        return tuple(map(self.once, found))
+                steps.append(self._score_probe(name, heads, seeds, substitute))
+        if rankings and (method := scored_by(cell.order)):
+            self.rankings[method] = rankings
+        return tuple(steps)
 
-    def answers(self, what: str, heads: ConstantHeads) -> Step:
-        """What the model's own head answers; metrics on one text share it, as they come later."""
-        code = self.code if self.code and self.code.score else None
+    def _score_probe(
+        self, name: str, heads: ConstantHeads, seeds: tuple[int, ...], substitute: ConstantsSpec
+    ) -> Step:
+        return self.add(
+            probe(
+                f"probe · {name}",
+                self.encoder,
+                self.text,
+                heads,
+                self._scored_task("probe"),
+                heads.substitute is not None and substitute.is_trained,
+                seeds,
+                self.study.features,
+                self.code,
+            )
+        )
+
+    def _score_native_head(self, name: str, heads: ConstantHeads, seeds: tuple[int, ...]) -> Step:
+        return self.add(
+            score_answers(
+                f"native head · {name}",
+                self.text,
+                heads,
+                self._answer(name, heads),
+                self._answer(f"{self.title} · no constant head", ConstantHeads(heads.size)),
+                self._scored_task("labels", columns=_label_column(self.task)),
+                seeds,
+                self.code,
+            )
+        )
+
+    def _answer(self, name: str, heads: ConstantHeads) -> Step:
+        """What the native head answers; all metrics of the text share it."""
         metric = "cosine" if self.task.of_embeddings else "agreement"
-        task = cut_task(self.task, "labels", columns=_labelled(self.task), metric=metric)
-        return self.once(answers(f"answers · {what}", self.encoder, self.text, heads, task, code))
+        task = _task_with(self.task, "labels", columns=_label_column(self.task), metric=metric)
+        code = self.code if self.code and self.code.score else None
+        return self.add(answer(f"answers · {name}", self.encoder, self.text, heads, task, code))
+
+    def baselines(self) -> tuple[Step, ...]:
+        """What scores are compared with: a step for each seed of a probe; of a native head, where
+        labels are scored, always one answer.
+        """
+        if self.task.head == "probe":
+            return tuple(self._baseline(seed) for seed in self.study.seeds)
+        has_metric = self.code is not None and self.code.metric is not None
+        if self.task.columns.label is None or (self.task.with_itself and not has_metric):
+            return ()
+        name = f"one answer · {self.title}"
+        return (self.add(one_answer(name, self.text, self._scored_task(), self.code)),)
+
+    def _baseline(self, seed: int) -> Step:
+        return self.add(
+            baseline(
+                self._name_by_seed("baseline", seed, self.study.seeds),
+                self.encoder,
+                self.text,
+                self._scored_task("probe"),
+                (seed,),
+                self.study.features,
+                self.code,
+            )
+        )
+
+    def _scored_task(self, *settings: str, **values: Any) -> TaskSpec:
+        """What of the task decides a score."""
+        return _task_with(self.task, "metric", "positive", *settings, **values)
+
+    def finish(self, cells: Mapping[Cell, tuple[Step, ...]]) -> PairSteps:
+        """The steps of the pair, with its baselines and its control."""
+        return PairSteps(
+            encoder_label=self.label,
+            encoder=self.encoder,
+            task=self.task,
+            text=self.text,
+            cells=cells,
+            substitutes=self.substitutes,
+            rankings=self.rankings,
+            baselines=self.baselines(),
+            controls=self.shuffled_labels(self.rankings.get("lambda", {})),
+            frozen_probes=tuple(
+                frozen_probe
+                for steps_by_seed in self.rankings.values()
+                for step in steps_by_seed.values()
+                if (frozen_probe := step.arguments.get("frozen_probe"))
+            ),
+        )
 
 
 def _condition(result: Cell, heads_in_all: int) -> str:
-    """What is constant in the cells of a result."""
+    """What is constant in the cells of a result, in words."""
     if not result.constants:
         return "no constant head"
     if not result.order:
         return f"{result.constants} · every head constant"
     count = constant_count(result.fraction, heads_in_all)
     return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"
+
+
+def _only(model: _Spec, *names: str, **values: Any) -> _Spec:
+    """Return a specification that has these settings alone.
+
+    A stage gets no more of a specification than it uses, so nothing else can be in its result, or
+    in its key: to read another setting is an AttributeError.
+    """
+    settings = {**{name: getattr(model, name) for name in names}, **values}
+    reduced = type(model).model_construct(**settings)
+    for default in vars(reduced).keys() - settings:
+        del vars(reduced)[default]
+    return reduced
+
+
+def _task_with(task: TaskSpec, *names: str, **values: Any) -> TaskSpec:
+    """A task with these settings alone; it keeps its kind, its slots, and its name for messages."""
+    return _only(task, "name", "kind", "slots", *names, **values)
+
+
+def _loss_of(task: TaskSpec, **values: Any) -> TaskSpec:
+    """What of a task decides a loss: all metrics that are trained alike are one."""
+    metric = "accuracy"
+    if task.of_embeddings:
+        metric = "cosine"
+    elif task.with_itself:
+        metric = "agreement"
+    elif task.regression:
+        metric = "spearman"
+    return _task_with(task, "head", "labels", columns=_label_column(task), metric=metric, **values)
+
+
+def _label_column(task: TaskSpec) -> Columns:
+    """Whether a task has labels, whatever their column is called."""
+    return _only(task.columns, label="label" if task.columns.label else None)

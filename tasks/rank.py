@@ -1,4 +1,8 @@
-"""The stages that score heads, and ``frozen_probe``, which trains the probe that some read."""
+"""Rank: a score for every head. The head with the smallest score becomes constant first.
+
+``train_lambda`` trains λ (paper, Section 3.2); ``score_heads`` computes the other methods
+(``papa.ranking.orders``), some of which read a probe that ``train_frozen_probe`` trains first.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pkgutil import resolve_name
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -18,96 +22,177 @@ from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.step import Context, Step, stage
 
+if TYPE_CHECKING:
+    from papa.models.encoder import Encoder
+    from papa.probes.own import OwnHead
+    from papa.probes.probes import Probe
+
 LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
-ERROR = "{} ± 1"
-"""The standard error of a method's values, which are by its name."""
+STANDARD_ERROR = "{} ± 1"
+"""The name of a method's standard error, in the file that holds its values by its name."""
 
 
-@stage("rank", version=10)
-def rank(
-    run: Context,
+@stage("train_lambda", version=10)
+def train_lambda(
+    context: Context,
     encoder: EncoderReference,
-    corpus: Step,
-    constants: Step,
+    text: Step,
+    average: Step,
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
     shuffled: bool = False,
 ) -> None:
-    """Train λ on a task's training text: with a probe, or on what the model's own head answers;
-    ``shuffled`` shuffles its labels by the seed.
+    """Train λ of every head, with B = λA + (1 - λ)C, on a task's training text.
+
+    In: the tokenised text, the task's own average C, and the encoder. Out: λ after every epoch,
+    [epochs, L, H]. Where: a worker.
+
+    Args:
+        context: What the body may use.
+        encoder: The encoder.
+        text: The tokenised text.
+        average: The average over the task's own text.
+        task: What decides the loss: a probe's, or that of the model's native head.
+        ranking: Rows, epochs and learning rate.
+        seed: Decides the rows, their order, and the probe's start.
+        shuffled: Whether labels are shuffled by the seed, for the control.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.ranking.learned import train_lambda
+    from papa.ranking import learned
 
-    text = replace(run.corpus(corpus), shuffled=seed) if shuffled else run.corpus(corpus)
-    asked: Any = {"seed": seed, "progress": run.progress, "on_epoch": run.on_epoch}
-    model = run.own_model(task, encoder) if task.head == "own" else run.encoder
-    matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
-    lambdas = train_lambda(model, matrices, text, task, ranking, **asked)
-    order = order_of_rows(len(text.split("train")), ranking.rows, seed)
-    with run.published(epochs=len(lambdas), order_of_rows=order) as folder:
-        by_epoch = lambdas.detach().cpu().numpy()
-        save_file({"lambda": by_epoch[-1].copy(), "lambda_by_epoch": by_epoch}, folder / LAMBDA)
+    corpus = context.open_text(text)
+    if shuffled:
+        corpus = replace(corpus, shuffled=seed)
+    model: Encoder | OwnHead
+    if task.head == "own":
+        model = context.open_native_head(task, encoder)
+    else:
+        model = context.loaded_encoder
+    lambda_by_epoch = learned.train_lambda(
+        model,
+        ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots),
+        corpus,
+        task,
+        ranking,
+        seed=seed,
+        progress=context.progress,
+        on_epoch=context.on_epoch,
+    )
+    values = lambda_by_epoch.detach().cpu().numpy()
+    order = order_of_rows(len(corpus.split("train")), ranking.rows, seed)
+    with context.published(epochs=len(values), order_of_rows=order) as folder:
+        save_file({"lambda": values[-1].copy(), "lambda_by_epoch": values}, folder / LAMBDA)
 
 
-@stage("frozen_probe", version=2)
-def frozen_probe(
-    run: Context, encoder: EncoderReference, corpus: Step, task: TaskSpec, seed: int
+@stage("train_frozen_probe", version=2)
+def train_frozen_probe(
+    context: Context, encoder: EncoderReference, text: Step, task: TaskSpec, seed: int
 ) -> None:
-    """Train the probe of one seed; the methods that read it share it."""
+    """Train the probe of one seed on the plain encoder; the methods that read it share it.
+
+    In: the tokenised text and the encoder. Out: the probe's weights. Where: a worker.
+    """
     from safetensors.torch import save_file as save_tensors
 
     from papa.probes.evaluate import train_probe
 
-    with run.asked() as asked:
-        probe = train_probe(run.encoder, run.corpus(corpus), task, [seed], **asked)
-    with run.published() as folder:
+    with context.scratch_folder() as scratch:
+        probe = train_probe(
+            context.loaded_encoder,
+            context.open_text(text),
+            task,
+            [seed],
+            scratch,
+            context.execution,
+            progress=context.progress,
+        )
+    with context.published() as folder:
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("scores", version=7)
+@stage("score_heads", version=7)
 def score_heads(
-    run: Context,
+    context: Context,
     encoder: EncoderReference,
-    corpus: Step,
-    constants: Step,
+    text: Step,
+    average: Step,
     task: TaskSpec,
     ranking: RankingSpec,
     methods: tuple[str, ...],
     seed: int | None,
-    probe: Step | None = None,
+    frozen_probe: Step | None = None,
 ) -> None:
-    """Score all heads by methods that share a pass over a text; without a seed nothing is drawn."""
-    from safetensors.torch import load_file as load_tensors
+    """Score all heads by methods that share a pass over the training text.
 
+    In: the tokenised text, the task's own average, the encoder, and for some methods a probe. Out:
+    [L, H] by method, with standard errors where the method has them. Where: a worker.
+
+    Args:
+        context: What the body may use.
+        encoder: The encoder.
+        text: The tokenised text.
+        average: The average over the task's own text.
+        task: What decides the loss, of methods that read one.
+        ranking: Rows, and the settings that the methods read.
+        methods: Names of ``HEAD_SCORES``.
+        seed: Decides rows and draws; None where nothing is drawn.
+        frozen_probe: The probe that the methods read.
+    """
     from papa.heads.constants import ConstantMatrices
-    from papa.probes.evaluate import build_probe
     from papa.ranking.sets import Asked
     from papa.ranking.streamed import streamed
 
-    text, frozen = run.corpus(corpus), None
-    if probe:
-        frozen = build_probe(run.encoder, text, task, [seed or 0])
-        frozen.load_state_dict(load_tensors(verified(run.found[probe], PROBE) / PROBE))
-        frozen.requires_grad_(False).to(run.encoder.device)
-    matrices = ConstantMatrices.load(run.found[constants], encoder=encoder, slots=task.slots)
-    answering = not HEAD_SCORES[methods[0]].label_free and task.head == "own"
-    own = run.own_model(task, encoder) if answering else None
-    how = seed or 0, run.execution, run.progress, frozen, own
-    asked = Asked(run.encoder, matrices, text, task, ranking, *how)
-    functions = {name: resolve_name(HEAD_SCORES[name].function) for name in methods}
-    if HEAD_SCORES[methods[0]].streamed:
-        found = streamed(asked, functions)
+    first = HEAD_SCORES[methods[0]]
+    # A label-free method is given no ``head`` of the task.
+    answers_task = not first.label_free and task.head == "own"
+    request = Asked(
+        encoder=context.encoder,
+        constants=ConstantMatrices.load(
+            context.artifacts[average], encoder=encoder, slots=task.slots
+        ),
+        corpus=context.open_text(text),
+        task=task,
+        ranking=ranking,
+        seed=seed or 0,
+        execution=context.execution,
+        progress=context.progress,
+        probe=_load_probe(context, text, task, seed or 0, frozen_probe),
+        own=context.open_native_head(task, encoder) if answers_task else None,
+    )
+    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
+    if first.streamed:
+        scores_by_method = streamed(request, functions)
     else:
-        found = {name: score(asked) for name, score in functions.items()}
-    tensors: dict[str, Any] = {name: scores.by_seed[0] for name, scores in found.items()}
-    tensors |= {ERROR.format(name): scores.standard_error for name, scores in found.items()}
-    held = {name: np.ascontiguousarray(one) for name, one in tensors.items() if one is not None}
-    evaluations = {name: scores.evaluations for name, scores in found.items()}
-    draws = {name: scores.draws for name, scores in found.items()}
-    with run.published(evaluations=evaluations, draws=draws) as folder:
-        save_file(held, folder / SCORES)
+        scores_by_method = {method: score(request) for method, score in functions.items()}
+    tensors = {}
+    for method, scores in scores_by_method.items():
+        tensors[method] = np.ascontiguousarray(scores.by_seed[0])
+        if scores.standard_error is not None:
+            error = np.ascontiguousarray(scores.standard_error)
+            tensors[STANDARD_ERROR.format(method)] = error
+    with context.published(
+        evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
+        draws={method: scores.draws for method, scores in scores_by_method.items()},
+    ) as folder:
+        save_file(tensors, folder / SCORES)
+
+
+def _load_probe(
+    context: Context, text: Step, task: TaskSpec, seed: int, frozen_probe: Step | None
+) -> Probe | None:
+    """The probe that a step has trained, on the encoder's device."""
+    from safetensors.torch import load_file as load_tensors
+
+    from papa.probes.evaluate import build_probe
+
+    if frozen_probe is None:
+        return None
+    encoder = context.loaded_encoder
+    probe = build_probe(encoder, context.open_text(text), task, [seed])
+    artifact = context.artifacts[frozen_probe]
+    probe.load_state_dict(load_tensors(verified(artifact, PROBE) / PROBE))
+    return probe.requires_grad_(False).to(encoder.device)
 
 
 def read_head_scores(
@@ -115,18 +200,33 @@ def read_head_scores(
     rankings: Mapping[int, ArtifactReference],
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """The scores of all heads from finished rankings by seed, and ``controls`` of "lambda"."""
+    """Read the scores of all heads from finished rankings.
+
+    Args:
+        method: "lambda", or a name of ``HEAD_SCORES``.
+        rankings: The finished rankings, by ranking seed.
+        controls: Of "lambda": those trained on shuffled labels, by ranking seed.
+    """
     if method == "lambda":
         orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
-        by_epoch, shuffled = (
-            {seed: load_file(verified(one) / LAMBDA)["lambda_by_epoch"] for seed, one in of.items()}
-            for of in (rankings, controls)
+        return TrainedLambda(
+            _lambda_by_epoch(rankings),
+            # Seeds see different rows where each draws from the same number of them.
+            own_rows=len(orders) == 1 and None not in orders,
+            shuffled=_lambda_by_epoch(controls),
         )
-        own_rows = len(orders) == 1 and None not in orders
-        return TrainedLambda(by_epoch, own_rows=own_rows, shuffled=shuffled)
-    found = [load_file(verified(ranking) / SCORES) for ranking in rankings.values()]
-    values, error = np.stack([tensors[method] for tensors in found]), ERROR.format(method)
-    if len(found) > 1 or error not in found[0]:
+    tensors_by_seed = [load_file(verified(ranking) / SCORES) for ranking in rankings.values()]
+    values = np.stack([tensors[method] for tensors in tensors_by_seed])
+    error = STANDARD_ERROR.format(method)
+    if len(tensors_by_seed) > 1 or error not in tensors_by_seed[0]:
         return HeadScores(values)
     (ranking,) = rankings.values()
-    return HeadScores(values, found[0][error], int(read_metadata(ranking.path)["draws"][method]))
+    draws = int(read_metadata(ranking.path)["draws"][method])
+    return HeadScores(values, tensors_by_seed[0][error], draws)
+
+
+def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:
+    return {
+        seed: load_file(verified(ranking) / LAMBDA)["lambda_by_epoch"]
+        for seed, ranking in rankings.items()
+    }

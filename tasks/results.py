@@ -1,11 +1,10 @@
-"""The results of a study, a row a cell and seed (docs/results.md), and the orders it followed."""
+"""The results of a study, a row for each cell and seed (docs/results.md), and its head orders."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from papa.models.reference import EncoderReference
@@ -13,23 +12,40 @@ from papa.ranking.orders import scored_by
 from papa.spec import Metric, TaskSpec
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
-from papa.tasks.substitutes import Constants
-from papa.tasks.probe import read_baseline, read_examples, read_scores
+from papa.tasks.cell import ScoredSeed, read_baseline, read_examples, read_scores
 from papa.tasks.rank import read_head_scores
 from papa.tasks.step import Step, in_threads
+from papa.tasks.substitutes import SubstituteSource
 
 if TYPE_CHECKING:
+    import numpy as np
+    from pandas import DataFrame
+
+    from papa.ranking.seeds import HeadScores, TrainedLambda
     from papa.scores.intervals import Measured
     from papa.scores.orders import FoundOrder
 
+Artifacts = Mapping[Step, ArtifactReference]
+"""The finished artifact of every step."""
+
 
 @dataclass(frozen=True)
-class StudyPart:
-    """One encoder on one task, and its steps: of each cell those that score it, one for each seed,
-    or for all where nothing depends on a seed (cells that share a result share them);
-    the constants by label; what scores heads, by method and ranking seed; λ trained on shuffled
-    labels, by ranking seed; a baseline for each seed, of a model's own head always one answer, none
-    without labels; the ``frozen`` probes that score heads.
+class PairSteps:
+    """The steps of one encoder on one task, by what they are for.
+
+    Attributes:
+        encoder_label: The encoder's short name in tables.
+        encoder: The encoder.
+        task: The task.
+        text: What tokenises its text.
+        cells: What scores each cell: a step for each seed; of a native head, which no seed changes,
+            one for all seeds with the same constant heads. Cells that share a result share steps.
+        substitutes: The substitutes that cells use, by label.
+        rankings: What computes head scores, by method and ranking seed.
+        baselines: What scores the baselines: of a probe a step for each seed; of a native head one
+            step, none without labels.
+        controls: λ trained on shuffled labels, by ranking seed; {} without a control.
+        frozen_probes: The probes that methods of scoring heads read.
     """
 
     encoder_label: str
@@ -37,11 +53,11 @@ class StudyPart:
     task: TaskSpec
     text: Step
     cells: Mapping[Cell, tuple[Step, ...]]
-    constants: Mapping[str, Constants]
+    substitutes: Mapping[str, SubstituteSource]
     rankings: Mapping[str, Mapping[int, Step]]
     baselines: tuple[Step, ...]
     controls: Mapping[int, Step]
-    frozen: tuple[Step, ...]
+    frozen_probes: tuple[Step, ...]
 
     @property
     def pair(self) -> tuple[str, str]:
@@ -51,106 +67,141 @@ class StudyPart:
     @property
     def average(self) -> Step | None:
         """What averages over the task's own text, where a cell uses it."""
-        own = self.constants.get("average")
-        return own.source if own else None
+        substitute = self.substitutes.get("average")
+        return substitute.source if substitute else None
 
-    def head_scores(self, found: Mapping[Step, ArtifactReference]) -> dict[str, Any]:
-        """What each of its rankings found, a ``HeadScores`` or a ``TrainedLambda``."""
-        controls = {seed: found[step] for seed, step in self.controls.items()}
-        return {
-            method: read_head_scores(
-                method, {seed: found[step] for seed, step in by_seed.items()}, controls=controls
-            )
-            for method, by_seed in self.rankings.items()
-        }
+    def head_scores(self, artifacts: Artifacts) -> dict[str, HeadScores | TrainedLambda]:
+        """The head scores that its rankings computed, by method."""
+        controls = {seed: artifacts[step] for seed, step in self.controls.items()}
+        scores_by_method = {}
+        for method, steps_by_seed in self.rankings.items():
+            rankings = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
+            scores_by_method[method] = read_head_scores(method, rankings, controls)
+        return scores_by_method
 
 
-def results_table(parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]) -> Any:
+def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> DataFrame:
     """The frame of ``results.parquet``; cells that share a result have rows of their own."""
     import pandas
 
-    return pandas.DataFrame([row for part in parts for row in _rows(part, found)])
+    return pandas.DataFrame([row for pair in pairs for row in _rows(pair, artifacts)])
 
 
-def _rows(part: StudyPart, found: Mapping[Step, ArtifactReference]) -> Iterator[dict[str, Any]]:
-    """A row for each cell of a part and each seed that scores it."""
+def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
+    """A row for each cell of a pair and each seed that scores it."""
     import numpy as np
 
     from papa.scores.intervals import Measured
     from papa.scores.metrics import influence
 
-    metric, steps = part.task.metric, dict.fromkeys(chain(*part.cells.values()))
-    held = in_threads(lambda step: (read_scores(found[step]), read_examples(found[step])), steps)
-    nothing = np.zeros(0, np.float32)
-    score, said, of_answer, words = math.nan, "", nothing, None
-    if part.cells and part.baselines:
-        (answer, *_), *_ = baselines = [read_baseline(found[step]) for step in part.baselines]
-        score, said = answer.score, answer.answer or ""
-        of_answer = influence(metric, answer.examples).astype(np.float32)
-        of_words = [(scored, examples) for _, scored, examples in baselines if scored]
-        words = _measured(metric, of_words) if of_words else None
-    for cell, probes in part.cells.items():
-        scored = [(held[step][0].scores, held[step][1]) for step in probes]
-        measured = _measured(metric, scored)
-        beside = words or Measured(
-            dict.fromkeys(measured.scores, math.nan), dict.fromkeys(measured.scores, nothing)
+    metric = pair.task.metric
+    steps = {step for scoring in pair.cells.values() for step in scoring}
+    scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
+    examples_of = in_threads(lambda step: read_examples(artifacts[step]), steps)
+    no_influence = np.zeros(0, np.float32)
+    always_one_answer = math.nan
+    one_answer = ""
+    one_answer_influence = no_influence
+    word_embeddings: Measured | None = None
+    if pair.cells and pair.baselines:
+        baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
+        answer = baselines[0].one_answer
+        always_one_answer = answer.score
+        one_answer = answer.answer or ""
+        one_answer_influence = influence(metric, answer.examples).astype(np.float32)
+        if baselines[0].word_embeddings:
+            word_embeddings = _measured(
+                metric, [(baseline.word_embeddings, baseline.examples) for baseline in baselines]
+            )
+    for cell, scoring in pair.cells.items():
+        measured = _measured(
+            metric, [(scores_of[step].scores, examples_of[step]) for step in scoring]
         )
-        for one in (held[step][0] for step in probes):
-            for seed in one.scores:
+        beside = word_embeddings or Measured(
+            dict.fromkeys(measured.scores, math.nan), dict.fromkeys(measured.scores, no_influence)
+        )
+        for step in scoring:
+            scores = scores_of[step]
+            unseen_share = math.nan if scores.unseen_share is None else scores.unseen_share
+            for scored_seed in scores.scores:
+                seed = scored_seed.seed
                 yield {
                     **vars(cell),
-                    "constant_heads": len(one.constant_heads),
-                    "seed": seed.seed,
+                    "constant_heads": len(scores.constant_heads),
+                    "seed": seed,
                     "metric": metric,
-                    "score": seed.score,
-                    "seconds": seed.seconds,
-                    "unseen_share": math.nan if one.unseen_share is None else one.unseen_share,
-                    "heads": one.heads,
-                    "positive": one.positive or "",
-                    "classes": one.classes,
-                    "same_answer": one.same_answer,
-                    "always_one_answer": score,
-                    "one_answer": said,
-                    "word_embeddings": beside.scores[seed.seed],
-                    "influence": measured.influence[seed.seed].astype(np.float32),
-                    "one_answer_influence": of_answer,
-                    "word_embeddings_influence": beside.influence[seed.seed].astype(np.float32),
+                    "score": scored_seed.score,
+                    "seconds": scored_seed.seconds,
+                    "unseen_share": unseen_share,
+                    "heads": scores.heads,
+                    "positive": scores.positive or "",
+                    "classes": scores.classes,
+                    "same_answer": scores.same_answer,
+                    "always_one_answer": always_one_answer,
+                    "one_answer": one_answer,
+                    "word_embeddings": beside.scores[seed],
+                    "influence": measured.influence[seed].astype(np.float32),
+                    "one_answer_influence": one_answer_influence,
+                    "word_embeddings_influence": beside.influence[seed].astype(np.float32),
                 }
 
 
-def _measured(metric: Metric, parts: Iterable[Sequence[Any]]) -> Measured:
+def _measured(
+    metric: Metric, scored: Iterable[tuple[tuple[ScoredSeed, ...], np.ndarray]]
+) -> Measured:
     """The scores of all seeds, from those of some seeds and what examples add to them."""
     from papa.scores.intervals import Measured
 
-    seeds = [seed for part in parts for seed in zip(*part, strict=True)]
-    scores = {scored.seed: scored.score for scored, _ in seeds}
-    return Measured.of(metric, scores, [examples for _, examples in seeds])
+    scores: dict[int, float] = {}
+    examples_by_seed: list[np.ndarray] = []
+    for scored_seeds, examples in scored:
+        for scored_seed, of_seed in zip(scored_seeds, examples, strict=True):
+            scores[scored_seed.seed] = scored_seed.score
+            examples_by_seed.append(of_seed)
+    return Measured.of(metric, scores, examples_by_seed)
 
 
-def found_orders(
-    parts: Iterable[StudyPart], found: Mapping[Step, ArtifactReference]
+def head_orders(
+    pairs: Iterable[PairSteps], artifacts: Artifacts
 ) -> dict[tuple[str, str], dict[str, FoundOrder]]:
-    """The orders of cells with some heads constant, by (encoder, task); shared costs count once."""
+    """The head orders of cells with some heads constant, by (encoder, task) and name.
+
+    Work that two orders share, such as λ for both of its directions, counts for the first alone.
+    """
     from papa.scores.orders import FoundOrder
 
     orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
-    for part in parts:
-        known, before = orders.setdefault(part.pair, {}), set[Step]()
-        for cell, probes in part.cells.items():
-            heads = probes[0]["heads"]
-            if cell.order in known or not 0 < heads.count < heads.size[0] * heads.size[1]:
+    for pair in pairs:
+        orders_of_pair = orders.setdefault(pair.pair, {})
+        counted: set[Step] = set()
+        for cell, scoring in pair.cells.items():
+            heads = scoring[0]["heads"]
+            layers, heads_per_layer = heads.size
+            is_partial = 0 < heads.count < layers * heads_per_layer
+            if cell.order in orders_of_pair or not is_partial:
                 continue
-            by_seed: dict[int, list[Head]] = {}
-            for probe in probes:
-                by_seed |= dict.fromkeys(probe["seeds"], probe["heads"].ranked(found))
-            rankings = set(heads.rankings.values())
-            frozen = {probe for step in rankings if (probe := step.arguments.get("probe"))}
-            took = {step: read_metadata(found[step].path) for step in (rankings | frozen) - before}
-            before |= rankings | frozen
-            method, scored = scored_by(cell.order), [took[one] for one in took if one in rankings]
-            counts = [
-                of["epochs"] if method == "lambda" else of["evaluations"][method] for of in scored
+            heads_by_seed: dict[int, list[Head]] = {}
+            for step in scoring:
+                heads_by_seed |= dict.fromkeys(step["seeds"], step["heads"].in_order(artifacts))
+            rankings = dict.fromkeys(heads.rankings.values())
+            frozen_probes = {
+                frozen_probe
+                for step in rankings
+                if (frozen_probe := step.arguments.get("frozen_probe"))
+            }
+            work = [step for step in (*rankings, *frozen_probes) if step not in counted]
+            counted.update(work)
+            metadata = {step: read_metadata(artifacts[step].path) for step in work}
+            method = scored_by(cell.order)
+            evaluations = [
+                facts["epochs"] if method == "lambda" else facts["evaluations"][method]
+                for step, facts in metadata.items()
+                if step in rankings
             ]
-            seconds = sum(of["worker_seconds"] for of in took.values()) if took else None
-            known[cell.order] = FoundOrder(by_seed, seconds, sum(counts) if counts else None)
+            seconds = sum(facts["worker_seconds"] for facts in metadata.values())
+            orders_of_pair[cell.order] = FoundOrder(
+                heads_by_seed,
+                seconds if metadata else None,
+                sum(evaluations) if evaluations else None,
+            )
     return orders

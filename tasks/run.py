@@ -1,138 +1,194 @@
-"""A step is run once: on the workers of a pool, or in this process, without Ray and Prefect."""
+"""Run a step once: where its artifact is not complete, and in one process at a time.
+
+A flow runs steps on the workers of a pool; the library, and tests, run them in this process.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import product
 from typing import Any
 
 from papa.errors import DamagedError
 from papa.models.reference import EncoderReference
-from papa.progress import Progress
+from papa.progress import Progress, Reporter
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
-from papa.storage.store import Store
 from papa.storage.locks import claimed, in_use
-from papa.tasks.step import Context, Step, together
-from papa.worker import Worker
-from papa.workers import WorkerPool
+from papa.storage.store import Store
+from papa.tasks.step import Context, Step, StepGroup, group_by_seed
+from papa.worker import Executor, Worker
 
 Epoch = tuple[int, Mapping[int, float], float]
-"""Its number, from 1, each seed's mean training loss, and when it ended, in seconds since 1970."""
+"""Its number, from 1; each seed's mean training loss; when it ended, in seconds since 1970."""
+
+
+def ignore_epoch_of_step(step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
+    """Report the losses of a step to nobody."""
 
 
 @dataclass(eq=False)
 class Session:
-    """What the steps of a run share; ``reporter`` is as ``papa.progress.Bars``."""
+    """What the steps of one run share.
+
+    Attributes:
+        store: Where artifacts lie: the cache.
+        executor: Runs functions on workers, or in this process.
+        execution: Settings that never change results.
+        reporter: Shows which steps run.
+        on_epoch: Called with a step's name and its (epoch, losses by seed, time) after training.
+        recomputed: Keys of damaged steps that this run has computed again.
+    """
 
     store: Store
-    pool: WorkerPool | Worker
+    executor: Executor
     execution: ExecutionSpec
-    reporter: Any
-    on_epoch: Callable[[str, int, Mapping[int, float], float], None] = lambda *_: None
-    made_again: set[str] = field(default_factory=set)
+    reporter: Reporter
+    on_epoch: Callable[[str, int, Mapping[int, float], float], None] = ignore_epoch_of_step
+    recomputed: set[str] = field(default_factory=set)
 
 
-def make(step: Step, session: Session, damage: DamagedError | None = None) -> bool:
-    """Run a step unless its artifact is complete, or those of its members whose artifacts are not
-    in one call; and again after each step that it reads and whose artifact turns out to be damaged
-    was made anew; returns whether there was something to do.
+def run_once(group: StepGroup, session: Session, damage: DamagedError | None = None) -> bool:
+    """Run the steps of a group that are not complete; return whether there was something to do.
 
-    A look at metadata and sizes tells, before any lock; damage beyond is found by what reads it.
+    Metadata and the sizes of files tell, before any lock, whether an artifact is complete. Other
+    damage is found by the step that reads the file: then the damaged input is computed again, and
+    the step after it.
+
+    Args:
+        group: The steps; their inputs are complete.
+        session: What the run's steps share.
+        damage: What is wrong with the artifacts, where a step that reads them found something.
     """
-    store, members = session.store, step.members or (step,)
-    missing = [own for own in members if damage or not own.is_complete(store)]
+    store = session.store
+    missing = [step for step in group.steps if damage or not step.is_complete(store)]
     if not missing:
         return False
-    waits = partial(session.reporter.told, step.name, "waits for another run that works on it")
-    before, lock = {*session.made_again}, f"{step.stage}-{step.key_of_all_seeds}"
+    recomputed_before = set(session.recomputed)
+    lock = f"{group.first.stage.name}-{group.first.key_of_all_seeds}"
+
+    def report_waiting() -> None:
+        session.reporter.told(group.name, "waits for another run that works on it")
+
     try:
-        with claimed(store, lock, waits, lambda: session.pool.closed):
-            # Another run, or thread, may have finished some while this one waited.
-            damages = {own: _damage(own, session, damage) for own in missing}
-            wanted = [own for own in missing if damages[own] or not own.is_complete(store)]
-            for own in wanted:
-                if found := damages[own]:
-                    remove(own.folder(store))
-                    session.reporter.told(own.name, f"made again: {found.what}")
-            if wanted:
-                with session.reporter.running(step.name) as progress:
-                    run_step(wanted, session, progress)
-            session.made_again |= {own.key for own in wanted if damages[own]}
+        with claimed(store, lock, report_waiting, lambda: session.executor.closed):
+            _compute(missing, group.name, session, damage)
     except DamagedError as error:
-        broken = {need.folder(store): need for need in step.needs}.get(error.address)
-        if broken is None or broken.key in before:
+        damaged_input = _input_at(group, store, error.address)
+        if damaged_input is None or damaged_input.key in recomputed_before:
             raise
-        # Another step that reads it may be making it again: this one waits for that.
-        make(broken, session, error)
-        make(step, session)
+        # Another step that reads it may be computing it again: this one waits for that.
+        run_once(StepGroup((damaged_input,)), session, error)
+        run_once(group, session)
         if damage:
-            session.made_again.add(step.key)
+            session.recomputed |= {step.key for step in missing}
     return True
 
 
-def _damage(step: Step, session: Session, known: DamagedError | None) -> DamagedError | None:
-    """What is wrong with a step's artifact: what is known, unless it was made again since."""
-    if known and step.key not in session.made_again:
+def _compute(
+    missing: Sequence[Step], name: str, session: Session, damage: DamagedError | None
+) -> None:
+    """Compute steps under their lock, but for those that another run finished meanwhile."""
+    store = session.store
+    damage_of = {step: _damage_of(step, session, damage) for step in missing}
+    steps = [step for step in missing if damage_of[step] or not step.is_complete(store)]
+    for step in steps:
+        found = damage_of[step]
+        if found:
+            remove(step.folder(store))
+            session.reporter.told(step.name, f"computed again: {found.what}")
+    if steps:
+        with session.reporter.running(name) as progress:
+            _run_in_place(tuple(steps), name, session, progress)
+    session.recomputed |= {step.key for step in steps if damage_of[step]}
+
+
+def _damage_of(step: Step, session: Session, known: DamagedError | None) -> DamagedError | None:
+    """What is wrong with a step's artifact; what was known may have been computed again since."""
+    if known and step.key not in session.recomputed:
         return known
     if is_complete(step.folder(session.store)):
-        return session.store.damage(step.stage, step.key)
+        return session.store.damage(step.stage.name, step.key)
     return None
 
 
-def run_step(steps: Sequence[Step], session: Session, progress: Progress) -> None:
-    """Have the artifacts of a step, or of several that differ in their seed, made where their stage
-    says.
-    """
-    first, *_ = steps
-    arguments, encoder = dict(first.arguments), first.arguments.get("encoder")
-    if first.of.by_seed:
-        arguments["seeds"] = tuple(seed for step in steps for seed in step["seeds"])
-    asked: dict[str, Any] = {"step": first, "store": session.store, "execution": session.execution}
-    asked["members"] = tuple(steps)
-    if first.of.where == "pool":
-        first.of.function(Context(**asked, progress=progress, pool=session.pool), **arguments)
+def _input_at(group: StepGroup, store: Store, address: str) -> Step | None:
+    """The input whose artifact lies at an address."""
+    for needed in group.inputs:
+        if needed.folder(store) == address:
+            return needed
+    return None
+
+
+def _run_in_place(steps: tuple[Step, ...], name: str, session: Session, progress: Progress) -> None:
+    """Run the body of steps, which differ in their seed alone, where their stage says."""
+    stage = steps[0].stage
+    if stage.place == "all workers":
+        context = Context(
+            steps, session.store, session.execution, progress, workers=session.executor
+        )
+        stage.body(context, **steps[0].arguments)
         return
-    epochs = session.pool.run(
-        compute,
+    encoder = steps[0].arguments.get("encoder")
+    epochs = session.executor.run(
+        run_body,
+        # A decoder is loaded with its native head, by the body.
         encoder=encoder if encoder and not encoder.causal else None,
-        arguments={**asked, "step_arguments": arguments},
+        arguments={"steps": steps, "store": session.store, "execution": session.execution},
         progress=progress,
-        at_driver=first.of.where == "driver",
+        at_driver=stage.place == "driver",
     )
-    if not first.of.by_seed:
-        for epoch in epochs:
-            session.on_epoch(first.name, *epoch)
-        return
-    for step, (number, losses, ended) in product(steps, epochs):
-        of_step = {seed: loss for seed, loss in losses.items() if seed in step["seeds"]}
-        if of_step:
-            session.on_epoch(step.name, number, of_step, ended)
+    for step in steps:
+        seeds = step["seeds"] if stage.by_seed else None
+        for epoch, losses, ended in epochs:
+            losses_of_step = {
+                seed: loss for seed, loss in losses.items() if seeds is None or seed in seeds
+            }
+            if losses_of_step:
+                session.on_epoch(step.name, epoch, losses_of_step, ended)
 
 
-def compute(*, step: Step, step_arguments: Mapping[str, Any], **asked: Any) -> list[Epoch]:
-    """Call a step's function on a worker; returns the epochs that it trained for."""
-    ended: list[Epoch] = []
+def run_body(
+    *,
+    steps: tuple[Step, ...],
+    store: Store,
+    execution: ExecutionSpec,
+    progress: Progress,
+    encoder: Any = None,
+) -> list[Epoch]:
+    """On a worker: run the body of steps; return the epochs that it trained for."""
+    epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:
-        ended.append((epoch, losses, time.time()))
+        epochs.append((epoch, losses, time.time()))
 
-    step.of.function(Context(step, on_epoch=on_epoch, **asked), **step_arguments)
-    return ended
+    first = steps[0]
+    arguments = dict(first.arguments)
+    if first.stage.by_seed:
+        arguments["seeds"] = tuple(seed for step in steps for seed in step["seeds"])
+    context = Context(steps, store, execution, progress, encoder, on_epoch)
+    first.stage.body(context, **arguments)
+    return epochs
 
 
 def run_here(
     steps: Iterable[Step],
     store: Store,
     execution: ExecutionSpec,
-    reporter: Any,
+    reporter: Reporter,
     loaded: Mapping[EncoderReference, Any] | None = None,
 ) -> None:
-    """Run the steps that are not complete, each after those it reads, to the first that fails."""
+    """Run steps in this process, each after its inputs, to the first that fails.
+
+    Args:
+        steps: The steps, each after its inputs; complete ones are passed over.
+        store: Where artifacts lie.
+        execution: Settings that never change results.
+        reporter: Shows which steps run.
+        loaded: Encoders that are in memory already.
+    """
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
     with in_use(store):
-        for step in together(steps):
-            make(step, session)
+        for group in group_by_seed(steps):
+            run_once(group, session)

@@ -1,17 +1,21 @@
-"""A step is a stage with its arguments: its key, known before it runs, and what it may then use."""
+"""A step: a stage of the pipeline with its arguments, its cache key, and the artifact it leaves.
+
+Keys are known before anything runs: they are made of the task's name and version and of its
+arguments, with other steps by their keys and encoders by the digests of their files.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -22,70 +26,101 @@ from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.files import Files
 from papa.storage.store import Store
+from papa.worker import Executor
 
-KEY_FORMAT, _ASKED_AT_ONCE = 3, 16
-_OF_ENCODER = ("digest", "tokenizer_digest", "model_type", "layers", "heads", "width", "precision")
-"""What of an encoder enters a key: content, not where it lies or what it is called."""
+if TYPE_CHECKING:
+    from papa.models.encoder import Encoder
+    from papa.probes.own import OwnHead
+    from papa.text.corpus import TokenisedCorpus
 
-Where = Literal["worker", "driver", "pool"]
-_Of = TypeVar("_Of")
-_Found = TypeVar("_Found")
+KEY_FORMAT = 3
+"""Raised where keys are made in another way, so that no artifact made before is read."""
+_LOOKUP_THREADS = 16
+"""Looking up an artifact behind a URI mostly waits for the network."""
+_KEYED_BY_ENCODER = (
+    "digest",
+    "tokenizer_digest",
+    "model_type",
+    "layers",
+    "heads",
+    "width",
+    "precision",
+)
+"""What of an encoder enters a key: its content, not its name or where its files lie."""
+
+Place = Literal["worker", "driver", "all workers"]
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 
 class Stage:
-    """A function that makes one artifact; called with a name and its arguments, it gives a step."""
+    """A function of the pipeline. Called with a name and its arguments, it returns a ``Step``.
+
+    Attributes:
+        body: The function that computes the artifact: ``body(context, *arguments)``.
+        name: As people see it in the store, in Prefect and in MLflow.
+        version: Part of the key; raised by hand when the body computes other results.
+        place: Where the body runs (see ``stage``).
+        unkeyed: Names of arguments that change no result.
+        by_seed: Whether steps that differ in their seed alone run in one call (see ``stage``).
+    """
 
     def __init__(
         self,
-        function: Callable[..., None],
+        body: Callable[..., None],
         name: str,
         version: int,
-        where: Where,
-        *unkeyed: str,
-        by_seed: bool = False,
+        place: Place,
+        unkeyed: tuple[str, ...],
+        by_seed: bool,
     ) -> None:
-        functools.update_wrapper(self, function)
-        self.function, self.name, self.version = function, name, version
-        self.where, self.unkeyed, self.by_seed = where, unkeyed, by_seed
+        functools.update_wrapper(self, body)
+        self.body = body
+        self.name = name
+        self.version = version
+        self.place = place
+        self.unkeyed = frozenset(unkeyed)
+        self.by_seed = by_seed
 
-    def __call__(self, name: str, *arguments: Any, **named: Any) -> Step:
-        bound = inspect.signature(self.function).bind(None, *arguments, **named)
+    def __call__(self, name: str, *arguments: Any, **named_arguments: Any) -> Step:
+        bound = inspect.signature(self.body).bind(None, *arguments, **named_arguments)
         bound.apply_defaults()
-        _, *others = bound.arguments.items()
-        return Step(self, name, dict(others))
+        _context, *bound_arguments = bound.arguments.items()
+        return Step(self, name, dict(bound_arguments))
 
     def __reduce__(self) -> str:
+        # By reference, as a function is pickled: workers import the module.
         return self.__qualname__  # type: ignore[attr-defined]
 
 
 def stage(
-    name: str, *unkeyed: str, version: int, where: Where = "worker", by_seed: bool = False
+    name: str, *unkeyed: str, version: int, place: Place = "worker", by_seed: bool = False
 ) -> Callable[[Callable[..., None]], Stage]:
-    """Make a function a ``Stage``; ``unkeyed`` arguments change no number. Its version is raised by
-    hand where the code gives other results for the same arguments. It runs on the next free
-    "worker", which has the argument ``encoder`` loaded; on a worker of the "driver", where what it
-    reads lies on that machine alone; or in a thread of the driver that has the "pool" of workers.
-    With ``by_seed`` its argument ``seeds`` is one seed in each step, and all those of steps that
-    differ in nothing else where they run together: it publishes an artifact for each of them.
+    """Make a function a ``Stage`` of the pipeline.
+
+    Args:
+        name: The stage's name.
+        unkeyed: Arguments that change no result, and so are left out of the key.
+        version: Raise it by hand when the function gives other results for the same arguments.
+        place: "worker": on the next idle worker, which has the argument ``encoder`` loaded.
+            "driver": on the driver's machine, where its inputs lie. "all workers": in a thread of
+            the driver, which sends calls to all workers itself.
+        by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
+            run in one call with all their seeds, and the body publishes an artifact for each.
     """
-    return lambda function: Stage(function, name, version, where, *unkeyed, by_seed=by_seed)
+    return lambda body: Stage(body, name, version, place, unkeyed, by_seed)
 
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """One stage with its arguments, some of which are steps. Steps with one key are equal.
+    """A stage with its arguments, some of which are steps. Steps with equal keys are equal."""
 
-    ``members`` are steps that differ in their seed alone, the step itself among them, which run
-    together.
-    """
-
-    of: Stage
+    stage: Stage
     name: str
     arguments: Mapping[str, Any] = field(repr=False)
-    members: tuple[Step, ...] = field(default=(), repr=False)
 
-    def __getitem__(self, name: str) -> Any:
-        return self.arguments[name]
+    def __getitem__(self, argument: str) -> Any:
+        return self.arguments[argument]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Step) and self.key == other.key
@@ -93,58 +128,64 @@ class Step:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    @property
-    def stage(self) -> str:
-        """Its stage's name."""
-        return self.of.name
-
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """Its arguments as they enter its key: of steps their keys, as JSON."""
-        keyed = self.arguments.keys() - {*self.of.unkeyed}
-        return {name: in_key(self.arguments[name]) for name in self.arguments if name in keyed}
+        """The arguments as they enter the key, as JSON."""
+        return {
+            argument: in_key(value)
+            for argument, value in self.arguments.items()
+            if argument not in self.stage.unkeyed
+        }
 
     @cached_property
     def key(self) -> str:
-        """The cache key."""
-        parts = {"stage": self.stage, "version": self.of.version, "arguments": self.spec}
-        return sha256_of_json({"format": KEY_FORMAT, **parts})
+        """The cache key, hex SHA-256."""
+        return sha256_of_json(
+            {
+                "format": KEY_FORMAT,
+                "stage": self.stage.name,
+                "version": self.stage.version,
+                "arguments": self.spec,
+            }
+        )
 
     @cached_property
     def key_of_all_seeds(self) -> str:
-        """What steps that differ in their seed alone have in common."""
-        return self.changed(seeds=()).key if self.of.by_seed else self.key
+        """The key of what steps that differ in their seed alone have in common."""
+        return self.changed(seeds=()).key if self.stage.by_seed else self.key
 
     @property
     def address(self) -> str:
-        """``stage/key``, by which a store knows its artifact."""
-        return f"{self.stage}/{self.key}"
+        """``stage/key``, the address of its artifact inside a store."""
+        return f"{self.stage.name}/{self.key}"
 
     @cached_property
-    def needs(self) -> tuple[Step, ...]:
+    def inputs(self) -> tuple[Step, ...]:
         """The steps whose artifacts it reads, each once."""
         return tuple(dict.fromkeys(_steps_in(self.arguments)))
 
     def changed(self, name: str | None = None, **arguments: Any) -> Step:
-        """The step with some arguments, and a name, changed."""
-        return Step(self.of, name or self.name, {**self.arguments, **arguments})
+        """The step with another name, or with some arguments changed."""
+        return Step(self.stage, name or self.name, {**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
-        """The address of its artifact."""
-        return store.folder(self.stage, self.key)
+        """The full address of its artifact: a folder, or a URI."""
+        return store.folder(self.stage.name, self.key)
 
     def reference(self, store: Store) -> ArtifactReference:
-        """Its finished artifact; an ArtifactError where it is not complete."""
-        return store.reference(self.stage, self.key)
+        """Its finished artifact. Raises ArtifactError if it is not complete."""
+        return store.reference(self.stage.name, self.key)
 
     def is_complete(self, store: Store) -> bool:
-        """Whether its artifact is there; metadata and sizes tell."""
-        return store.damage(self.stage, self.key) is None
+        """Whether its artifact is complete, by its metadata and the sizes of its files."""
+        return store.damage(self.stage.name, self.key) is None
 
 
 def in_key(value: Any) -> Any:
-    """A value as it enters a key, as JSON: steps by their keys, what has a ``digest`` by that, and
-    of a task neither its name nor its source, of which the text's key holds the content.
+    """Return a value as it enters a key, as JSON.
+
+    Steps are in it by their keys, and what has a ``digest`` by that. Of a task the name and the
+    source are left out: the content of the source is in the key of its text.
     """
     match value:
         case None | bool() | int() | float() | str():
@@ -152,143 +193,210 @@ def in_key(value: Any) -> Any:
         case Step():
             return value.key
         case EncoderReference():
-            return {name: getattr(value, name) for name in _OF_ENCODER}
+            return {name: getattr(value, name) for name in _KEYED_BY_ENCODER}
         case StudySpec():
             return value.model_dump(mode="json", exclude={"execution"})
         case TaskSpec():
-            held = vars(value).items()
-            return {name: in_key(own) for name, own in held if name not in ("name", "source")}
+            return {
+                name: in_key(setting)
+                for name, setting in vars(value).items()
+                if name not in ("name", "source")
+            }
         case Mapping():
-            return sorted([[in_key(name), in_key(own)] for name, own in value.items()], key=repr)
+            pairs = [[in_key(key), in_key(item)] for key, item in value.items()]
+            return sorted(pairs, key=repr)
         case tuple() | list():
-            return [in_key(own) for own in value]
+            return [in_key(item) for item in value]
         case _ if hasattr(value, "digest"):
             return value.digest or "not known"
         case _ if is_dataclass(value) or isinstance(value, BaseModel):
-            return {name: in_key(own) for name, own in vars(value).items()}
-    raise TypeError(f"no key holds a {type(value).__name__}")
+            return {name: in_key(item) for name, item in vars(value).items()}
+    raise TypeError(f"a key cannot hold a {type(value).__name__}")
 
 
 def _steps_in(value: Any) -> Iterator[Step]:
-    held = vars(value) if is_dataclass(value) else value
+    """All steps in an argument, however deep in mappings, tuples and dataclasses."""
     if isinstance(value, Step):
         yield value
-    elif isinstance(held, Mapping | tuple):
-        for own in held.values() if isinstance(held, Mapping) else held:
-            yield from _steps_in(own)
+        return
+    container = vars(value) if is_dataclass(value) else value
+    if isinstance(container, Mapping):
+        items: Iterable[Any] = container.values()
+    elif isinstance(container, tuple):
+        items = container
+    else:
+        return
+    for item in items:
+        yield from _steps_in(item)
 
 
-def together(steps: Iterable[Step]) -> list[Step]:
-    """The steps, of those that differ in their seed alone the first, with all as its members."""
+def with_inputs(steps: Iterable[Step]) -> list[Step]:
+    """Return steps with all that they need, each once and after its inputs."""
+    ordered: dict[Step, None] = {}
+    for step in steps:
+        for needed in (*with_inputs(step.inputs), step):
+            ordered.setdefault(needed)
+    return list(ordered)
+
+
+@dataclass(frozen=True)
+class StepGroup:
+    """Steps that run in one call: a single step, or those that differ in their seed alone.
+
+    Seeds share the features of a frozen encoder, and each has an artifact of its own, so a study
+    with one more seed computes that seed alone.
+    """
+
+    steps: tuple[Step, ...]
+
+    @property
+    def first(self) -> Step:
+        """The first step; what it has in common with the others holds for the group."""
+        return self.steps[0]
+
+    @property
+    def name(self) -> str:
+        """``probe · cola · seed 0`` and the same of seed 1 are ``probe · cola · seeds 0, 1``."""
+        if len(self.steps) == 1:
+            return self.first.name
+        names = [step.name.rpartition(" · seed ") for step in self.steps]
+        return f"{names[0][0]} · seeds {', '.join(seed for _, _, seed in names)}"
+
+    @property
+    def inputs(self) -> tuple[Step, ...]:
+        """The steps whose artifacts it reads, each once."""
+        return tuple(dict.fromkeys(needed for step in self.steps for needed in step.inputs))
+
+
+def group_by_seed(steps: Iterable[Step]) -> list[StepGroup]:
+    """Return steps in groups that run in one call, in the order of their first steps."""
     groups: dict[str, list[Step]] = {}
     for step in steps:
         groups.setdefault(step.key_of_all_seeds, []).append(step)
-    return [
-        Step(first.of, _name_of_all(members), first.arguments, tuple(members))
-        for first, *others in groups.values()
-        for members in [[first, *others]]
-    ]
+    return [StepGroup(tuple(members)) for members in groups.values()]
 
 
-def _name_of_all(steps: Sequence[Step]) -> str:
-    """``probe · cola · seed 0`` and the same of seed 1 are ``probe · cola · seeds 0, 1``."""
-    name = steps[0].name.rpartition(" · seed ")[0]
-    seeds = (step.name.rpartition(" · seed ")[2] for step in steps)
-    return f"{name} · seeds {', '.join(seeds)}" if len(steps) > 1 else steps[0].name
-
-
-def with_needs(steps: Iterable[Step]) -> list[Step]:
-    """Steps after all that they read, each once."""
-    found: dict[Step, None] = {}
-    for step in steps:
-        found |= dict.fromkeys((*with_needs(step.needs), step))
-    return list(found)
-
-
-def in_threads(function: Callable[[_Of], _Found], values: Iterable[_Of]) -> dict[_Of, _Found]:
-    """``function`` of each value; after an error no further one is begun."""
+def in_threads(
+    function: Callable[[_Value], _Result], values: Iterable[_Value]
+) -> dict[_Value, _Result]:
+    """Return ``function`` of each value, computed in threads; after an error no other is begun."""
     values = list(values)
-    with ThreadPoolExecutor(_ASKED_AT_ONCE) as executor:
+    with ThreadPoolExecutor(_LOOKUP_THREADS) as executor:
         return dict(zip(values, executor.map(function, values), strict=True))
 
 
 @dataclass(frozen=True)
 class Context:
-    """What a stage's function may use beside its arguments: its argument ``encoder``, loaded, but
-    for a decoder; settings that never change results; the pool, where the stage asks for it; of a
-    stage ``by_seed`` the steps that the call makes.
+    """What the body of a stage may use beside its arguments.
+
+    Attributes:
+        steps: The steps that the call runs: one, or several seeds of a stage ``by_seed``.
+        store: Where its artifact and those of its inputs lie.
+        execution: Settings that never change results.
+        progress: Called with (done, total).
+        encoder: The argument ``encoder``, loaded on this worker; None for decoders, and for stages
+            that do not run on a worker; read it as ``loaded_encoder``.
+        on_epoch: Called after each epoch of training with (epoch, loss by seed).
+        workers: All workers, for a stage that runs on "all workers"; read it as ``executor``.
     """
 
-    step: Step
+    steps: tuple[Step, ...]
     store: Store
     execution: ExecutionSpec
     progress: Progress
-    encoder: Any = None
+    encoder: Encoder | None = None
     on_epoch: OnEpoch = ignore_epoch
-    pool: Any = None
-    members: tuple[Step, ...] = ()
+    workers: Executor | None = None
     _started: float = field(default_factory=time.monotonic)
-    _processor: float = field(default_factory=time.process_time)
+    _processor_started: float = field(default_factory=time.process_time)
+
+    @property
+    def step(self) -> Step:
+        """The step that runs; of several seeds the first."""
+        return self.steps[0]
+
+    @property
+    def executor(self) -> Executor:
+        """All workers."""
+        assert self.workers is not None, 'a stage on "all workers" has them'
+        return self.workers
+
+    @property
+    def loaded_encoder(self) -> Encoder:
+        """The argument ``encoder``, loaded."""
+        assert self.encoder is not None, "a decoder is loaded with its native head"
+        return self.encoder
 
     @cached_property
-    def found(self) -> dict[Step, ArtifactReference]:
-        """The artifacts that the step reads; an ArtifactError where one is not complete."""
-        return in_threads(lambda step: step.reference(self.store), self.step.needs)
+    def artifacts(self) -> dict[Step, ArtifactReference]:
+        """The artifacts of its inputs. Raises ArtifactError if one is not complete."""
+        return in_threads(lambda step: step.reference(self.store), self.step.inputs)
 
-    def spent(self) -> dict[str, Any]:
-        """What the encoder runs on, and seconds: on a CPU those that this process had it."""
+    def open_text(self, text: Step) -> TokenisedCorpus:
+        """Open the tokenised text that an input holds."""
+        from papa.text.corpus import open_corpus
+
+        return open_corpus(self.artifacts[text])
+
+    def open_native_head(self, task: TaskSpec, encoder: EncoderReference) -> OwnHead:
+        """Load the model with its native head from its files on this machine."""
+        from papa.probes.own import opened_own
+
+        if self.encoder is None:
+            return opened_own(task, encoder, "cpu")
+        return opened_own(task, self.encoder.reference or encoder, str(self.encoder.device))
+
+    @contextmanager
+    def scratch_folder(self) -> Iterator[Path]:
+        """Yield a new folder for features on disk, which is removed when the block ends."""
+        scratch = Files(self.store.scratch)
+        name = f"features-{self.step.key[:16]}"
+        # A killed call may have left its features there.
+        scratch.remove(name)
+        try:
+            with scratch.filled(name) as folder:
+                yield folder
+        finally:
+            scratch.remove(name)
+
+    def time_spent(self) -> dict[str, Any]:
+        """The device and its seconds: processor time on a CPU, elapsed time on a GPU."""
         device = "cpu" if self.encoder is None else str(self.encoder.device.type)
-        wall, own = time.monotonic() - self._started, time.process_time() - self._processor
-        return {"worker_seconds": own if device == "cpu" else wall, "device": device}
+        if device == "cpu":
+            seconds = time.process_time() - self._processor_started
+        else:
+            seconds = time.monotonic() - self._started
+        return {"worker_seconds": seconds, "device": device}
 
     def metadata(self, step: Step | None = None) -> dict[str, Any]:
-        """What the artifact of the step, or of one of the ``members``, says of itself."""
-        step, calls = step or self.step, max(1, len(self.members))
-        spent = self.spent()
+        """What the artifact of a step says of itself.
+
+        Args:
+            step: One of ``steps``; None for the only one.
+        """
+        step = step or self.step
+        spent = self.time_spent()
+        # Each of several seeds has its share of the call's time.
         return {
-            "stage": step.stage,
+            "stage": step.stage.name,
             "name": step.name,
             "key": step.key,
             "spec": step.spec,
-            "stage_version": step.of.version,
-            "inputs": [need.address for need in step.needs],
-            # Of a call for several seeds each has a share.
-            "seconds": (time.monotonic() - self._started) / calls,
-            "worker_seconds": spent["worker_seconds"] / calls,
+            "stage_version": step.stage.version,
+            "inputs": [needed.address for needed in step.inputs],
+            "seconds": (time.monotonic() - self._started) / len(self.steps),
+            "worker_seconds": spent["worker_seconds"] / len(self.steps),
             "device": spent["device"],
         }
 
     @contextmanager
-    def published(self, step: Step | None = None, **more: Any) -> Iterator[Path]:
-        """Yield a folder to fill; it becomes the artifact of the step, or of one of the
-        ``members``, and says ``more`` of itself.
+    def published(self, step: Step | None = None, **facts: Any) -> Iterator[Path]:
+        """Yield a folder to fill, which becomes the artifact of a step.
+
+        Args:
+            step: One of ``steps``; None for the only one.
+            facts: Further metadata.
         """
-        place = (step or self.step).folder(self.store)
-        with published(place, {**self.metadata(step), **more}) as folder:
+        address = (step or self.step).folder(self.store)
+        with published(address, {**self.metadata(step), **facts}) as folder:
             yield folder
-
-    @contextmanager
-    def asked(self, **more: Any) -> Iterator[dict[str, Any]]:
-        """What training is asked beside ``more``: settings, and a folder for features."""
-        files, name = Files(self.store.scratch), f"features-{self.step.key[:16]}"
-        # A killed call may have left its features there.
-        files.remove(name)
-        try:
-            settings = {"execution": self.execution, "progress": self.progress}
-            with files.filled(name) as folder:
-                yield {"scratch": folder, **settings, **more}
-        finally:
-            files.remove(name)
-
-    def corpus(self, step: Step) -> Any:
-        """A text that it reads, as a ``TokenisedCorpus``."""
-        from papa.tasks.tokenise import open_corpus
-
-        return open_corpus(self.found[step])
-
-    def own_model(self, task: TaskSpec, encoder: EncoderReference) -> Any:
-        """The model with its own head, by its files on this machine, and its special tokens."""
-        from papa.probes.own import opened_own
-
-        here = (self.encoder and self.encoder.reference) or encoder
-        return opened_own(task, here, str(self.encoder.device) if self.encoder else "cpu")

@@ -1,10 +1,15 @@
-"""What constant heads put out: made by stages where it takes an encoder, else where used."""
+"""Substitutes: what takes a head's attention's place, beside the average over the task's own text.
+
+What takes milliseconds (identity, Toeplitz, a matrix derived from an average) is computed where it
+is used and is no step. Steps are what needs the encoder: constant outputs, and a decoder's average
+by distance; and matrices that a user of the library supplied.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
@@ -12,12 +17,22 @@ from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.step import Context, Step, stage
 
+if TYPE_CHECKING:
+    from papa.heads.constants import ConstantMatrices
+    from papa.heads.substitutes import Substitute
+
 DISTANCES = "distances.safetensors"
 
 
 @dataclass(frozen=True)
-class Constants:
-    """One kind of constants, before any training; ``source`` makes what it is made of, if any."""
+class SubstituteSource:
+    """A kind of substitute, and the step that computes what it is made of.
+
+    Attributes:
+        kind: Its name in a study's ``constants``.
+        parameters: Its whole-number settings, such as ``window``.
+        source: The step whose artifact it is, or is derived from; None where it needs no encoder.
+    """
 
     kind: ConstantsKind
     parameters: Mapping[str, int] = field(default_factory=dict)
@@ -25,14 +40,21 @@ class Constants:
 
     @property
     def artifact(self) -> Step | None:
-        """The step whose artifact they are, as they are."""
-        derived = self.source and self.source.stage == "average" and self.kind != "average"
-        return None if derived else self.source
+        """The step whose artifact holds the substitute itself; None where it is derived."""
+        if self.source is not None and self.source.stage.name == "average":
+            return self.source if self.kind == "average" else None
+        return self.source
 
-    def read(
-        self, made: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
-    ) -> Any:
-        """What they put out for a task; ``made`` is their source's artifact, verified here."""
+    def load(
+        self, artifact: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
+    ) -> Substitute:
+        """Load the substitute for a task.
+
+        Args:
+            artifact: The finished artifact of ``source``; None where there is no source.
+            encoder: The encoder whose heads use it.
+            task: The task, for its kind and slots.
+        """
         from safetensors.torch import load_file
 
         from papa.heads.average import ByDistance
@@ -40,23 +62,23 @@ class Constants:
         from papa.heads.outputs import read_outputs
         from papa.heads.substitutes import Streaming
 
-        kind, size = self.kind, (encoder.layers, encoder.heads)
-        if kind in OF_DECODERS:
+        if self.kind in OF_DECODERS:
             return Streaming(**self.parameters)
-        if kind in CONTROLS:
-            return control(kind, *size, task.slots, **self.parameters)
-        assert made is not None
-        if kind in OUTPUTS:
-            return read_outputs(made, kind)
-        if kind == "relative" and encoder.causal:
-            return ByDistance(**load_file(verified(made, DISTANCES) / DISTANCES))
-        matrices = ConstantMatrices.load(made, encoder=encoder, slots=task.slots)
-        if kind in DERIVED:
-            return derived(kind, matrices, special_of(encoder, task), **self.parameters)
+        if self.kind in CONTROLS:
+            return control(self.kind, encoder.layers, encoder.heads, task.slots, **self.parameters)
+        assert artifact is not None
+        if self.kind in OUTPUTS:
+            return read_outputs(artifact, self.kind)
+        if self.kind == "relative" and encoder.causal:
+            return ByDistance(**load_file(verified(artifact, DISTANCES) / DISTANCES))
+        matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
+        if self.kind in DERIVED:
+            special = special_slots_of(encoder, task)
+            return derived(self.kind, matrices, special, **self.parameters)
         return matrices
 
 
-def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
+def special_slots_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     """The slots of [CLS] and [SEP] in a task's text."""
     from papa.text.layout import special_slots
     from papa.text.tokens import special_tokens_of
@@ -65,44 +87,60 @@ def special_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
 
-@stage("outputs", version=2)
-def outputs(
-    run: Context,
+@stage("constant_outputs", version=2)
+def constant_outputs(
+    context: Context,
     encoder: EncoderReference,
-    corpus: Step,
+    text: Step,
     slots: int,
     kind: ConstantsKind,
     seed: int | None = None,
 ) -> None:
-    """Constant outputs of an encoder's heads, on average or drawn from the training text."""
+    """Compute constant outputs of an encoder's heads: their mean, or drawn from the training text.
+
+    In: the tokenised text and the encoder. Out: values [L, H, positions, d / H]. Where: a worker.
+    """
     from papa.heads.outputs import FILE, outputs_over
 
-    split = run.corpus(corpus).split("train")
-    tokens = run.encoder.tokens_per_batch(run.execution.batch_tokens)
-    asked: Any = {"batch_tokens": tokens, "seed": seed, "progress": run.progress}
-    found = outputs_over(run.encoder, split, kind, **asked)
-    with run.published() as folder:
-        found.save(folder / FILE)
+    loaded = context.loaded_encoder
+    outputs = outputs_over(
+        loaded,
+        context.open_text(text).split("train"),
+        kind,
+        batch_tokens=loaded.tokens_per_batch(context.execution.batch_tokens),
+        seed=seed,
+        progress=context.progress,
+    )
+    with context.published() as folder:
+        outputs.save(folder / FILE)
 
 
-@stage("relative", version=2)
-def relative(run: Context, encoder: EncoderReference, corpus: Step) -> None:
-    """Average a decoder's attention by distance over the training text of a corpus."""
+@stage("average_by_distance", version=2)
+def average_by_distance(context: Context, encoder: EncoderReference, text: Step) -> None:
+    """Average a decoder's attention by the distance between query and key.
+
+    In: the tokenised text and the decoder. Out: weights by distance. Where: a worker.
+    """
     from safetensors.torch import save_file
 
     from papa.heads.average import AverageByDistance
 
     average = AverageByDistance()
-    own = run.own_model(corpus["task"], encoder)
-    own.observe(run.corpus(corpus).split("train"), average.see, run.progress)
-    found = vars(average.substitute())
-    tensors = {name: found[name].contiguous() for name in ("weights", "ends")}
-    with run.published() as folder:
+    native_head = context.open_native_head(text["task"], encoder)
+    native_head.observe(context.open_text(text).split("train"), average.see, context.progress)
+    by_distance = average.substitute()
+    tensors = {
+        "weights": by_distance.weights.contiguous(),
+        "ends": by_distance.ends.contiguous(),
+    }
+    with context.published() as folder:
         save_file(tensors, folder / DISTANCES)
 
 
-@stage("given", version=1, where="pool")
-def given(run: Context, encoder: EncoderReference, matrices: Any) -> None:
-    """Keep ``ConstantMatrices`` that the library was given; they go to no worker."""
-    kept = replace(matrices, kind="own", counts=None, encoder_digest=None, special=None)
-    kept.save(run.step.folder(run.store), encoder, run.metadata())
+@stage("supplied_matrices", version=1, place="all workers")
+def supplied_matrices(
+    context: Context, encoder: EncoderReference, matrices: ConstantMatrices
+) -> None:
+    """Store matrices that a user of the library supplied; they go to no worker."""
+    plain = replace(matrices, kind="own", counts=None, encoder_digest=None, special=None)
+    plain.save(context.step.folder(context.store), encoder, context.metadata())

@@ -1,41 +1,43 @@
-"""Stage ``tokenise``: a task's text laid out in S slots, as Arrow shards."""
+"""Tokenise: a task's text laid out in S slots, as Arrow shards (paper, Appendix A)."""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any
-
 from papa.models.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.tasks.step import Context, stage
 from papa.text.corpus import TOKENISE_VERSION
 
-if TYPE_CHECKING:
-    from papa.text.corpus import TokenisedCorpus
 
-
-@stage("tokenise", version=TOKENISE_VERSION, where="driver")
+@stage("tokenise", version=TOKENISE_VERSION, place="driver")
 def tokenise(
-    run: Context, tokenizer: EncoderReference, task: TaskSpec, layout: LayoutSpec, fingerprint: str
+    context: Context,
+    tokenizer: EncoderReference,
+    task: TaskSpec,
+    layout: LayoutSpec,
+    fingerprint: str,
 ) -> None:
-    """Tokenise both splits of a task, whose source has the ``fingerprint``."""
+    """Tokenise both splits of a task; [CLS] is in the first slot, [SEP] in the last.
+
+    In: the source's rows. Out: token ids, labels and lengths in shards of ``shard_rows`` rows.
+    Where: on the driver's machine, where the source's files lie.
+
+    Args:
+        context: What the body may use.
+        tokenizer: The encoder, reduced to its tokenizer.
+        task: Kind, source, columns, labels, numbers of rows and slots.
+        layout: The documented switches of the layout.
+        fingerprint: SHA-256 of the source's content.
+    """
     from papa.models.reference import load_tokenizer
     from papa.text.corpus import tokenise_corpus
 
-    asked: Any = {"shard_rows": run.execution.shard_rows, "progress": run.progress}
-    asked |= {"content": fingerprint, "provenance": run.metadata()}
-    place = run.step.folder(run.store)
-    tokenise_corpus(task, layout, load_tokenizer(tokenizer), place, **asked)
-
-
-def open_corpus(corpus: ArtifactReference) -> TokenisedCorpus:
-    """A tokenised corpus; a process verifies each once, and again where it was made again."""
-    return _open(corpus, read_metadata(corpus)["data"])
-
-
-@lru_cache(maxsize=8)
-def _open(corpus: ArtifactReference, data: str) -> TokenisedCorpus:
-    from papa.text.corpus import load_corpus
-
-    return load_corpus(corpus)
+    tokenise_corpus(
+        task,
+        layout,
+        load_tokenizer(tokenizer),
+        context.step.folder(context.store),
+        shard_rows=context.execution.shard_rows,
+        progress=context.progress,
+        content=fingerprint,
+        provenance=context.metadata(),
+    )

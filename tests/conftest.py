@@ -42,7 +42,10 @@ if _processes == "0" or "PYTEST_XDIST_WORKER" in os.environ:  # Not where others
     # The hook compiles anew whatever is imported first while a module of papa runs: these are not.
     import transformers.modeling_utils  # noqa: F401
 
-    jaxtyping.install_import_hook("papa", f"{__name__}.checked")
+    # Not of the flows: Prefect reads the signatures of its flows and tasks itself.
+    names = [path.stem for path in (Path(__file__).parents[1] / "papa").iterdir()]
+    checked_modules = [f"papa.{name}" for name in names if name.isidentifier() and name != "flows"]
+    jaxtyping.install_import_hook(checked_modules, f"{__name__}.checked")
 
 SHARED = Path(
     os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared"

@@ -17,10 +17,10 @@ from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.manifest import FinishedStudy, open_study, place_results, save_study
+from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.results import results_table
 from papa.tasks.run import run_here
 from papa.tasks.step import Step
-from papa.tasks.pipeline import StudySteps, study_steps
 
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 
@@ -38,7 +38,7 @@ class Told:
         yield ignore_progress
 
     def told(self, name: str, sentence: str) -> None:
-        assert sentence.startswith("made again: ")
+        assert sentence.startswith("computed again: ")
         self.damages.append(name)
 
 
@@ -49,7 +49,7 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
     inputs = resolve_inputs(spec, code=code).inputs()
     found = {"code": inputs.study.code, "scores": inputs.study.scores}
     save_study(place, spec.model_copy(update=found))
-    steps = study_steps(inputs).steps
+    steps = build_pipeline(inputs).steps
     run_here(steps, place, spec.execution, told)
     place_results(place, spec.name, steps[-1].reference(place))
     return told
@@ -63,14 +63,14 @@ def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
     return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
 
 
-def cells_of(steps: StudySteps) -> dict[Cell, tuple[Step, ...]]:
-    return {cell: probes for part in steps.parts for cell, probes in part.cells.items()}
+def cells_of(steps: Pipeline) -> dict[Cell, tuple[Step, ...]]:
+    return {cell: probes for part in steps.pairs for cell, probes in part.cells.items()}
 
 
 class Scored(NamedTuple):
     """A study whose cells have scores: its steps, where they ran, its rows, and what steps made."""
 
-    steps: StudySteps
+    steps: Pipeline
     store: Store
     table: pandas.DataFrame
     found: dict[Step, ArtifactReference]
@@ -80,11 +80,11 @@ def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
     study, store = resolve_study(document, folder=folder, origin="test"), Store(to)
     store.make()
-    steps = study_steps(resolve_inputs(study).inputs())
+    steps = build_pipeline(resolve_inputs(study).inputs())
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
     found = {step: step.reference(store) for step in scoring}
-    return Scored(steps, store, results_table(steps.parts, found), found)
+    return Scored(steps, store, results_table(steps.pairs, found), found)
 
 
 def opened(scored: Scored) -> FinishedStudy:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from papa.flows.check import cluster_address
 from papa.credentials import holds_credentials, without_credentials
 from papa.errors import (
     ArtifactError,
@@ -20,6 +19,7 @@ from papa.errors import (
     SpecError,
 )
 from papa.files import cache_folder
+from papa.flows.check import cluster_address
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.aggregate import command_line

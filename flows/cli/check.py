@@ -6,8 +6,8 @@ import os
 
 import typer
 
-from papa.flows.cli import options
 from papa.errors import printable, shortened
+from papa.flows.cli import options
 
 
 def check(

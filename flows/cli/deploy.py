@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from papa.flows.cli import options
-from papa.flows.cli.options import option
 from papa.credentials import without_credentials
 from papa.errors import PapaError, SpecError, in_one_line
+from papa.flows.cli import options
+from papa.flows.cli.options import option
 
 
 def deploy(

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from papa.flows.cli import options
-from papa.flows.cli.options import argument, option
 from papa.errors import SpecError
 from papa.files import write_atomically
+from papa.flows.cli import options
+from papa.flows.cli.options import argument, option
 
 _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
@@ -44,8 +44,8 @@ def describe(
     with options.one_sentence(verbose):
         import papa
         from papa.descriptions.treebank import read_trees
-        from papa.reporting.tables import described_tables
         from papa.library.describe_study import describe_study
+        from papa.reporting.tables import described_tables
         from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):

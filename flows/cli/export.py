@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
+from papa.errors import SpecError, joined, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.options import option
-from papa.errors import SpecError, joined, nearest_first, printable
 from papa.scores.drops import MaxDrop
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papa.flows.cli import options
 from papa.errors import SpecError, joined, printable
+from papa.flows.cli import options
 from papa.scores.drops import MaxDrop, perplexity_ratio
 
 if TYPE_CHECKING:

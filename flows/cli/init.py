@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from papa.flows.cli import options
 from papa.errors import SpecError
+from papa.flows.cli import options
 
 
 def init(

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.table import Column
 
-from papa.flows.cli import options
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
+from papa.flows.cli import options
 
 if TYPE_CHECKING:
     from papa.storage.store import Store

@@ -10,9 +10,9 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
+from papa.errors import printable
 from papa.flows.cli import options
 from papa.flows.progress import duration
-from papa.errors import printable
 
 
 def plan(
@@ -37,13 +37,13 @@ def plan(
         steps = checked.steps.steps
         cached = {step for step in steps if step.is_complete(opened)}
         left, took = [step for step in steps if step not in cached], dict[str, list[float]]()
-        for stage in {step.stage for step in steps}:
+        for stage in {step.stage.name for step in steps}:
             did = metadata_below(f"{opened.artifacts}/{stage}").values()
             took[stage] = [one["seconds"] for one in did]
-        seconds = {step: mean(took[step.stage]) for step in left if took[step.stage]}
+        seconds = {step: mean(took[step.stage.name]) for step in left if took[step.stage.name]}
         caption = "time on one worker: the mean of this store's finished steps of the stage"
         table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
-        for stage, of_stage in groupby(steps, lambda step: step.stage):
+        for stage, of_stage in groupby(steps, lambda step: step.stage.name):
             table.add_section()
             for step in of_stage:
                 state = "[green]cached[/]" if step in cached else "to run"

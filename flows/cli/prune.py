@@ -9,9 +9,9 @@ import typer
 from rich.filesize import decimal
 from rich.table import Column
 
+from papa.errors import ArtifactError, printable
 from papa.flows.cli import options
 from papa.flows.progress import duration
-from papa.errors import ArtifactError, printable
 
 
 def prune(
@@ -24,8 +24,8 @@ def prune(
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
-        from papa.storage.unused import survey
         from papa.storage.locks import users
+        from papa.storage.unused import survey
 
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.filesize import decimal
 
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.lists import names_of_studies
 from papa.flows.cli.options import argument, option
-from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
 
 if TYPE_CHECKING:
     from papa.storage.store import Store
@@ -27,8 +27,8 @@ def remove(
     """Delete a study with its results, and the artifacts that no other finished study needs."""
     with options.one_sentence(verbose):
         from papa.storage import artifacts
-        from papa.storage.unused import Contents
         from papa.storage.locks import users
+        from papa.storage.unused import Contents
 
         opened = options.marked_store(store)
 

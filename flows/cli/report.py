@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import typer
 
-from papa.flows.cli import options
 from papa.errors import DamagedError
+from papa.flows.cli import options
 
 
 def report(

@@ -14,9 +14,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from papa.errors import PapaError
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
-from papa.errors import PapaError
 
 
 def run(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from papa.credentials import without_credentials
+from papa.errors import PapaError
 from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
 from papa.flows.server import (
     PrefectServer,
@@ -21,8 +23,6 @@ from papa.flows.server import (
     outside_working_folder,
     prepare_engines,
 )
-from papa.credentials import without_credentials
-from papa.errors import PapaError
 from papa.temporary import temporary_folder
 
 if TYPE_CHECKING:

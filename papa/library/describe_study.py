@@ -15,8 +15,8 @@ from papa.models.encoder import load_encoder
 from papa.models.reference import load_tokenizer
 from papa.spec.orders import Head
 from papa.tasks.manifest import AverageEntry, FinishedStudy
-from papa.tasks.tokenise import open_corpus
 from papa.text.batches import micro_batches
+from papa.text.corpus import open_corpus
 from papa.text.tokens import special_tokens_of
 
 

@@ -51,10 +51,10 @@ from papa.spec import ProbeSpec
 from papa.spec.orders import Head, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
-from papa.tasks.substitutes import given as keep_given
+from papa.tasks.pipeline import build_pipeline
 from papa.tasks.rank import read_head_scores
-from papa.tasks.step import with_needs
-from papa.tasks.pipeline import study_steps
+from papa.tasks.step import with_inputs
+from papa.tasks.substitutes import supplied_matrices
 
 METHODS = ("lambda", "effect", "causal_gates")
 """That score heads of a model that somebody holds."""
@@ -156,7 +156,7 @@ def head_scores(
     given = None
     if not isinstance(constants, str) or constants != "average":
         own = constants_for(model, constants)
-        given = keep_given("given constants", model.reference, own)
+        given = supplied_matrices("given constants", model.reference, own)
     settings = {"rows": rows, "evaluations": evaluations, "seeds": as_list(seeds)}
     settings |= {"epochs": epochs, "learning_rate": learning_rate}
     parts = {"constants": ["zeros"], "orders": [by], "fractions": [0.5], "ranking": settings}
@@ -164,11 +164,11 @@ def head_scores(
         study_inputs(model, data, task, sampled={}, **parts) as inputs,
         TemporaryDirectory(prefix="papa-") as folder,
     ):
-        (part,) = study_steps(inputs).parts
+        (part,) = build_pipeline(inputs).pairs
         rankings = part.rankings[by]
         if given:
             rankings = {seed: one.changed(constants=given) for seed, one in rankings.items()}
-        found = run_steps(with_needs(rankings.values()), Store(folder), model, inputs, progress)
+        found = run_steps(with_inputs(rankings.values()), Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
         return read_head_scores(by, by_seed).frame(by)
 

@@ -31,12 +31,12 @@ from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
+from papa.tasks.cell import read_scores
 from papa.tasks.inputs import StudyInputs
+from papa.tasks.pipeline import build_pipeline
 from papa.tasks.results import results_table
 from papa.tasks.run import run_here
-from papa.tasks.probe import read_scores
 from papa.tasks.step import Step
-from papa.tasks.pipeline import study_steps
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
@@ -217,9 +217,9 @@ def measure(
                 raise SpecError("trained constants have PAPA's own probe: leave them or probe out")
             if store is not None and code.digest is None:
                 raise SpecError("a store knows code by a module's file: import the task's from one")
-        steps = study_steps(inputs)
+        steps = build_pipeline(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), encoder, inputs, progress)
-        (part,) = steps.parts
+        (part,) = steps.pairs
         scores = part.head_scores(found)
         frames = [one.frame(method) for method, one in scores.items()]
         results = results_table([part], found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
@@ -189,6 +189,16 @@ def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
         raise ArtifactError(f"{artifact} names shards that are none of its files")
     names = held["label_names"] and tuple(held["label_names"])
     return TokenisedCorpus(folder, held["kind"], held["slots"], names, held)
+
+
+def open_corpus(artifact: ArtifactReference) -> TokenisedCorpus:
+    """Open a corpus; a process checks each once, and again where it was computed again."""
+    return _open_once(artifact, read_metadata(artifact)["data"])
+
+
+@lru_cache(maxsize=8)
+def _open_once(artifact: ArtifactReference, data: str) -> TokenisedCorpus:
+    return load_corpus(artifact)
 
 
 def tokenise_corpus(

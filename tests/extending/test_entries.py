@@ -36,10 +36,10 @@ from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.manifest import specification
-from papa.tasks.run import Session, make, run_here
+from papa.tasks.pipeline import build_pipeline
 from papa.tasks.rank import read_head_scores
-from papa.tasks.step import Context, stage, with_needs
-from papa.tasks.pipeline import study_steps
+from papa.tasks.run import Session, run_here, run_once
+from papa.tasks.step import Context, stage, with_inputs
 from papa.text.corpus import load_corpus, tokenise_corpus
 from papa.worker import Worker
 from tests.finished import Told, cells_of
@@ -50,9 +50,9 @@ from tests.tasks.test_steps import steps_of
 
 
 @stage("vocabulary", version=1)
-def vocabulary(run: Context, encoder: EncoderReference) -> None:
-    with run.published() as folder:
-        (folder / "words.json").write_text(json.dumps(len(run.encoder.word_embeddings)))
+def vocabulary(context: Context, encoder: EncoderReference) -> None:
+    with context.published() as folder:
+        (folder / "words.json").write_text(json.dumps(len(context.encoder.word_embeddings)))
 
 
 def test_a_step_runs_once_and_again_for_another_version(
@@ -70,11 +70,11 @@ def test_a_step_runs_once_and_again_for_another_version(
     for version in (1, 2):
         monkeypatch.setattr(vocabulary, "version", version)
         assert not step().is_complete(store)
-        assert make(step(), session)
+        assert run_once(step(), session)
         found = step().reference(store)
         assert json.loads((verified(found) / "words.json").read_text()) == 30522
         assert step().is_complete(store)
-        assert not make(step(), session)
+        assert not run_once(step(), session)
         folders.add(found.path)
         assert len(told.ran) == version == len(folders), "it ran once"
 
@@ -88,7 +88,7 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
     steps = steps_of(constants=["uniform"])
     assert {cell.constants for cell in cells_of(steps)} == {"uniform"}
-    kind = steps.parts[0].constants["uniform"].kind
+    kind = steps.pairs[0].substitutes["uniform"].kind
 
     case = Case("bert")
     inputs, everything = case.inputs(1), [*np.ndindex(case.encoder.layers, case.encoder.heads)]
@@ -170,10 +170,12 @@ def test_an_entry_of_the_methods_is_a_head_order(
     monkeypatch.setitem(HEAD_SCORES, "values", method)
     document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
-    steps, store = study_steps(resolve_inputs(study).inputs()), Store(tmp_path / "store")
+    steps, store = build_pipeline(resolve_inputs(study).inputs()), Store(tmp_path / "store")
     store.make()
-    (scoring,) = (step for step in steps.steps if step.stage == "scores" and step["seed"] == 0)
-    run_here(with_needs([scoring]), store, study.execution, Told())
+    (scoring,) = (
+        step for step in steps.steps if step.stage.name == "score_heads" and step["seed"] == 0
+    )
+    run_here(with_inputs([scoring]), store, study.execution, Told())
     scores = read_head_scores("values", {0: scoring.reference(store)}).mean
     assert scores.shape == (6, 12)
     assert scores.std() > 0
@@ -234,7 +236,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
     heads = {cell.order: step["heads"].chosen({}) for cell, (step, *_) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
-    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    assert "rank" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
 
 
@@ -251,8 +253,8 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
 
 
 def probes(study: StudySpec) -> list[Any]:
-    steps = study_steps(resolve_inputs(study).inputs())
-    assert "rank" not in {step.stage for step in steps.steps}, "it needs no λ"
+    steps = build_pipeline(resolve_inputs(study).inputs())
+    assert "rank" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]
 
 

@@ -24,9 +24,9 @@ import psutil
 from filelock import FileLock
 
 from papa.flows.cli.prune import prune
+from papa.storage.locks import users
 from papa.storage.store import Store
 from papa.storage.unused import survey
-from papa.storage.locks import users
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_until
 
@@ -34,7 +34,7 @@ LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
 KEPT = ("tokenise", "average", "rank", "baseline", "probe")
 PARTS = {
-    "Prefect": "flows.serve",
+    "Prefect": "papa.flows.serve",
     "GCS": "gcs_server",
     "node": "raylet/raylet",
     "worker": "ray::Worker",

@@ -59,7 +59,7 @@ def test_no_step_waits_for_mlflow_and_the_next_run_writes_what_is_missing(
     store = Store(tmp_path / "store")
     finish_study(study, store.root)
     spec, steps = steps_of(study)
-    first, *others = (step for step in steps.steps if step.stage == "probe")
+    first, *others = (step for step in steps.steps if step.stage.name == "probe")
     kept = f"sqlite:///{tmp_path}/served.db", str(tmp_path / "files")
     said: list[str] = []
 

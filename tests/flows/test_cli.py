@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import yaml
 
+from papa.errors import CheckError
 from papa.flows.check import check_study
 from papa.flows.cli.options import one_sentence
-from papa.errors import CheckError
 from papa.models.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import published

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from papa.flows.check import check_study
 from papa.errors import PapaError
+from papa.flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study

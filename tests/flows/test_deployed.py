@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from papa.errors import SpecError
 from papa.flows.cli.lists import stored_studies
 from papa.flows.study import _reason_kept, digest_of, run_study
-from papa.errors import SpecError
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from tests.flows import conftest as cli

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from papa.storage.store import Store
 from papa.storage.locks import users
+from papa.storage.store import Store
 from papa.tasks.manifest import open_study
 from tests.finished import finish_study
 from tests.flows import conftest as cli

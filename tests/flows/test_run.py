@@ -14,8 +14,8 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from papa.storage.artifacts import metadata_below, verified
-from papa.storage.store import Store
 from papa.storage.locks import claimed
+from papa.storage.store import Store
 from papa.tasks.step import together
 from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
@@ -55,7 +55,7 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
     more = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
     step, *_ = steps_of(study)[1].steps
-    with claimed(store, f"{step.stage}-{step.key}"):
+    with claimed(store, f"{step.stage.name}-{step.key}"):
         arguments = ("run", study, "--store", store.address)
         processes = [cli.start(*arguments, more=more, program=WITHOUT_INPUT) for _ in range(2)]
         # Both meet at a step that another holds.
@@ -126,7 +126,7 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
     steps, change = steps_of(ran.study)[1].steps, "tasks.0.probe.epochs=2"
-    kept = sum(step.stage in ("tokenise", "average", "rank") for step in steps)
+    kept = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
     plan = ("plan", ran.study, "--store", str(ran.store))
     cached = f"{len(steps)} of {len(steps)} steps are cached; nothing would run."
     assert cached in cli.said(*plan).out
@@ -134,20 +134,24 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
     assert f"{kept} of {len(steps)} steps are cached; {len(steps) - kept} would" in changed
     assert re.search(r"would run, of which \d+ took [\d.]+ s of a worker here\.", changed)
     new = {*steps_of(ran.study, change)[1].steps} - {*steps}
-    assert sorted(step.stage for step in new) == ["aggregate", *["baseline"] * 2, *["probe"] * 8]
+    assert sorted(step.stage.name for step in new) == [
+        "aggregate",
+        *["baseline"] * 2,
+        *["probe"] * 8,
+    ]
 
 
 IMPATIENT = f"""
 import papa.flows.server
-begin = flows.server.start_server
+begin = papa.flows.server.start_server
 
 def wait_less(*arguments):
     started = begin(*arguments)
-    import papa.flows.prefect_tasks
-    papa.flows.prefect_tasks._RETRY_SECONDS[:] = [5, 0.5]
+    import papa.flows.stages
+    papa.flows.stages._RETRY_SECONDS[:] = [5, 0.5]
     return started
 
-flows.server.start_server = wait_less
+papa.flows.server.start_server = wait_less
 {cli.COMMAND}"""
 """The command, which tries a step again after 5 seconds and then half a second, not 30."""
 CELL = "probe · all-MiniLM-L6-v2 · reviews · identity · every head constant"

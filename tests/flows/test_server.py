@@ -24,8 +24,8 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
-from papa.flows.server import prepare_engines
 from papa.errors import PapaError
+from papa.flows.server import prepare_engines
 from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.history import own_server
@@ -98,7 +98,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     with cli.start("run", study, "--store", str(store), more=more) as process:
         cli.until(process.stderr, "probe")
         below = descendants(process.pid)
-        servers = [pid for pid, command in below.items() if "flows.serve" in command]
+        servers = [pid for pid, command in below.items() if "papa.flows.serve" in command]
         (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
         listening({process.pid, *below})
         (port,) = listening({server})["127.0.0.1"]
@@ -115,7 +115,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
 def serving() -> set[int]:
     """The processes of Prefect's servers below this one."""
     below = descendants(os.getpid())
-    return {pid for pid, command in below.items() if "-m flows.serve" in command}
+    return {pid for pid, command in below.items() if "-m papa.flows.serve" in command}
 
 
 @pytest.mark.slow

@@ -14,14 +14,14 @@ import pandas
 import pytest
 from filelock import FileLock
 
+from papa.files import sha256_of_file
 from papa.flows.cli.lists import stored_studies
 from papa.flows.cli.without_file import own_study, study_without_file
-from papa.files import sha256_of_file
 from papa.models.reference import EMBEDDED
 from papa.scores.summary import read_table
 from papa.storage.artifacts import METADATA, published, read_metadata, signed
-from papa.storage.store import Store
 from papa.storage.locks import in_use
+from papa.storage.store import Store
 from papa.tasks.manifest import save_study
 from papa.tasks.mlflow_address import artifact_folder, tracking_folder
 from tests.finished import finish_study

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
+from papa.errors import PapaError, SpecError
 from papa.flows.cli.lists import stored_studies
 from papa.flows.cli.without_file import own_study, refuse_same_name, study_without_file
-from papa.errors import PapaError, SpecError
 from papa.models.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import load_study

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from huggingface_hub import close_session, constants
 
-from papa.flows.check import check_study
 from papa.errors import CheckError, EncoderError, HubUnreachableError
+from papa.flows.check import check_study
 from papa.spec import EncoderSpec, StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store

@@ -23,8 +23,8 @@ from papa.ranking.seeds import HeadScores
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
+from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import run_here
-from papa.tasks.pipeline import study_steps
 from tests.finished import finish_study
 from tests.flows.conftest import artifacts, said, words, write_study
 from tests.library.conftest import SLOTS
@@ -131,8 +131,8 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
         study |= {"tasks": [{"name": "reviews", "slots": SLOTS, **rows}]}
         study |= {"ranking": {"rows": 16, "seeds": [0]}}
         spec = resolve_study(study, folder=tmp_path, origin="test")
-        steps = study_steps(resolve_inputs(spec).inputs()).steps
-        missing = {step.stage for step in steps if not step.is_complete(Store(place))}
+        steps = build_pipeline(resolve_inputs(spec).inputs()).steps
+        missing = {step.stage.name for step in steps if not step.is_complete(Store(place))}
         run_here(steps[:-1], Store(place), spec.execution, Bars(shown=False))
         return missing
 

@@ -125,7 +125,7 @@ def test_heads_by_lambda_are_missed_less_than_the_others(folder: Path, tmp_path:
     design = {"constants": ["average"], "orders": ["lambda", "lambda_reversed"]}
     how = {"fractions": [1, 0.5], "ranking": {"seeds": [0], "learning_rate": 0.05, "epochs": 5}}
     steps, _, table, _ = finished(folder, tmp_path / "store", **design, **how)
-    assert [step.stage for step in steps.steps].count("rank") == 1, "of both metrics"
+    assert [step.stage.name for step in steps.steps].count("train_lambda") == 1, "of both metrics"
     of = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[of].groupby("order")["score"].mean()
     assert loss["lambda"] > loss["lambda_reversed"] + 0.02
@@ -158,7 +158,7 @@ def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path
     scores = {
         method: read_head_scores(method, {0: found[step]}).mean
         for step in steps.steps
-        if step.stage == "scores"
+        if step.stage.name == "score_heads"
         for method in step["methods"]
     }
     model, data = trained_copier().eval(), [{"input_ids": repeated(20_000)}]

@@ -19,10 +19,10 @@ from papa.scores.own import OwnCode
 from papa.spec import FilesSource
 from papa.spec.file import override, resolve_study
 from papa.tasks.inputs import StudyInputs
-from papa.tasks.results import StudyPart
-from papa.tasks.substitutes import given
+from papa.tasks.pipeline import Pipeline, build_pipeline
+from papa.tasks.results import PairSteps
 from papa.tasks.step import Step
-from papa.tasks.pipeline import StudySteps, study_steps
+from papa.tasks.substitutes import supplied_matrices
 from papa.text.sources import fingerprint
 from tests.flows.conftest import SMALL
 
@@ -41,10 +41,10 @@ DESIGN: dict[str, Any] = {
 }
 
 
-def steps_of(encoder: EncoderReference = ENCODER, **changes: Any) -> StudySteps:
+def steps_of(encoder: EncoderReference = ENCODER, **changes: Any) -> Pipeline:
     study = resolve_study({**DESIGN, **changes}, folder=Path(), origin="test")
     sources = {task.source: "content" for task in study.tasks}
-    return study_steps(StudyInputs(study, (encoder,), sources, {encoder: "label"}))
+    return build_pipeline(StudyInputs(study, (encoder,), sources, {encoder: "label"}))
 
 
 def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
@@ -55,11 +55,19 @@ def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
     for setting in changes.split():
         override(document, setting)
     for step in steps_of(encoder, **document).steps:
-        found.setdefault(step.stage, set()).add(step.key)
+        found.setdefault(step.stage.name, set()).add(step.key)
     return found
 
 
-ALL = ("tokenise", "average", "rank", "frozen_probe", "scores", "outputs", "probe")
+ALL = (
+    "tokenise",
+    "average",
+    "train_lambda",
+    "train_frozen_probe",
+    "score_heads",
+    "constant_outputs",
+    "probe",
+)
 TEXT, TRAINED = ("tokenise", "average"), ("probe", "baseline")
 CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ({"digest": "other weights"}, ALL[1:], ALL[:1]),
@@ -70,16 +78,24 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ("tasks.0.slots=16", ALL, ()),
     ("tasks.0.train_rows=32", ALL, ()),
     ("layout.segment_ids=stay", ALL, ()),
-    ("tasks.0.probe.weight_decay=0.1", ("rank", "frozen_probe", *TRAINED), (*TEXT, "outputs")),
-    ("ranking.rows=11", ("rank", "scores"), TRAINED[1:]),
-    ("ranking.epochs=9", ("rank",), ("scores",)),
-    ("ranking.learning_rate=0.5", ("rank",), ("scores",)),
-    ("ranking.learning_rate=0.001", (), ("rank",)),
-    ("ranking.seeds=[5]", ("rank", "frozen_probe"), TEXT),
-    ("ranking.evaluations=500", (), ("rank", "frozen_probe", "scores")),
-    ("seeds=[0,7]", (*TRAINED, "outputs"), (*TEXT, "rank", "frozen_probe", "scores")),
-    ("features.dtype=bfloat16", TRAINED, ("rank", "scores")),
-    ("fractions=[1,0.25,0]", ("probe",), ("rank", "scores", "baseline")),
+    (
+        "tasks.0.probe.weight_decay=0.1",
+        ("train_lambda", "train_frozen_probe", *TRAINED),
+        (*TEXT, "constant_outputs"),
+    ),
+    ("ranking.rows=11", ("train_lambda", "score_heads"), TRAINED[1:]),
+    ("ranking.epochs=9", ("train_lambda",), ("score_heads",)),
+    ("ranking.learning_rate=0.5", ("train_lambda",), ("score_heads",)),
+    ("ranking.learning_rate=0.001", (), ("train_lambda",)),
+    ("ranking.seeds=[5]", ("train_lambda", "train_frozen_probe"), TEXT),
+    ("ranking.evaluations=500", (), ("train_lambda", "train_frozen_probe", "score_heads")),
+    (
+        "seeds=[0,7]",
+        (*TRAINED, "constant_outputs"),
+        (*TEXT, "train_lambda", "train_frozen_probe", "score_heads"),
+    ),
+    ("features.dtype=bfloat16", TRAINED, ("train_lambda", "score_heads")),
+    ("fractions=[1,0.25,0]", ("probe",), ("train_lambda", "score_heads", "baseline")),
     ("execution.shard_rows=7 execution.features_budget_gb=1", (), (*ALL, "aggregate")),
 ]
 
@@ -96,7 +112,7 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
     if isinstance(value, Step):
         yield path, value.changed(**{next(iter(value.arguments)): "another"})
-    elif isinstance(value, StudyPart | EncoderReference | OwnCode | ConstantMatrices):
+    elif isinstance(value, PairSteps | EncoderReference | OwnCode | ConstantMatrices):
         return  # A test of its own.
     elif isinstance(value, BaseModel):
         for name, own in vars(value).items():
@@ -124,18 +140,18 @@ def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
     for step in (*steps_of().steps[:-1], *own.steps[:-1]):
         for name, value in step.arguments.items():
             for path, new in changed(value, name):
-                seen.add(f"{step.stage} {path}")
+                seen.add(f"{step.stage.name} {path}")
                 if step.changed(**{name: new}).key == step.key:
                     left.add(path)
     assert left == {"task.name", "task.source.kind", "task.source.name"}
     assert len(seen) > 100
     stages = {path.split()[0] for path in seen}
-    assert stages == {*ALL, "baseline", "answers", "one_answer", "own"}
+    assert stages == {*ALL, "baseline", "answer", "one_answer", "score_answers"}
 
 
 def test_a_part_of_a_specification_has_no_more_than_what_is_in_the_key() -> None:
     """The negative control: whoever reads a setting that its key lacks, is refused it."""
-    (step,) = (step for step in steps_of().steps if step.stage == "rank")
+    (step,) = (step for step in steps_of().steps if step.stage.name == "train_lambda")
     assert step["task"].probe.weight_decay == 0
     for part, name in ((step["task"], "positive"), (step["ranking"], "evaluations")):
         with pytest.raises(AttributeError, match=name):
@@ -146,24 +162,24 @@ def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
     seen = torch.ones(4, 4, dtype=torch.bool)
 
     def step(matrices: torch.Tensor, seen: torch.Tensor = seen) -> Step:
-        return given("given", ENCODER, ConstantMatrices(matrices, seen, "own"))
+        return supplied_matrices("supplied", ENCODER, ConstantMatrices(matrices, seen, "own"))
 
     ones = torch.ones(2, 3, 4, 4)
     assert len({step(ones), step(0 * ones), step(ones, ~seen)}) == 3
     assert step(ones) == step(ones.clone())
-    (scored, *_) = (step for step in steps_of().steps if step.stage == "probe")
+    (scored, *_) = (step for step in steps_of().steps if step.stage.name == "probe")
     assert scored != scored.changed(code=OwnCode(len))
 
 
 def test_a_key_is_of_stage_and_version_and_steps_of_one_key_are_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    (step,) = (step for step in steps_of().steps if step.stage == "rank")
-    same = step.changed("other name", corpus=step["corpus"].changed("other"))
+    (step,) = (step for step in steps_of().steps if step.stage.name == "train_lambda")
+    same = step.changed("other name", text=step["text"].changed("other"))
     assert len({step, same, pickle.loads(pickle.dumps(step))}) == 1  # noqa: S301
     assert same != step.changed(seed=1)
     before = step.key
-    monkeypatch.setattr(step.of, "version", 99)
+    monkeypatch.setattr(step.stage, "version", 99)
     assert step.changed().key != before
 
 

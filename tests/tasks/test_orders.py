@@ -9,14 +9,14 @@ import numpy as np
 import pandas
 import pytest
 
-from papa.flows.cli.export import export_cell
 from papa.errors import SpecError
+from papa.flows.cli.export import export_cell
 from papa.scores.metrics import influence
+from papa.tasks.cell import read_examples, read_scores
 from papa.tasks.manifest import OF_ORDERS
-from papa.tasks.results import found_orders
-from papa.tasks.probe import read_examples, read_scores
+from papa.tasks.pipeline import Pipeline
+from papa.tasks.results import head_orders
 from papa.tasks.step import Step
-from papa.tasks.pipeline import StudySteps
 from tests.finished import cells_of, described, opened, score_study
 from tests.flows.conftest import SMALL, TINY
 from tests.ranking.planted import planted_encoder, planted_task, with_classifier
@@ -37,7 +37,7 @@ def test_every_output_scores_and_what_depends_on_a_seed_has_a_step_for_each(
 ) -> None:
     study = described(shallow, task, constants=kinds, fractions=[1, 0.5], seeds=[0, 1])
     steps, _, table, found = scored = score_study(study, Path(), tmp_path / "store")
-    outputs = [step for step in steps.steps if step.stage == "outputs"]
+    outputs = [step for step in steps.steps if step.stage.name == "constant_outputs"]
     alone = [(kind, None) for kind in KINDS[:2]]
     drawn = [("resampled_output", seed) for seed in (0, 1)]
     assert len(outputs) == 4
@@ -76,12 +76,12 @@ ORDERS = ["distance", "reversed:confidence", "variance"]
 """Label-free all."""
 
 
-def steps_of(**changes: Any) -> StudySteps:
+def steps_of(**changes: Any) -> Pipeline:
     return test_steps.steps_of(**{"orders": ORDERS, "fractions": [1, 0.5], **changes})
 
 
-def scorings(steps: StudySteps) -> list[Step]:
-    return [step for step in steps.steps if step.stage == "scores"]
+def scorings(steps: Pipeline) -> list[Step]:
+    return [step for step in steps.steps if step.stage.name == "score_heads"]
 
 
 def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
@@ -105,12 +105,12 @@ def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
     orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
     steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
-    frozen = [step for step in steps.steps if step.stage == "frozen_probe"]
+    frozen = [step for step in steps.steps if step.stage.name == "train_frozen_probe"]
     assert [step["seed"] for step in frozen] == [0, 1]
     for step in scorings(steps):
         reads = step["methods"][0] in orders[:4]
-        assert step["probe"] == (frozen[step["seed"]] if reads else None), step.name
-        assert not reads or steps.steps.index(step) > steps.steps.index(step["probe"])
+        assert step["frozen_probe"] == (frozen[step["seed"]] if reads else None), step.name
+        assert not reads or steps.steps.index(step) > steps.steps.index(step["frozen_probe"])
 
 
 @pytest.mark.server
@@ -119,8 +119,8 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     steps, _, _, found = scored = score_study(document, Path(), tmp_path / "store")
     pairs = pandas.read_csv(opened(scored).folder / OF_ORDERS[0])
     assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
-    assert "rank" not in {step.stage for step in steps.steps}
-    ((_, orders),) = found_orders(steps.parts, found).items()
+    assert "train_lambda" not in {step.stage.name for step in steps.steps}
+    ((_, orders),) = head_orders(steps.pairs, found).items()
     costs = {order: one.evaluations for order, one in orders.items()}
     assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
     assert {order for order, one in orders.items() if one.seconds} == {"distance", "gradient"}
@@ -156,7 +156,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
     steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in cells_of(steps).items():
         if cell.fraction < 1:
-            ranked = probe["heads"].ranked(found)
+            ranked = probe["heads"].in_order(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     half = half.rename({"lambda_reversed": "reversed:lambda"})

@@ -26,8 +26,8 @@ from transformers import (
 )
 
 import papa
-from papa.flows.check import check_study
 from papa.errors import CheckError
+from papa.flows.check import check_study
 from papa.heads.constants import ConstantMatrices
 from papa.models.reference import EMBEDDED, embedded_folder
 from papa.probes.own import opened_own
@@ -37,10 +37,10 @@ from papa.scores.drops import MaxDrop
 from papa.scores.summary import heads_at, summarise
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.tasks.probe import read_answers
+from papa.tasks.native_head import read_answers
 from papa.tasks.rank import read_head_scores
-from papa.tasks.tokenise import open_corpus
 from papa.tasks.step import Step
+from papa.text.corpus import open_corpus
 from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, opened, score_study
 from tests.flows.conftest import (
@@ -205,10 +205,10 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
     document = described(EMBEDDED, *tasks, fractions=[1, 0], seeds=[0, 1])
     study = score_study(document, data, tmp_path / "store")
-    stages = [step.stage for step in study[0].steps]
-    counts = [stages.count(stage) for stage in ("tokenise", "average", "answers", "own")]
+    stages = [step.stage.name for step in study[0].steps]
+    counts = [stages.count(stage) for stage in ("tokenise", "average", "answer", "score_answers")]
     assert counts == [1, 1, 2, 8]
-    corpus = open_corpus(own_step(study, "cosine", 1)["corpus"].reference(study[1]))
+    corpus = open_corpus(own_step(study, "cosine", 1)["text"].reference(study[1]))
     tokens = corpus.split("validation").tokens()
     rows = np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
     stock = AutoModel.from_pretrained(embedded_folder()).eval()
@@ -229,7 +229,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
     study = score_study(described(folder, *tasks, fractions=[1, 0]), data, tmp_path / "store")
-    corpus = open_corpus(own_step(study, "agreement", 1)["corpus"].reference(study[1]))
+    corpus = open_corpus(own_step(study, "agreement", 1)["text"].reference(study[1]))
     split = corpus.split("validation")
     tokens, logits = split.tokens(), list[torch.Tensor]()
     for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1]):
@@ -338,7 +338,7 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
 
 def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
-    (step,) = (one for one in scored.steps.steps if one.stage == "average")
+    (step,) = (one for one in scored.steps.steps if one.stage.name == "average")
     ours = ConstantMatrices.load(step.folder(scored.store), encoder=step["encoder"], slots=SLOTS)
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = pandas.read_json(pairs / "train.jsonl", lines=True)
@@ -364,7 +364,7 @@ def ranked(lambda_data: Path, folder: Path, encoder: str, **task: Any) -> tuple[
     entry = {key: value for key, value in entry.items() if value is not None}
     document = described(encoder, entry, orders=["lambda"], fractions=[0.5])
     steps, store, *_ = score_study(document, lambda_data, folder)
-    (rank,) = (step for step in steps.steps if step.stage == "rank")
+    (rank,) = (step for step in steps.steps if step.stage.name == "train_lambda")
     return rank, store
 
 
@@ -380,8 +380,8 @@ def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.n
     losses = list[float]()
     lambdas = train_lambda(
         opened,
-        ConstantMatrices.load(rank["constants"].folder(store)),
-        open_corpus(rank["corpus"].reference(store)),
+        ConstantMatrices.load(rank["average"].folder(store)),
+        open_corpus(rank["text"].reference(store)),
         rank["task"],
         rank["ranking"].model_copy(update={"learning_rate": rate}),
         on_epoch=lambda epoch, loss: losses.append(loss[0]),

@@ -17,13 +17,13 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, verified
-from papa.storage.store import Store
-from papa.tasks.inputs import resolve_inputs
 from papa.storage.locks import users
-from papa.tasks.run import Session, make, run_here
-from papa.tasks.probe import read_examples, read_scores
+from papa.storage.store import Store
+from papa.tasks.cell import read_examples, read_scores
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.pipeline import build_pipeline
+from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import Context, Step, stage
-from papa.tasks.pipeline import study_steps
 from papa.worker import Worker
 from tests.finished import Told, described
 from tests.flows.conftest import artifacts
@@ -36,7 +36,7 @@ DAMAGES: list[None] = []
 
 @pytest.mark.unchecked
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
-    steps = [step for step in steps_of().steps if step.stage in ("tokenise", "average")]
+    steps = [step for step in steps_of().steps if step.stage.name in ("tokenise", "average")]
     (store := Store(tmp_path / "store")).make()
     execution, threads = ExecutionSpec(shard_rows=16), torch.get_num_threads()
 
@@ -76,7 +76,7 @@ def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seed
         study = described(shallow, TASK, seeds=seeds, **parts)
         spec, store = resolve_study(study, folder=Path(), origin="test"), Store(folder)
         store.make()
-        told, steps = Told(), study_steps(resolve_inputs(spec).inputs()).steps[:-1]
+        told, steps = Told(), build_pipeline(resolve_inputs(spec).inputs()).steps[:-1]
         run_here(steps, store, spec.execution, told)
         return told.ran, {step.address: step.reference(store) for step in steps}
 
@@ -99,14 +99,14 @@ def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seed
     assert len(one_pass) == 3, "of the baseline, the original and half of the heads in order"
 
 
-@stage("reads", version=1, where="driver")
-def reads(run: Context, word: str, read: Step | None) -> None:
-    for artifact in run.found.values():
+@stage("reads", version=1, place="driver")
+def reads(context: Context, word: str, read: Step | None) -> None:
+    for artifact in context.artifacts.values():
         if DAMAGES:
             DAMAGES.pop()
             (verified(artifact) / "data").write_text("damaged")
         verified(artifact)
-    with run.published() as folder:
+    with context.published() as folder:
         (folder / "data").write_text(word)
 
 
@@ -114,14 +114,14 @@ BEGUN, MET = threading.Event(), threading.Event()
 """A step is being made again, and another one met that."""
 
 
-@stage("late", version=1, where="driver")
-def late(run: Context, read: Step) -> None:
+@stage("late", version=1, place="driver")
+def late(context: Context, read: Step) -> None:
     assert BEGUN.wait(PATIENCE_SECONDS)
     try:
-        verified(*run.found.values())
+        verified(*context.artifacts.values())
     finally:
         MET.set()
-    with run.published() as folder:
+    with context.published() as folder:
         (folder / "data").write_text("late")
 
 
@@ -140,9 +140,9 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session: Session) -> None:
     for step in (FIRST, SECOND):
-        make(step, session)
+        run_once(step, session)
     DAMAGES.extend([None, None])
-    make(THIRD, session)
+    run_once(THIRD, session)
     assert session.reporter.damages == ["second", "first"]  # type: ignore[attr-defined]
 
 
@@ -160,16 +160,16 @@ def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session
             if not sentence.startswith("waits"):
                 super().told(name, sentence)
 
-    make(FIRST, session)
+    run_once(FIRST, session)
     session.reporter, steps = Meeting(), (SECOND, late("late", FIRST))
     DAMAGES.append(None)
     with ThreadPoolExecutor(2) as threads:
-        assert all(threads.map(make, steps, [session] * 2))
+        assert all(threads.map(run_once, steps, [session] * 2))
     assert session.reporter.damages == ["first"]
 
 
 def test_what_is_damaged_again_ends_it(session: Session) -> None:
-    make(FIRST, session)
+    run_once(FIRST, session)
     DAMAGES.extend([None, None])
     with pytest.raises(DamagedError, match="data is damaged"):
         run_here([SECOND, THIRD], session.store, session.execution, Told())

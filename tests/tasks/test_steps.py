@@ -14,11 +14,11 @@ from papa.ranking.orders import head_order
 from papa.spec.file import resolve_study
 from papa.spec.orders import Head
 from papa.storage.artifacts import published
+from papa.tasks.cell import ConstantHeads
 from papa.tasks.inputs import resolve_inputs
-from papa.tasks.probe import ConstantHeads
+from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.rank import LAMBDA
 from papa.tasks.step import Step
-from papa.tasks.pipeline import StudySteps, study_steps
 from tests.finished import cells_of
 from tests.flows.conftest import SMALL
 from tests.storage.laws import reference
@@ -26,9 +26,9 @@ from tests.storage.laws import reference
 HEADS = 72
 
 
-def steps_of(**changes: Any) -> StudySteps:
+def steps_of(**changes: Any) -> Pipeline:
     study = resolve_study({**SMALL, **changes}, folder=Path(), origin="test")
-    return study_steps(resolve_inputs(study).inputs())
+    return build_pipeline(resolve_inputs(study).inputs())
 
 
 def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
@@ -75,11 +75,11 @@ def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own
 ) -> None:
     ranking = {**ranking, "seeds": list(ranking["seeds"])}
     steps = steps_of(ranking=ranking, tasks=[{"name": "reviews", "train_rows": 64}])
-    ranks = [step for step in steps.steps if step.stage == "rank"]
+    ranks = [step for step in steps.steps if step.stage.name == "train_lambda"]
     assert sum(step["shuffled"] for step in ranks) == controls
     assert len({step.key for step in ranks}) == len(ranks)
-    (part,) = steps.parts
-    assert {*part.controls.values()} <= {*steps.steps[-1].needs}
+    (part,) = steps.pairs
+    assert {*part.controls.values()} <= {*steps.steps[-1].inputs}
 
 
 def test_constants_that_no_head_takes_are_none() -> None:
@@ -97,11 +97,11 @@ def test_what_takes_no_time_is_no_step() -> None:
     """Matrices made of the average, and controls."""
     made = ["average", "relative", {"kind": "low_rank", "rank": 3, "largest": 5}]
     found = steps_of(constants=[*made, {"kind": "local", "window": 3}], orders=["first_to_last"])
-    constants = found.parts[0].constants
-    assert {own.source.stage for own in constants.values() if own.source} == {"average"}
+    constants = found.pairs[0].substitutes
+    assert {own.source.stage.name for own in constants.values() if own.source} == {"average"}
     assert constants["low_rank:3:5"].parameters == {"rank": 3, "largest": 5}
     assert constants["local:3"].source is None
-    assert [step.stage for step in found.steps].count("average") == 1
+    assert [step.stage.name for step in found.steps].count("average") == 1
 
 
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:

@@ -25,9 +25,9 @@ from papa.storage.artifacts import (
     remove,
     verified,
 )
+from papa.storage.locks import claimed, users
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
-from papa.storage.locks import claimed, users
 from papa.tasks.manifest import place_results
 from papa.tasks.step import Context, Stage, Step
 from tests.flows.conftest import everything

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-import papa.tasks.writer
+from papa.tasks import writer as writing
 from papa.tasks.writer import Writer
 
 
@@ -90,7 +90,7 @@ def stuck() -> Iterator[threading.Event]:
 def test_the_end_waits_no_longer_than_jobs_end(
     writer: Writer, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tasks.writer, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(writing, "_PATIENCE_SECONDS", 0.01)
     writer.start()
     writer.add(stuck.wait)
     assert writer.finish() != ""

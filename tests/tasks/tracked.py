@@ -13,14 +13,14 @@ from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.manifest import open_study
-from papa.tasks.pipeline import StudySteps, study_steps
 from papa.tasks.mlflow import Tracking
 from papa.tasks.mlflow_address import tracking_folder
+from papa.tasks.pipeline import Pipeline, build_pipeline
 
 
-def steps_of(file: str, *changes: str) -> tuple[StudySpec, StudySteps]:
+def steps_of(file: str, *changes: str) -> tuple[StudySpec, Pipeline]:
     inputs = resolve_inputs(load_study(Path(file), changes)).inputs()
-    return inputs.study, study_steps(inputs)
+    return inputs.study, build_pipeline(inputs)
 
 
 def log_study(file: str, store: Store) -> list[str]:

@@ -22,9 +22,9 @@ from papa.errors import DamagedError, EncoderError, TransientError
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
-from papa.tasks.run import Session, make, run_here
 from papa.tasks.rank import LAMBDA
-from papa.tasks.step import with_needs
+from papa.tasks.run import Session, make, run_here
+from papa.tasks.step import with_inputs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
@@ -166,11 +166,13 @@ def test_a_call_that_lost_its_worker_goes_to_the_next_but_not_for_ever(
 @server
 def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
     ranking = {"epochs": 2, "learning_rate": 0.1, "seeds": [0]}
-    (step,) = (step for step in steps_of(ranking=ranking).steps if step.stage == "rank")
+    (step,) = (
+        step for step in steps_of(ranking=ranking).steps if step.stage.name == "train_lambda"
+    )
     found, execution = [], ExecutionSpec()
     for workers in (Worker("cpu"), pool):
         (store := Store(tmp_path / str(len(found)))).make()
-        run_here(with_needs(step.needs), store, execution, Told())
+        run_here(with_inputs(step.inputs), store, execution, Told())
         told, begun = list[Any](), time.time()
         session = Session(store, workers, execution, Told())
         session.on_epoch = lambda *epoch, told=told: told.append(epoch)

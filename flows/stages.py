@@ -1,0 +1,169 @@
+"""The stages of the pipeline as Prefect tasks.
+
+Prefect shows states, durations and logs, and retries; the artifact store is the cache. Prefect
+keeps no results: its record could name another step's artifact, or a pickle, which it would run.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
+from graphlib import TopologicalSorter
+from queue import SimpleQueue
+from typing import Any
+
+import httpx
+from prefect import Task, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.futures import PrefectFuture
+from prefect.runtime import task_run
+from prefect.states import Completed, State
+from prefect.utilities.annotations import quote
+
+from papa.errors import PapaError, TransientError, in_short
+from papa.flows.progress import StudyProgress
+from papa.reporting.tables import summary_markdown
+from papa.scores.summary import read_table
+from papa.tasks.aggregate import aggregate
+from papa.tasks.manifest import place_results
+from papa.tasks.mlflow import Tracking
+from papa.tasks.run import Session, run_once
+from papa.tasks.step import Stage, Step, StepGroup, group_by_seed
+
+_RETRY_SECONDS = [5.0, 30.0]
+"""How long each repetition of a failed step waits."""
+
+
+@dataclass(eq=False)
+class StudyRun:
+    """What the steps of a run of a study share.
+
+    Attributes:
+        session: Store, workers and settings.
+        tracking: The study's run in MLflow.
+        progress: Shows how far the study is.
+        failures: The error of each step that failed for good, by its name.
+    """
+
+    session: Session
+    tracking: Tracking
+    progress: StudyProgress
+    failures: dict[str, Exception] = field(default_factory=dict)
+
+
+def run_steps(steps: Sequence[Step], run: StudyRun, workers: int) -> None:
+    """Submit each step to Prefect once its inputs are finished and a worker is free for it.
+
+    So a step that Prefect shows as running does run, and its duration is its own. Seeds that run
+    in one call are one task run.
+
+    Args:
+        steps: The steps of a study.
+        run: What they share.
+        workers: How many steps run at a time.
+    """
+    groups = group_by_seed(steps)
+    group_of = {step: group for group in groups for step in group.steps}
+    sorter = TopologicalSorter(
+        {group: {group_of[needed] for needed in group.inputs} for group in groups}
+    )
+    sorter.prepare()
+    ready: deque[StepGroup] = deque()
+    futures: dict[StepGroup, PrefectFuture[Any]] = {}
+    ended: SimpleQueue[StepGroup] = SimpleQueue()
+    running = 0
+    while sorter.is_active():
+        ready.extend(sorter.get_ready())
+        while ready and running < workers:
+            group = ready.popleft()
+            needed_futures = {group_of[needed]: None for needed in group.inputs}
+            future = prefect_task(group.first.stage).submit(
+                # Quoted: Prefect would look for futures in every cell that a step names.
+                quote(group),
+                quote(run),
+                wait_for=[futures[needed] for needed in needed_futures],
+            )
+            future.add_done_callback(partial(_report_end, ended, group))
+            futures[group] = future
+            running += 1
+        sorter.done(ended.get())
+        running -= 1
+
+
+def _report_end(ended: SimpleQueue[StepGroup], group: StepGroup, _future: object) -> None:
+    """Called by Prefect, from another thread, when a task run has ended."""
+    ended.put(group)
+
+
+@lru_cache
+def prefect_task(stage: Stage) -> Task[..., State[Any]]:
+    """Return a stage as a Prefect task, which runs the steps of a group once.
+
+    It has no tags: Prefect asks its server for each tagged task run whether it may start.
+    """
+
+    def run_group(group: StepGroup, run: StudyRun) -> State[Any]:
+        try:
+            was_run = run_once(group, run.session)
+            if stage is aggregate:
+                publish_results(group.first, run)
+            for step in group.steps:
+                run.tracking.step(step)
+        except Exception as error:
+            reason = reason_of(error)
+            if is_worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
+                run.progress.told(group.name, f"will be tried again: {reason}")
+            else:
+                run.progress.told(group.name, f"failed: {reason}")
+                run.failures[group.name] = error
+            raise
+        run.progress.finished(group.name, was_run, len(group.steps))
+        return Completed() if was_run else Completed(name="Cached")
+
+    return task(
+        name=stage.name,
+        description=stage.__doc__,
+        task_run_name="{group.name}",
+        cache_policy=NO_CACHE,
+        persist_result=False,
+        retries=len(_RETRY_SECONDS),
+        retry_delay_seconds=_RETRY_SECONDS,
+        retry_condition_fn=lambda _task, _run, state: is_worth_retrying(state.data),
+    )(run_group)
+
+
+def reason_of(error: Exception) -> str:
+    """Return why a step failed, in one sentence."""
+    if isinstance(error, PapaError):
+        return str(error)
+    return f"{in_short(error)} (papa run --verbose shows more)"
+
+
+def is_worth_retrying(error: Any) -> bool:
+    """Whether a failed step may succeed as it is, and no user has to correct anything."""
+    return isinstance(error, TransientError) or not isinstance(error, PapaError)
+
+
+def publish_results(step: Step, run: StudyRun) -> None:
+    """Put a study's results where people look for them: its folder, MLflow and Prefect's page."""
+    store = run.session.store
+    study = run.tracking.study.name
+    artifact = step.reference(store)
+    place_results(store, study, artifact)
+    run.tracking.results(artifact)
+    folder = store.study(study)
+    # A data URI: Prefect's pages show no other address that every reader reaches.
+    image = base64.b64encode((folder / "scores.png").read_bytes()).decode()
+    places = " · ".join(place for place in (f"`{folder}/report.html`", run.tracking.link) if place)
+    table = summary_markdown(read_table(folder / "summary.csv"))
+    text = f"# {study}\n\n{places}\n\n{table}\n![Scores](data:image/png;base64,{image})\n"
+    try:
+        create_markdown_artifact(text, re.sub("[^a-z0-9]+", "-", f"papa-{study}-report".lower()))
+    except (httpx.HTTPError, RuntimeError) as error:
+        # The study is finished all the same.
+        get_run_logger().warning("Prefect's server took no report: %s", error)

@@ -1,0 +1,175 @@
+"""A cell of a study: which heads are constant in it, its scores, and the baselines beside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import TypeAdapter
+from safetensors.numpy import load_file, save_file
+
+from papa.models.reference import EncoderReference
+from papa.ranking.orders import head_order, scored_by
+from papa.scores.answers import ConstantAnswer
+from papa.spec import Order, TaskSpec
+from papa.spec.orders import Head
+from papa.storage.artifacts import ArtifactReference, verified
+from papa.tasks.rank import read_head_scores
+from papa.tasks.step import Context, Step
+from papa.tasks.substitutes import SubstituteSource
+
+if TYPE_CHECKING:
+    from papa.heads.substitutes import Substitute
+
+SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
+
+
+@dataclass(frozen=True)
+class ConstantHeads:
+    """Which heads of an encoder are constant in a cell, and what takes their attention's place.
+
+    Attributes:
+        size: The encoder's (layers, heads in each layer).
+        substitute: What constant heads use; None where no head is constant.
+        order: The head order; None where it changes nothing, as all heads or none are constant.
+        count: How many heads are constant: the first of the order.
+        rankings: The steps whose mean scores the order follows, by ranking seed.
+        draw: What a random order is drawn from.
+    """
+
+    size: tuple[int, int]
+    substitute: SubstituteSource | None = None
+    order: Order | None = None
+    count: int = 0
+    rankings: Mapping[int, Step] = field(default_factory=dict)
+    draw: tuple[int, ...] = ()
+
+    def in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """All heads as (layer, head), the first to become constant first."""
+        order: Order = self.order or "first_to_last"  # Any will do where it changes nothing.
+        method = scored_by(order)
+        scores = None
+        if method:
+            rankings = {seed: artifacts[step] for seed, step in self.rankings.items()}
+            scores = read_head_scores(method, rankings).mean
+        layers, heads = self.size
+        return head_order(order, scores, layers, heads, self.draw)
+
+    def chosen(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """The constant heads, sorted."""
+        return tuple(sorted(self.in_order(artifacts)[: self.count]))
+
+    def load_substitute(
+        self, context: Context, encoder: EncoderReference, task: TaskSpec
+    ) -> Substitute | None:
+        """Load what constant heads use; None where no head is constant."""
+        if self.substitute is None:
+            return None
+        source = self.substitute.source
+        artifact = context.artifacts[source] if source else None
+        return self.substitute.load(artifact, encoder, task)
+
+
+@dataclass(frozen=True)
+class ScoredSeed:
+    """The score of one seed, and its share of the seconds of training and scoring."""
+
+    seed: int
+    score: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class CellScores:
+    """The scores of a cell, as ``scores.json`` holds them.
+
+    Attributes:
+        scores: The score of every seed.
+        positive: The class that F1 is of; None for other metrics.
+        unseen_share: Of the entries of C that validation rows read, the share that the average
+            never observed; None without replacement, and where C was trained.
+        constant_heads: The constant heads as (layer, head), sorted.
+        heads: How many heads the encoder has in all, L·H.
+        classes: Which class of the task is which of the model's native head, in words.
+        same_answer: What a native head answers to every example; "" where answers differ.
+    """
+
+    scores: tuple[ScoredSeed, ...]
+    positive: str | None
+    unseen_share: float | None
+    constant_heads: tuple[Head, ...]
+    heads: int
+    classes: str = ""
+    same_answer: str = ""
+
+    def save(self, folder: Path, examples_by_seed: Iterable[np.ndarray]) -> None:
+        """Write the scores into an artifact's folder.
+
+        Args:
+            folder: The folder.
+            examples_by_seed: For each seed what each validation row adds to the score, [rows, k].
+        """
+        (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        save_file({"examples": np.stack([*examples_by_seed])}, folder / EXAMPLES)
+
+
+def read_scores(artifact: ArtifactReference) -> CellScores:
+    """Read the scores of a finished cell."""
+    content = (verified(artifact, SCORES) / SCORES).read_bytes()
+    return TypeAdapter(CellScores).validate_json(content)
+
+
+def read_examples(artifact: ArtifactReference) -> Float[np.ndarray, "seeds rows k"]:
+    """Read what each validation row adds to each seed's score, float64."""
+    return load_file(verified(artifact, EXAMPLES) / EXAMPLES)["examples"]
+
+
+@dataclass(frozen=True)
+class BaselineScores:
+    """The baselines of a pair of encoder and task.
+
+    Attributes:
+        one_answer: The best score that one answer for every validation row gets.
+        word_embeddings: The score of every seed's probe on word embeddings alone; none for a native
+            head.
+        examples: What each validation row adds to these, [seeds, rows, k].
+    """
+
+    one_answer: ConstantAnswer
+    word_embeddings: tuple[ScoredSeed, ...]
+    examples: Float[np.ndarray, "seeds rows k"]
+
+
+def save_baseline(
+    folder: Path,
+    one_answer: ConstantAnswer,
+    word_embeddings: Sequence[ScoredSeed] = (),
+    examples_by_seed: Sequence[Float[np.ndarray, "rows k"]] = (),
+) -> None:
+    """Write baselines into an artifact's folder; what each is, ``BaselineScores`` says."""
+    document = {
+        "always_one_answer": {"score": one_answer.score, "answer": one_answer.answer},
+        "word_embeddings": [asdict(scored_seed) for scored_seed in word_embeddings],
+    }
+    tensors = {
+        "always_one_answer": one_answer.examples,
+        "word_embeddings": np.array(examples_by_seed),
+    }
+    (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
+    save_file(tensors, folder / EXAMPLES)
+
+
+def read_baseline(artifact: ArtifactReference) -> BaselineScores:
+    """Read a finished baseline."""
+    folder = verified(artifact, BASELINE, EXAMPLES)
+    document = json.loads((folder / BASELINE).read_text())
+    tensors = load_file(folder / EXAMPLES)
+    answer = document["always_one_answer"]
+    one_answer = ConstantAnswer(answer["score"], tensors["always_one_answer"], answer["answer"])
+    scored = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
+    return BaselineScores(one_answer, scored, tensors["word_embeddings"])

@@ -1,0 +1,132 @@
+"""Native head: the task head that a model came with answers, and the answers are scored.
+
+Nothing is trained. ``answer`` runs the model while some heads are constant; ``score_answers``
+compares its answers with the task's labels, or with those of the original model. Metrics of one
+task share the answers. ``one_answer`` scores the only baseline that a native head has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from papa.models.reference import EncoderReference
+from papa.scores.answers import best_constant_answer
+from papa.scores.metrics import positive_name
+from papa.scores.own import OwnCode
+from papa.spec import TaskSpec
+from papa.spec.task import LOSS
+from papa.storage.artifacts import ArtifactReference, verified
+from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
+from papa.tasks.step import Context, Step, stage
+
+ANSWERS, ABOUT = "answers.safetensors", "answers.json"
+
+
+@stage("answer", version=3)
+def answer(
+    context: Context,
+    encoder: EncoderReference,
+    text: Step,
+    heads: ConstantHeads,
+    task: TaskSpec,
+    code: OwnCode | None = None,
+) -> None:
+    """Let a model's native head answer the validation rows while some heads are constant.
+
+    In: the tokenised text, the substitute, head scores, and the model's files. Out: the answers of
+    each row. Where: a worker.
+    """
+    from papa.probes.evaluate import unseen_by
+    from papa.probes.own import class_names, has_many_labels
+    from papa.scores.answers import class_ids, classes_told
+
+    native_head = context.open_native_head(task, encoder)
+    substitute = heads.load_substitute(context, encoder, task)
+    corpus = context.open_text(text)
+    constant_heads = heads.chosen(context.artifacts)
+    classes = class_names(native_head.model)
+    classes_told(corpus.label_names, classes, task)  # Refuses classes that do not fit.
+    score = code.score if code else None
+    ids = class_ids(corpus.label_names, classes, task) if score and corpus.label_names else None
+    validation = corpus.split("validation")
+    answers = native_head.answers(
+        validation, substitute, constant_heads, score=score, ids=ids, progress=context.progress
+    )
+    about = {
+        # Of a head that answers each label by itself no class is the answer to a text.
+        "classes": () if has_many_labels(native_head.model.config) else classes,
+        "constant_heads": constant_heads,
+        "unseen_share": unseen_by(substitute, validation),
+    }
+    with context.published() as folder:
+        (folder / ABOUT).write_text(json.dumps(about) + "\n")
+        save_file(answers, folder / ANSWERS)
+
+
+def read_answers(
+    artifact: ArtifactReference,
+) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """Read answers, and about them: the head's classes, the constant heads, the unseen share."""
+    folder = verified(artifact, ANSWERS, ABOUT)
+    return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
+
+
+@stage("score_answers", version=2)
+def score_answers(
+    context: Context,
+    text: Step,
+    heads: ConstantHeads,
+    answers: Step,
+    original_answers: Step,
+    task: TaskSpec,
+    seeds: tuple[int, ...],
+    code: OwnCode | None = None,
+) -> None:
+    """Score the answers of a native head, as a probe's are; the score is the same for all seeds.
+
+    In: the answers, and those of the original model. Out: scores, and what each row adds to them.
+    Where: a worker.
+    """
+    from papa.scores.answers import classes_told, own_score, same_answer
+
+    corpus = context.open_text(text)
+    original, _ = read_answers(context.artifacts[original_answers])
+    answered, about = read_answers(context.artifacts[answers])
+    classes = tuple(about["classes"])
+    scored = own_score(
+        task,
+        original,
+        answered,
+        corpus.split("validation"),
+        corpus.label_names,
+        classes,
+        code,
+    )
+    layers, heads_per_layer = heads.size
+    scores = CellScores(
+        scores=tuple(ScoredSeed(seed, scored.score, seconds=0.0) for seed in seeds),
+        positive=positive_name(task, corpus.label_names),
+        unseen_share=about["unseen_share"],
+        constant_heads=tuple(tuple(head) for head in about["constant_heads"]),
+        heads=layers * heads_per_layer,
+        classes=classes_told(corpus.label_names, classes, task),
+        same_answer="" if task.metric == LOSS else same_answer(answered, classes),
+    )
+    with context.published() as folder:
+        scores.save(folder, [scored.examples] * len(seeds))
+
+
+@stage("one_answer", version=1)
+def one_answer(context: Context, text: Step, task: TaskSpec, code: OwnCode | None = None) -> None:
+    """Score always giving one answer, with which a native head is compared.
+
+    In: the tokenised text's labels. Out: the best score of one answer, and what each validation
+    row adds to it. Where: a worker.
+    """
+    best = best_constant_answer(context.open_text(text), task, 0, code)
+    with context.published() as folder:
+        save_baseline(folder, best)
