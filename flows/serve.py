@@ -1,7 +1,7 @@
 """Serve Prefect's API and pages on a socket that listens already, until standard input ends.
 
-``papa.flows.server`` starts this module, and keeps the socket too: no other account can take its port.
-A line on standard output says that the server answers.
+``papa.flows.server`` starts this module, and keeps the socket too: no other account can take its
+port. A line on standard output says that the server answers.
 """
 
 from __future__ import annotations

@@ -71,8 +71,8 @@ class Stage:
         name: str,
         version: int,
         place: Place,
-        unkeyed: tuple[str, ...],
-        by_seed: bool,
+        unkeyed: tuple[str, ...] = (),
+        by_seed: bool = False,
     ) -> None:
         functools.update_wrapper(self, body)
         self.body = body

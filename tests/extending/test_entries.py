@@ -39,7 +39,7 @@ from papa.tasks.manifest import specification
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.rank import read_head_scores
 from papa.tasks.run import Session, run_here, run_once
-from papa.tasks.step import Context, stage, with_inputs
+from papa.tasks.step import Context, StepGroup, stage, with_inputs
 from papa.text.corpus import load_corpus, tokenise_corpus
 from papa.worker import Worker
 from tests.finished import Told, cells_of
@@ -70,11 +70,11 @@ def test_a_step_runs_once_and_again_for_another_version(
     for version in (1, 2):
         monkeypatch.setattr(vocabulary, "version", version)
         assert not step().is_complete(store)
-        assert run_once(step(), session)
+        assert run_once(StepGroup((step(),)), session)
         found = step().reference(store)
         assert json.loads((verified(found) / "words.json").read_text()) == 30522
         assert step().is_complete(store)
-        assert not run_once(step(), session)
+        assert not run_once(StepGroup((step(),)), session)
         folders.add(found.path)
         assert len(told.ran) == version == len(folders), "it ran once"
 

@@ -23,7 +23,7 @@ from papa.tasks.cell import read_examples, read_scores
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.step import Context, Step, StepGroup, stage
 from papa.worker import Worker
 from tests.finished import Told, described
 from tests.flows.conftest import artifacts
@@ -140,9 +140,9 @@ def session(tmp_path: Path) -> Iterator[Session]:
 
 def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session: Session) -> None:
     for step in (FIRST, SECOND):
-        run_once(step, session)
+        run_once(StepGroup((step,)), session)
     DAMAGES.extend([None, None])
-    run_once(THIRD, session)
+    run_once(StepGroup((THIRD,)), session)
     assert session.reporter.damages == ["second", "first"]  # type: ignore[attr-defined]
 
 
@@ -160,16 +160,17 @@ def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session
             if not sentence.startswith("waits"):
                 super().told(name, sentence)
 
-    run_once(FIRST, session)
-    session.reporter, steps = Meeting(), (SECOND, late("late", FIRST))
+    run_once(StepGroup((FIRST,)), session)
+    session.reporter = Meeting()
+    groups = [StepGroup((step,)) for step in (SECOND, late("late", FIRST))]
     DAMAGES.append(None)
     with ThreadPoolExecutor(2) as threads:
-        assert all(threads.map(run_once, steps, [session] * 2))
+        assert all(threads.map(run_once, groups, [session] * 2))
     assert session.reporter.damages == ["first"]
 
 
 def test_what_is_damaged_again_ends_it(session: Session) -> None:
-    run_once(FIRST, session)
+    run_once(StepGroup((FIRST,)), session)
     DAMAGES.extend([None, None])
     with pytest.raises(DamagedError, match="data is damaged"):
         run_here([SECOND, THIRD], session.store, session.execution, Told())

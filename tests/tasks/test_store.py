@@ -207,8 +207,8 @@ def claim(store: Store) -> None:
 
 def keep_features(store: Store) -> None:
     step = Step(Stage(print, "probe", 1, "worker"), "probe", {})
-    with Context(step, store, ExecutionSpec(), ignore_progress).asked() as asked:
-        (asked["scratch"] / "values.bin").write_bytes(b"features")
+    with Context((step,), store, ExecutionSpec(), ignore_progress).scratch_folder() as scratch:
+        (scratch / "values.bin").write_bytes(b"features")
 
 
 Use = Callable[[Store, ArtifactReference], object]
