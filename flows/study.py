@@ -37,6 +37,7 @@ from papa.tasks.manifest import save_study
 from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session
 from papa.tasks.stored import load_to_run
+from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 
 _CACHED_AT_ONCE = 16
@@ -50,7 +51,7 @@ class Ready:
     checked: Checked
     store: Store
     progress: StudyProgress
-    pool: WorkerPool
+    executor: Executor
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
     link: Future[str] = field(default_factory=Future)
 
@@ -107,8 +108,9 @@ def run_study(
             kept.enter_context(_reason_kept(opened, spec.name))
         save_study(opened, spec)
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
-        with workers_of(checked, opened) as pool:
-            return _recorded(Ready(checked, opened, StudyProgress(len(checked.steps.steps)), pool))
+        with workers_of(checked, opened) as executor:
+            progress = StudyProgress(len(checked.steps.steps))
+            return _recorded(Ready(checked, opened, progress, executor))
 
 
 def digest_of(study: StudySpec) -> str:
@@ -154,16 +156,20 @@ def _reason_kept(store: Store, study: str) -> Iterator[None]:
 
 
 @contextmanager
-def workers_of(checked: Checked, store: Store) -> Iterator[WorkerPool]:
-    """The workers of a run, which come up meanwhile: what they import takes longest."""
-    device, cluster = checked.inputs.study.execution.device, checked.cluster
-    with (
-        in_use(store) as shared,
-        WorkerPool(checked.workers, device, shared, address=cluster) as pool,
-    ):
-        if checked.to_run:
-            pool.begin()
-        yield pool
+def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
+    """Yield the workers of a run, which come up meanwhile: what they import takes longest."""
+    device = checked.inputs.study.execution.device
+    with in_use(store) as shared, ExitStack() as started:
+        executor: Executor
+        if checked.workers == 1 and checked.cluster is None:
+            # One worker needs no Ray, which takes seconds to start: it is this process.
+            executor = Worker(device)
+        else:
+            pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
+            executor = started.enter_context(pool)
+            if checked.to_run:
+                pool.begin()
+        yield executor
 
 
 def _recorded(given: Ready) -> str:
@@ -195,13 +201,13 @@ def _run(given: Ready) -> str:
     progress.log = get_run_logger().info
     report_failure = partial(progress.told, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
-        given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.pool.abandon])
-        session = Session(store, given.pool, spec.execution, progress, tracking.epoch)
+        given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.executor.abandon])
+        session = Session(store, given.executor, spec.execution, progress, tracking.epoch)
         run = StudyRun(session, tracking, progress)
         steps_at_once = _CACHED_AT_ONCE
         if checked.to_run:
-            given.pool.begin().result()
-            steps_at_once = given.pool.size
+            given.executor.begin().result()
+            steps_at_once = given.executor.size
         run_steps(pipeline.steps, run, steps_at_once)
         if run.failures:
             raise _first_failure(run.failures)

@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -38,6 +39,12 @@ class Executor(Protocol):
     @property
     def size(self) -> int:
         """How many workers there are."""
+
+    def begin(self) -> Future[None]:
+        """Have workers come up; return a future that is done once they are there."""
+
+    def abandon(self) -> None:
+        """End what is not below this process, at once."""
 
     def run(
         self,
@@ -97,6 +104,16 @@ class Worker:
             return function(**given, **arguments, progress=progress)
         finally:
             torch.set_num_threads(threads)
+
+    def begin(self) -> Future[None]:
+        """Import what every call needs; return a future that is done."""
+        begun: Future[None] = Future()
+        self.ready(None)
+        begun.set_result(None)
+        return begun
+
+    def abandon(self) -> None:
+        """Do nothing: it ends with this process."""
 
     def ready(self, shared: Path | None) -> None:
         """Nothing, as soon as an actor can take a call; a ClusterError where it never can."""

@@ -100,7 +100,7 @@ def run(
                 from papa.flows.study import Ready, ready, run_study, workers_of
                 from papa.tasks.mlflow_address import connect, tracking_address
 
-                pool = held.enter_context(workers_of(checked, opened))
+                executor = held.enter_context(workers_of(checked, opened))
                 connect(tracking_address())  # Its tables are made while the server starts.
                 if server:
                     server.wait(interruption.fail)
@@ -112,7 +112,7 @@ def run(
                 is_silent = watch_named_server(partial(progress.told, spec.name))
             for note in checked.notes:
                 progress.told(spec.name, note)
-            given = Ready(checked, opened, progress, pool, interruption.calls)
+            given = Ready(checked, opened, progress, executor, interruption.calls)
             ready.set(given)
             said = "it answers that the study is over"
             try:

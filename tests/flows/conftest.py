@@ -34,7 +34,8 @@ SMALL: dict[str, Any] = {
     "fractions": [1, 0.5, 0],
     "seeds": [0, 1],
     "ranking": {"epochs": 1, "seeds": [0]},
-    "execution": {"shard_rows": 16, "workers": 1},
+    # Two, as one worker is this process, without Ray.
+    "execution": {"shard_rows": 16, "workers": 2},
 }
 FEW = SMALL["tasks"][0] | {"slots": 16, "train_rows": 32, "validation_rows": 24}
 TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
