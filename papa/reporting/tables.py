@@ -54,9 +54,10 @@ _SCORES = (
 _DROPS = "Against every head input-dependent, ± 95 % interval, paired by seed and example."
 _NATS = "Of a loss: the difference in nats, and the ratio of perplexities (PPL)."
 _BASELINES = (
-    "The best that a single answer for every validation example scores, and the same probe on word "
-    "embeddings alone, which a model's own head has not. An original beats them if the intervals "
-    "of its differences from them, paired by seed and example, are above 0."
+    "One answer: the best score of a single answer for every validation example. Word embeddings: "
+    "the same probe on word embeddings alone (a native head has no such baseline). An original "
+    "beats them if the intervals of its differences from them, paired by seed and example, are "
+    "above 0."
 )
 _CONTRASTS = (
     "The score of the first less that of another, with as many heads constant: mean ± 95 % "
