@@ -158,7 +158,8 @@ def save_baseline(
     }
     tensors = {
         "always_one_answer": one_answer.examples,
-        "word_embeddings": np.array(examples_by_seed),
+        # [0, rows, k] without seeds.
+        "word_embeddings": np.array(examples_by_seed).reshape(-1, *one_answer.examples.shape),
     }
     (folder / BASELINE).write_text(json.dumps(document, indent=1) + "\n")
     save_file(tensors, folder / EXAMPLES)

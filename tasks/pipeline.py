@@ -135,7 +135,7 @@ class _PairBuilder:
         if kind in OUTPUTS:
             kind = "mean_output" if kind == OPTIMAL else kind
             is_drawn = kind == RESAMPLED
-            name = f"constant outputs · {self.title} · {kind}"
+            name = f"constant_outputs · {self.title} · {kind}"
             source = constant_outputs(
                 f"{name} · seed {seed}" if is_drawn else name,
                 self.encoder,
@@ -145,12 +145,12 @@ class _PairBuilder:
                 seed if is_drawn else None,
             )
         elif kind == "relative" and self.encoder.causal:
-            name = f"average by distance · {self.title}"
+            name = f"average_by_distance · {self.title}"
             source = average_by_distance(name, self.encoder, self.text)
         elif kind in (*CONTROLS, *OF_DECODERS):
             return SubstituteSource(kind, spec.parameters)
         elif kind in self.inputs.matrices:
-            name = f"supplied matrices · {self.label} · {kind}"
+            name = f"supplied_matrices · {self.label} · {kind}"
             source = supplied_matrices(name, self.encoder, self.inputs.matrices[kind])
         else:
             source = self.average(self._averaged_text(spec))
@@ -189,7 +189,7 @@ class _PairBuilder:
         )
         return self.add(
             train_lambda(
-                self._name_by_seed("λ", seed, ranking.seeds),
+                self._name_by_seed("train_lambda", seed, ranking.seeds),
                 self.encoder,
                 self.text,
                 self.average(self.task),
@@ -211,7 +211,7 @@ class _PairBuilder:
             if self.task.head == "probe" and method.frozen_probe:
                 frozen_probe = self.add(
                     train_frozen_probe(
-                        self._name_by_seed("frozen probe", seed, ranking.seeds),
+                        self._name_by_seed("train_frozen_probe", seed, ranking.seeds),
                         self.encoder,
                         self.text,
                         loss,
@@ -222,7 +222,7 @@ class _PairBuilder:
         what = "all in one pass" if method.streamed else name
         return self.add(
             score_heads(
-                self._name_by_seed(f"head scores · {what}", seed, seeds),
+                self._name_by_seed(f"score_heads · {what}", seed, seeds),
                 self.encoder,
                 self.text,
                 self.average(self.task),
@@ -316,7 +316,7 @@ class _PairBuilder:
     def _score_native_head(self, name: str, heads: ConstantHeads, seeds: tuple[int, ...]) -> Step:
         return self.add(
             score_answers(
-                f"native head · {name}",
+                f"score_answers · {name}",
                 self.text,
                 heads,
                 self._answer(name, heads),
@@ -332,7 +332,7 @@ class _PairBuilder:
         metric = "cosine" if self.task.of_embeddings else "agreement"
         task = _task_with(self.task, "labels", columns=_label_column(self.task), metric=metric)
         code = self.code if self.code and self.code.score else None
-        return self.add(answer(f"answers · {name}", self.encoder, self.text, heads, task, code))
+        return self.add(answer(f"answer · {name}", self.encoder, self.text, heads, task, code))
 
     def baselines(self) -> tuple[Step, ...]:
         """What scores are compared with: a step for each seed of a probe; of a native head, where
@@ -343,7 +343,7 @@ class _PairBuilder:
         has_metric = self.code is not None and self.code.metric is not None
         if self.task.columns.label is None or (self.task.with_itself and not has_metric):
             return ()
-        name = f"one answer · {self.title}"
+        name = f"one_answer · {self.title}"
         return (self.add(one_answer(name, self.text, self._scored_task(), self.code)),)
 
     def _baseline(self, seed: int) -> Step:

@@ -167,7 +167,7 @@ def head_scores(
         (part,) = build_pipeline(inputs).pairs
         rankings = part.rankings[by]
         if given:
-            rankings = {seed: one.changed(constants=given) for seed, one in rankings.items()}
+            rankings = {seed: one.changed(average=given) for seed, one in rankings.items()}
         found = run_steps(with_inputs(rankings.values()), Store(folder), model, inputs, progress)
         by_seed = {seed: found[step] for seed, step in rankings.items()}
         return read_head_scores(by, by_seed).frame(by)

@@ -236,7 +236,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
     heads = {cell.order: step["heads"].chosen({}) for cell, (step, *_) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
-    assert "rank" not in {step.stage.name for step in steps.steps}, "it needs no λ"
+    assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
 
 
@@ -254,7 +254,7 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
 
 def probes(study: StudySpec) -> list[Any]:
     steps = build_pipeline(resolve_inputs(study).inputs())
-    assert "rank" not in {step.stage.name for step in steps.steps}, "it needs no λ"
+    assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]
 
 

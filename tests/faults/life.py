@@ -32,7 +32,7 @@ from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_u
 
 LIFE = "PAPA_TESTS_LIFE"
 """In the environment of a study and all that it starts: whose life a process belongs to."""
-KEPT = ("tokenise", "average", "rank", "baseline", "probe")
+KEPT = ("tokenise", "average", "train_lambda", "baseline", "probe")
 PARTS = {
     "Prefect": "papa.flows.serve",
     "GCS": "gcs_server",

@@ -70,7 +70,8 @@ def test_with_servers(
 ) -> None:
     # Filesystems of another server, at the same address of the store.
     fsspec.get_filesystem_class("s3").clear_instance_cache()
-    points = [f"{stage} started" for stage in ("tokenise", "average", "rank", "probe", "aggregate")]
+    stages = ("tokenise", "average", "train_lambda", "probe", "aggregate")
+    points = [f"{stage} started" for stage in stages]
     faults = draw(seed, ["store", "store", "store", "worker", "driver", "MLflow"], points)
     database = f"sqlite:///{tmp_path}/mlflow.db"
     with (

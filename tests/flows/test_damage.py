@@ -18,7 +18,7 @@ from tests.tasks.tracked import steps_of
 
 pytestmark = pytest.mark.server
 
-STAGES = ("tokenise", "average", "rank", "baseline", "probe", "aggregate")
+STAGES = ("tokenise", "average", "train_lambda", "baseline", "probe", "aggregate")
 
 
 def cut(file: Path) -> None:
@@ -69,7 +69,7 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(
         shutil.rmtree(newest(store, stage))
     damaged = {name.partition(" · ")[0] for name in finish_study(study, store).damages}
     # A process that has read a text knows it.
-    assert damaged | {"tokenise"} == {"tokenise", "average", "rank", "baseline"}
+    assert damaged | {"tokenise"} == {"tokenise", "average", "train_lambda", "baseline"}
     pandas.testing.assert_frame_equal(scores(store), before)
 
     damage_all(store, cut, empty, Path.unlink)

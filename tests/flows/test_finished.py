@@ -97,10 +97,10 @@ def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
     store: Path, found: FinishedStudy, tmp_path: Path
 ) -> None:
     made = sorted(
-        metadata_below(f"{found.store.artifacts}/rank").values(),
+        metadata_below(f"{found.store.artifacts}/train_lambda").values(),
         key=lambda one: one["spec"]["seed"],
     )
-    rankings = {one["spec"]["seed"]: found.artifact(f"rank/{one['key']}") for one in made}
+    rankings = {one["spec"]["seed"]: found.artifact(f"train_lambda/{one['key']}") for one in made}
     trained, heads = read_head_scores("lambda", rankings), found.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]
     ends = dict(zip(("low", "high"), trained.interval, strict=True))

@@ -28,10 +28,10 @@ if not Path("/proc/self/stat").exists():
 
 PHASES = [
     ("average · all-MiniLM-L6-v2 · reviews: started", signal.SIGINT),
-    ("rank · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
+    ("train_lambda · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
     ("12 of 24 heads constant: started", signal.SIGHUP),
 ]
-COMPUTED = ("tokenise", "average", "rank", "probe")
+COMPUTED = ("tokenise", "average", "train_lambda", "probe")
 
 
 def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finished:
@@ -67,7 +67,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
         now = cli.artifacts(store, *COMPUTED)
         assert now.items() >= before.items(), "finished steps are not repeated"
         before = now
-    assert {name.partition("/")[0] for name in before} >= {"tokenise", "average", "rank"}
+    assert {name.partition("/")[0] for name in before} >= {"tokenise", "average", "train_lambda"}
 
     finished = cli.papa(*arguments)
     assert finished.code == 0, finished.err

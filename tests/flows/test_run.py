@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from papa.storage.artifacts import metadata_below, verified
 from papa.storage.locks import claimed
 from papa.storage.store import Store
-from papa.tasks.step import together
+from papa.tasks.step import group_by_seed
 from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
 from tests.tasks.tracked import logged, steps_of
@@ -24,7 +24,7 @@ from tests.tasks.tracked import logged, steps_of
 pytestmark = pytest.mark.server
 
 WITHOUT_INPUT = f"import os; os.close(0)\n{cli.COMMAND}"
-COMPUTED = ("tokenise", "average", "rank", "probe", "baseline")
+COMPUTED = ("tokenise", "average", "train_lambda", "probe", "baseline")
 
 
 class Ran(NamedTuple):
@@ -94,9 +94,9 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
     counts = Counter[str]()
     for run in ran.first:
         counts.update(re.findall(r"^(.+?): started", run.err, re.MULTILINE))
-    assert counts == Counter(step.name for step in together(steps_of(ran.study)[1].steps))
+    assert counts == Counter(group.name for group in group_by_seed(steps_of(ran.study)[1].steps))
     store = Store(ran.store)
-    for stage in ("average", "rank", "probe", "aggregate"):
+    for stage in ("average", "train_lambda", "probe", "aggregate"):
         for key in metadata_below(f"{store.artifacts}/{stage}"):
             verified(store.folder(stage, key))
 

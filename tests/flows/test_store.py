@@ -155,8 +155,9 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     store = Store(tmp_path / "store")
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"Text number {number}." for number in range(44)))
-    for settings in ([], ["name=renamed"]):
-        save_study(store, own_study((EMBEDDED,), texts, False, None, settings, store))
+    study = own_study((EMBEDDED,), texts, False, None, [], store)
+    for name in (study.name, "renamed"):
+        save_study(store, study.model_copy(update={"name": name}))
     other = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))
     first = "all-MiniLM-L6-v2-texts-own"
     copies = {f"{first}.train.jsonl", f"{first}.validation.jsonl"}

@@ -33,7 +33,7 @@ PLANTED = {
 }
 PICKLES = re.compile(rb"\x80[\x02-\x05]|PK\x03\x04.{0,200}data\.pkl", re.DOTALL)
 """How a pickle of protocol 2 and later begins, and a file of torch.save."""
-STAGES = ("tokenise", "average", "rank", "probe", "aggregate", "publish")
+STAGES = ("tokenise", "average", "train_lambda", "probe", "aggregate", "publish")
 
 
 @dataclass(frozen=True)

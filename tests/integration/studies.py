@@ -52,7 +52,7 @@ def findings(address: str, storage: S3Server | None = None) -> Findings:
     for path in files.glob(f"{root}/artifacts/*/*/metadata.json"):
         stage, key = path.split("/")[-3:-1]
         metadata = json.loads(files.cat_file(path))
-        if stage in ("tokenise", "average", "rank"):
+        if stage in ("tokenise", "average", "train_lambda"):
             found[stage, key] = metadata["files"]
         elif stage == "probe":
             folder = f"{path.rpartition('/')[0]}/{metadata['data']}"

@@ -21,7 +21,7 @@ from tests.integration.service import SCRIPTS, Service, run
 from tests.integration.services import postgres, prefect_server, prefect_worker
 from tests.integration.studies import Findings, findings, papa_run, to_the_end
 
-COMPUTED = ("tokenise", "average", "rank", "probe")
+COMPUTED = ("tokenise", "average", "train_lambda", "probe")
 FLOW = {"name": {"any_": ["papa-study"]}}
 STUDY = SMALL | {
     "name": "disturbed",

@@ -153,6 +153,8 @@ def test_a_measurement_takes_matrices(
     own = scores(toeplitz, "zeros", average)
     assert own["own"] == named["toeplitz"]
     assert own["own-2"] == named["average"] != own["zeros"], "negative control"
-    made = len(artifacts(tmp_path / "store", "given"))
+    made = len(artifacts(tmp_path / "store", "supplied_matrices"))
     assert scores(average, toeplitz) == {"own": own["own-2"], "own-2": own["own"]}
-    assert len(artifacts(tmp_path / "store", "given")) == made == 2, "known by their content"
+    assert len(artifacts(tmp_path / "store", "supplied_matrices")) == made == 2, (
+        "known by their content"
+    )

@@ -117,7 +117,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     place = tmp_path / "store"
     settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
     rows = {"train_rows": 40, "validation_rows": 30}
-    stages = "average", "baseline", "probe", "rank", "tokenise"
+    stages = "average", "baseline", "probe", "tokenise", "train_lambda"
 
     def measured(**changes: Any) -> pandas.DataFrame:
         one = {"ranking_rows": 16, "ranking_seeds": [0], "store": place, "progress": False}

@@ -97,7 +97,7 @@ def test_behind_a_uri_each_machine_has_a_root_of_its_own(
     assert Store(stores[0].address).root not in roots, "the same bucket name at another server"
 
 
-STAGES = ("tokenise", "average", "rank", "probe", "aggregate")
+STAGES = ("tokenise", "average", "train_lambda", "probe", "aggregate")
 USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
 KEPT = {f"{stage}/{USED}" for stage in STAGES}
 

@@ -69,7 +69,7 @@ def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
     assert "torch" in parent["tags"]["papa.versions"]
     assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
     losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
-    assert any(name.startswith("rank/") for name in losses)
+    assert any(name.startswith("train_lambda/") for name in losses)
     for folder in ("constants/average", "lambda/seed-0"):
         assert client.list_artifacts(parent["id"], f"all-MiniLM-L6-v2/reviews/{folder}")
     files = {file.path for file in client.list_artifacts(parent["id"], "results")}
