@@ -14,6 +14,7 @@ from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
 from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
 from papa.scores.orders import FoundOrder, compare_means, compare_orders, least_random_lists
+from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
 MINILM = "all-MiniLM-L6-v2"
@@ -112,20 +113,22 @@ and usually two in all lists, three times by Holm's rule."""
 
 
 def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
-    pairs, _, scores = compared(frame())
-    assert [row[-4:-2] for row in order_table(scores, pairs).rows] == [["0", "0"]] * 4
+    rows = frame()
+    pairs, _, scores = compared(rows)
+    assert [row[-4:-2] for row in order_table(scores, pairs, summarise(rows)).rows] == [["0", "0"]] * 4
     few, *_ = compared(frame(better=0.2))
     assert not few["beyond_chance"].any(), "three random lists may all miss what matters"
-    pairs, _, scores = compared(frame(better=0.2, seeds=MANY_SEEDS), found(MANY_SEEDS))
+    rows = frame(better=0.2, seeds=MANY_SEEDS)
+    pairs, _, scores = compared(rows, found(MANY_SEEDS))
     assert "Of 6 differences between two head orders 3 are beyond chance" in orders_note(pairs)
     assert f"takes {least_random_lists(3)} random lists" in orders_note(pairs)
-    best, *others = order_table(scores, pairs).rows
-    assert (best[0], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
+    best, *others = order_table(scores, pairs, summarise(rows)).rows
+    assert (best[1], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
     assert [row[-4:-2] for row in others] == [["0", "1"]] * 3
-    rows = {row[0]: row for row in others}
-    assert rows["random"][-2:] == ["12.3", "5"]
-    turned = rows["first layer to last, reversed"]
-    assert (best[3], turned[3]) == ("–", "-1.00"), "Kendall's τ with the first"
+    row_of = {row[1]: row for row in others}
+    assert row_of["random"][-2:] == ["12.3", "5"]
+    turned = row_of["first layer to last, reversed"]
+    assert (best[4], turned[4]) == ("–", "-1.00"), "Kendall's τ with the first"
 
 
 @pytest.mark.parametrize(("lists", "significant"), [(18, False), (19, True)])
