@@ -115,7 +115,9 @@ and usually two in all lists, three times by Holm's rule."""
 def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
     rows = frame()
     pairs, _, scores = compared(rows)
-    assert [row[-4:-2] for row in order_table(scores, pairs, summarise(rows)).rows] == [["0", "0"]] * 4
+    assert [row[-4:-2] for row in order_table(scores, pairs, summarise(rows)).rows] == [
+        ["0", "0"]
+    ] * 4
     few, *_ = compared(frame(better=0.2))
     assert not few["beyond_chance"].any(), "three random lists may all miss what matters"
     rows = frame(better=0.2, seeds=MANY_SEEDS)
