@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from papa.library.head_scores import constant_heads as constant_heads
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
-    from papa.library.measuring import Measurement as Measurement
+    from papa.library.measurement import Measurement as Measurement
     from papa.library.measuring import measure as measure
     from papa.library.steps import average as average
     from papa.library.steps import constants as constants
@@ -36,7 +36,8 @@ _NAMES = {
     "papa.library.ablating": "ablated fidelity",
     "papa.library.encoder": "load_encoder",
     "papa.library.head_scores": "constant_heads head_scores load_scores",
-    "papa.library.measuring": "Measurement measure",
+    "papa.library.measurement": "Measurement",
+    "papa.library.measuring": "measure",
     "papa.library.steps": "average constants describe features replaced",
     "papa.library.tasks": "Task",
 }

@@ -15,7 +15,7 @@ from papa.errors import SpecError
 from papa.heads.substitutes import Substitute
 from papa.library.ablating import of_batch
 from papa.library.batches import Batch
-from papa.library.head_scores import (
+from papa.library.in_memory_scores import (
     FARTHEST,
     LEARNING_RATE,
     MINI_BATCH,

@@ -31,7 +31,7 @@ from papa.library.batches import (
     mini_batches,
     single_texts,
 )
-from papa.library.head_scores import (
+from papa.library.in_memory_scores import (
     LEAST_TEXTS,
     effects,
     every_head,
@@ -40,7 +40,7 @@ from papa.library.head_scores import (
     numbered,
     objective_of,
 )
-from papa.library.measuring import Measurement, compared_with_random
+from papa.library.measurement import Measurement, compared_with_random
 from papa.library.tasks import Task, as_list
 from papa.probes.own import class_names, has_many_labels
 from papa.progress import bar

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -15,94 +15,26 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder, check_loaded
+from papa.library.held import measure_held
+from papa.library.measurement import Measurement, compared_with_random
+from papa.library.running import run_steps
 from papa.library.steps import constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
-from papa.progress import Bars
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import against_random, answers, certainty, of_text
-from papa.reporting.tables import by_task, score_tables
-from papa.reporting.wording import WrittenTable
-from papa.scores.drops import MaxDrop
-from papa.scores.orders import compare_orders
+from papa.reporting.answers import answers, certainty, of_text
 from papa.scores.own import OwnScore
-from papa.scores.summary import INFLUENCE, heads_at, summarise
+from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
-from papa.storage.artifacts import ArtifactReference, read_metadata
+from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
-from papa.tasks.inputs import StudyInputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.results import results_table
-from papa.tasks.run import run_here
-from papa.tasks.step import Step
 
 if TYPE_CHECKING:
-    from papa.reporting.figures import Figure
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """The scores of an encoder with more and more of its heads constant.
-
-    Attributes:
-        results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        head_scores: those that orders followed, a method after the other.
-        answers: what was found, in sentences.
-        constant_heads: of each cell; None where each seed has others.
-    """
-
-    results: pandas.DataFrame
-    head_scores: pandas.DataFrame
-    answers: list[str]
-    constant_heads: Mapping[Cell, tuple[Head, ...] | None]
-
-    @property
-    def summary(self) -> pandas.DataFrame:
-        """A row for every cell: score and drop with intervals, and baselines (docs/results.md)."""
-        return summarise(self.results)
-
-    @property
-    def table(self) -> str:
-        """Scores, drops and baselines as Markdown."""
-        tables = score_tables(self.summary)
-        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
-
-    @property
-    def by_task(self) -> WrittenTable:
-        """In the paper's shape, a column a task; ``.save("table.tex")`` or ``.csv`` writes it."""
-        return by_task(self.summary)
-
-    def heads(self, max_drop: float | str | None = None) -> pandas.DataFrame:
-        """What ``papa heads`` answers: a row for every number of constant heads, with its drop, the
-        verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
-
-        Args:
-            max_drop: a share of the score, as 0.01 or "1%"; of a loss nats, as "0.05nats". None
-                takes 1 %, and of a loss 0.01 nats, which are 1 % of perplexity.
-
-        Raises:
-            SpecError: it has a unit in which the metric has no drop.
-        """
-        limit = MaxDrop.parse(max_drop, "max_drop")
-        heads = heads_at(self.summary, self.constant_heads, limit)
-        return heads.drop(columns=["encoder", "task"])
-
-    def plot(self) -> Figure:
-        """Score against the share of heads that stay input-dependent (paper, Figure 2)."""
-        from papa.reporting.figures import scores_figure
-
-        return scores_figure(self.summary)
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """A row for every cell and seed."""
-        return self.results.drop(columns=INFLUENCE)
-
-    def __str__(self) -> str:
-        return "\n".join([*self.answers, "", self.table])
-
-    _repr_markdown_ = __str__
+    pass
 
 
 def measure(
@@ -167,8 +99,6 @@ def measure(
         raise SpecError(f"constants is {type(constants).__name__}, expected a list of one or more")
     rows = train_rows, validation_rows, ranking_rows
     if isinstance(encoder, nn.Module):
-        from papa.library.held import measure_held
-
         task = Task() if task is None else task
         if not isinstance(task, Task):
             name = type(task).__name__
@@ -234,19 +164,3 @@ def measure(
             heads[Cell.of(vars(cell))] = every.pop() if len(every) == 1 else None
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
         return Measurement(results, frame, told, heads)
-
-
-def compared_with_random(results: pandas.DataFrame) -> list[str]:
-    """A sentence for each order beside random ones; nothing where there are none."""
-    compared = compare_orders(results, {})
-    return against_random(compared[0]) if compared else []
-
-
-def run_steps(
-    steps: Sequence[Step], store: Store, encoder: TextEncoder, inputs: StudyInputs, progress: bool
-) -> dict[Step, ArtifactReference]:
-    """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
-    store.make()
-    loaded = {encoder.reference: encoder.encoder} if encoder.encoder else {}
-    run_here(steps, store, inputs.study.execution, Bars(progress), loaded)
-    return {step: step.reference(store) for step in steps}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import re
 import shutil
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,6 +18,7 @@ from papa.files import refuse_pointer, sha256_of_file
 from papa.hub import fetched
 from papa.models import files
 from papa.models.files import CONFIGURATION, tokenizer_files
+from papa.models.identity import DECODERS, EncoderReference
 from papa.spec import EncoderSpec, Precision
 
 if TYPE_CHECKING:
@@ -26,46 +27,6 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
-DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
-"""``model_type`` of decoders that studies measure with their own head: those on which
-``papa.ablated`` is tested."""
-
-
-@dataclass(frozen=True)
-class EncoderReference:
-    """A frozen encoder by name and content.
-
-    Attributes:
-        name, revision: as the study names it; the revision is the commit for hub names.
-        digest: SHA-256 over its weights, as they were published, and its configuration.
-        tokenizer_digest: SHA-256 over its tokenizer's files.
-        positions: the most slots it has positions for.
-        key_heads: heads of keys and values in a layer of a decoder; None in an encoder.
-        tokenizer: of an encoder that is held in memory alone; None reads it from its files.
-    """
-
-    name: str
-    revision: str | None
-    folder: str
-    digest: str
-    tokenizer_digest: str
-    model_type: str
-    layers: int
-    heads: int
-    width: int
-    positions: int
-    precision: Precision = "float32"
-    key_heads: int | None = None
-    tokenizer: Any = field(default=None, compare=False, repr=False)
-
-    @property
-    def causal(self) -> bool:
-        """Whether it is a decoder, which has no packed passes and is asked by its own head."""
-        return self.model_type in DECODERS
-
-    @property
-    def display(self) -> str:
-        return Path(self.name).name
 
 
 def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from papa.errors import EncoderError, in_one_line, shortened, shown
 from papa.models import files
 from papa.models.files import CONFIGURATION
-from papa.models.reference import DECODERS, EncoderReference
+from papa.models.identity import DECODERS, EncoderReference
 from papa.models.supported import family_of, unsupported
 
 _REFUSED = "quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"

@@ -1,0 +1,27 @@
+"""Run the pipeline's steps in this process, with an encoder that is in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from papa.library.encoder import TextEncoder
+from papa.progress import Bars
+from papa.storage.artifacts import ArtifactReference
+from papa.storage.store import Store
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.run import run_here
+from papa.tasks.step import Step
+
+if TYPE_CHECKING:
+    pass
+
+
+def run_steps(
+    steps: Sequence[Step], store: Store, encoder: TextEncoder, inputs: StudyInputs, progress: bool
+) -> dict[Step, ArtifactReference]:
+    """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
+    store.make()
+    loaded = {encoder.reference: encoder.encoder} if encoder.encoder else {}
+    run_here(steps, store, inputs.study.execution, Bars(progress), loaded)
+    return {step: step.reference(store) for step in steps}
