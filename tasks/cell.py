@@ -39,7 +39,7 @@ class ConstantHeads:
         order: The head order; None where it changes nothing, as all heads or none are constant.
         count: How many heads are constant: the first of the order.
         rankings: The steps whose mean scores the order follows, by ranking seed.
-        draw: What a random order is drawn from.
+        draw: What a random order is drawn from; of external scores the order of heads itself.
     """
 
     size: tuple[int, int]

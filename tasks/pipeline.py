@@ -1,7 +1,9 @@
 """The paper's pipeline, from a study to its steps. Every key is known here, and nothing runs.
 
-For each encoder and task: tokenise → average and other substitutes → rank → a cell for each
-substitute, head order and fraction; in the end: aggregate. Steps with equal keys are one step.
+For each encoder and task: tokenise → average → rank heads by λ or another method → a cell for each
+substitute, head order and fraction, which a probe or the native head scores → baselines; in the
+end: aggregate. The fraction is the share of heads that stay input-dependent: the first heads of the
+order become constant, the others stay. Steps with equal keys are one step.
 """
 
 from __future__ import annotations
@@ -246,6 +248,7 @@ class _PairBuilder:
         ranking = self.study.ranking
         rows = self.task.train_rows or sys.maxsize
         orders = {order_of_rows(rows, ranking.rows, seed) for seed in ranking.seeds}
+        # Seeds draw different rows where all take a part of one order of the rows.
         share_rows = len(orders) > 1 or None in orders
         has_labels = self.task.columns.label is not None or self.task.kind in ("mlm", "causal")
         if (

@@ -1,7 +1,7 @@
 """A step: a stage of the pipeline with its arguments, its cache key, and the artifact it leaves.
 
-Keys are known before anything runs: they are made of the task's name and version and of its
-arguments, with other steps by their keys and encoders by the digests of their files.
+Keys are known before anything runs: they are made of the stage's name and version and of the
+step's arguments, with other steps by their keys and encoders by the digests of their files.
 """
 
 from __future__ import annotations
@@ -102,9 +102,10 @@ def stage(
         name: The stage's name.
         unkeyed: Arguments that change no result, and so are left out of the key.
         version: Raise it by hand when the function gives other results for the same arguments.
-        place: "worker": on the next idle worker, which has the argument ``encoder`` loaded.
-            "driver": on the driver's machine, where its inputs lie. "all workers": in a thread of
-            the driver, which sends calls to all workers itself.
+        place: "worker": on the next idle worker, which loads the argument ``encoder``, if there is
+            one, and gives it to the body as ``context.encoder``. "driver": in the driver, or on a
+            worker of its machine, where the input's files lie. "all workers": in a thread of the
+            driver, whose body has all workers at hand (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
     """

@@ -141,6 +141,6 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
 def supplied_matrices(
     context: Context, encoder: EncoderReference, matrices: ConstantMatrices
 ) -> None:
-    """Store matrices that a user of the library supplied; they go to no worker."""
+    """Store matrices that a user of the library supplied, from the driver, which has them."""
     plain = replace(matrices, kind="own", counts=None, encoder_digest=None, special=None)
     plain.save(context.step.folder(context.store), encoder, context.metadata())

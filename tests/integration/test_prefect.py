@@ -124,7 +124,7 @@ def test_a_study_is_deployed_and_a_run_that_fails_says_why(place: Path, deployed
     assert [state["type"] for state in states] == ["COMPLETED", "FAILED"]
     assert "no Ray cluster answers" in states[1]["message"]
     listed = run(["papa", "list", "--store", place / "fresh"], deployed.environment)
-    assert re.search("daily\t.*all-MiniLM-L6-v2\t.*\tfailed: no Ray cluster answers", listed)
+    assert re.search("daily\t.*all-MiniLM-L6-v2\t.*\tfailed: Ray: no Ray cluster answers", listed)
     assert not [one for one in (place / "daily").rglob("*") if one.stat().st_mode & 0o077]
 
 
