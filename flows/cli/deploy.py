@@ -17,9 +17,10 @@ from papa.flows.cli.options import option
 def deploy(
     study: options.Study,
     cron: Annotated[
-        str | None, option(metavar="'M H D M W'", help="When; without it, when it is asked to run.")
+        str | None,
+        option(metavar="'M H D M W'", help="Cron schedule (default: runs start by hand)."),
     ] = None,
-    timezone: Annotated[str, typer.Option(metavar="NAME", help="That of --cron.")] = "UTC",
+    timezone: Annotated[str, typer.Option(metavar="NAME", help="Time zone of --cron.")] = "UTC",
     pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",
     overrides: options.Overrides = None,
     store: options.StoreAddress = options.DEFAULT_STORE,

@@ -30,9 +30,13 @@ _ADVICE |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "name anot
 
 option: Any = partial(typer.Option, show_default=False)
 argument: Any = partial(typer.Argument, show_default=False)
-Study = Annotated[Path, argument(metavar="STUDY.yaml", help="The study.")]
+Study = Annotated[Path, argument(metavar="STUDY.yaml", help="Study file.")]
 Finished = Annotated[
-    str, argument(metavar="STUDY", help="Its name in the store, its file, or its results' folder.")
+    str,
+    argument(
+        metavar="STUDY",
+        help="Finished study: its name in the store, its file, or its results' folder.",
+    ),
 ]
 Overrides = Annotated[
     list[str] | None,
@@ -52,9 +56,19 @@ AllowSource = Annotated[
 ]
 StoreAddress = Annotated[
     str,
-    typer.Option(metavar="DIR|URI", envvar="PAPA_STORE", help="A folder, or s3://bucket/prefix."),
+    typer.Option(
+        metavar="DIR|URI",
+        envvar="PAPA_STORE",
+        help="Artifact store: a folder, or s3://bucket/prefix.",
+    ),
 ]
-Workers = Annotated[int | None, option(min=1, help="Without it as many as CPU cores or GPUs.")]
+Workers = Annotated[
+    int | None,
+    option(
+        min=1,
+        help="Workers (default: the study's, else one for each CPU core or GPU); 1 needs no Ray.",
+    ),
+]
 RayAddress = Annotated[
     str | None,
     option(metavar="ADDRESS", help="A Ray cluster: host:port of a node, or ray://host:10001."),

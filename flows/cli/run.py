@@ -20,21 +20,30 @@ from papa.flows.cli.options import argument, option
 
 
 def run(
-    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="The study.")] = None,
+    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="Study file.")] = None,
     encoders: Annotated[
         list[str] | None,
         option(
-            "--encoder", "--model", metavar="NAME", help="No file: an encoder; may be repeated."
+            "--encoder",
+            "--model",
+            metavar="NAME",
+            help="Encoder to measure, instead of STUDY.yaml; may be repeated.",
         ),
     ] = None,
     tasks: Annotated[
-        list[str] | None, option("--task", metavar="NAME", help="Its tasks; may be repeated.")
+        list[str] | None,
+        option("--task", metavar="NAME", help="Task to measure --encoder on; may be repeated."),
     ] = None,
     limit: Annotated[
-        int | None, option(min=1, metavar="ROWS", help="No file: rows of each split at most.")
+        int | None,
+        option(min=1, metavar="ROWS", help="Most rows of each split, without STUDY.yaml."),
     ] = None,
     own: Annotated[
-        Path | None, option(metavar="TEXTS", help="No file: what the model's own head keeps here.")
+        Path | None,
+        option(
+            metavar="TEXTS",
+            help="Evaluate the model's native head, or its embeddings, on this file of texts.",
+        ),
     ] = None,
     overrides: options.Overrides = None,
     code: options.Code = None,
@@ -44,7 +53,7 @@ def run(
     ray_address: options.RayAddress = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Run a study; what is cached is not computed again.
+    """Run a study; finished steps are cached.
 
     A study is a file, or some encoders on some tasks: papa run --encoder
     google-bert/bert-base-uncased --task cola
