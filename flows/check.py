@@ -29,6 +29,7 @@ from papa.tasks.inputs import (
     run_concurrently,
 )
 from papa.tasks.pipeline import Pipeline, build_pipeline
+from papa.tasks.step import Step
 from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers
@@ -47,13 +48,22 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """A study that can run: on how many workers, None for one for each core or GPU, and on which
-    Ray cluster, None for this machine; what was not checked, and what its reader should know.
+    """A study that can run.
+
+    Attributes:
+        inputs: What its steps read.
+        steps: Its steps.
+        missing: Those of its steps that are not in the store.
+        workers: On how many workers; None: one for each core or GPU.
+        cluster: On which Ray cluster; None: on this machine.
+        previews: What is shown of each task's rows.
+        unchecked: What was not checked.
+        notes: What its reader should know.
     """
 
     inputs: StudyInputs
     steps: Pipeline
-    to_run: bool
+    missing: frozenset[Step]
     workers: int | None
     cluster: str | None
     previews: Mapping[TaskSpec, Preview] = field(default_factory=dict)
@@ -90,7 +100,7 @@ def check_study(
         missing = [step for step in steps.steps if not step.is_complete(store)]
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
-            return Checked(inputs, steps, False, workers, cluster)
+            return Checked(inputs, steps, frozenset(), workers, cluster)
     unchecked, notes = resolved.unchecked, resolved.notes
     if resolved.unreachable:
         missed = errors.missing_from(resolved.unreachable)
@@ -115,7 +125,9 @@ def check_study(
     if 1 not in study.fractions:
         notes["fractions have no 1: without the original there is no drop to report: add 1"] = None
     by_commit = {resolved.at_commit(text): seen for text, seen in previews.items()}
-    return Checked(inputs, steps, bool(missing), workers, cluster, by_commit, unchecked, [*notes])
+    return Checked(
+        inputs, steps, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
+    )
 
 
 def cluster_address(ray_address: str | None) -> str | None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections import deque
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from graphlib import TopologicalSorter
@@ -37,6 +37,8 @@ from papa.tasks.step import Stage, Step, StepGroup, group_by_seed
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
+_LOOKED_AT_ONCE = 16
+"""How many finished steps are looked at at a time."""
 
 
 @dataclass(eq=False)
@@ -56,43 +58,59 @@ class StudyRun:
     failures: dict[str, Exception] = field(default_factory=dict)
 
 
-def run_steps(steps: Sequence[Step], run: StudyRun, workers: int) -> None:
+def run_steps(
+    steps: Sequence[Step], run: StudyRun, *, missing: Collection[Step], workers: int
+) -> None:
     """Submit each step to Prefect once its inputs are finished and a worker is free for it.
 
     So a step that Prefect shows as running does run, and its duration is its own. Seeds that run
-    in one call are one task run.
+    in one call are one task run. Of the steps that can run, those go first that most others wait
+    for.
 
     Args:
         steps: The steps of a study.
         run: What they share.
-        workers: How many steps run at a time.
+        missing: The steps that are to be computed; the others are only looked at.
+        workers: How many steps are computed at a time.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}
-    sorter = TopologicalSorter(
-        {group: {group_of[needed] for needed in group.inputs} for group in groups}
-    )
+    inputs_of = {group: {group_of[needed] for needed in group.inputs} for group in groups}
+    dependents = Counter(needed for inputs in inputs_of.values() for needed in inputs)
+    to_compute = {group_of[step] for step in missing}
+    sorter = TopologicalSorter(inputs_of)
     sorter.prepare()
-    ready: deque[StepGroup] = deque()
+    ready: list[StepGroup] = []
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
     ended: SimpleQueue[StepGroup] = SimpleQueue()
-    running = 0
+    computing, looking = 0, 0
     while sorter.is_active():
         ready.extend(sorter.get_ready())
-        while ready and running < workers:
-            group = ready.popleft()
-            needed_futures = {group_of[needed]: None for needed in group.inputs}
+        ready.sort(key=lambda group: -dependents[group])
+        waiting: list[StepGroup] = []
+        for group in ready:
+            if group in to_compute and computing < workers:
+                computing += 1
+            elif group not in to_compute and looking < _LOOKED_AT_ONCE:
+                looking += 1
+            else:
+                waiting.append(group)
+                continue
             future = prefect_task(group.first.stage).submit(
                 # Quoted: Prefect would look for futures in every cell that a step names.
                 quote(group),
                 quote(run),
-                wait_for=[futures[needed] for needed in needed_futures],
+                wait_for=[futures[needed] for needed in inputs_of[group]],
             )
             future.add_done_callback(partial(_report_end, ended, group))
             futures[group] = future
-            running += 1
-        sorter.done(ended.get())
-        running -= 1
+        ready = waiting
+        group = ended.get()
+        if group in to_compute:
+            computing -= 1
+        else:
+            looking -= 1
+        sorter.done(group)
 
 
 def _report_end(ended: SimpleQueue[StepGroup], group: StepGroup, _future: object) -> None:

@@ -40,9 +40,6 @@ from papa.tasks.stored import load_to_run
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 
-_CACHED_AT_ONCE = 16
-"""How many finished steps are looked at at a time."""
-
 
 @dataclass(frozen=True)
 class Ready:
@@ -120,12 +117,15 @@ def digest_of(study: StudySpec) -> str:
 
 def _absolute(parameter: str, path: str) -> str:
     """A path of a deployed run, whose working folder is a new one for each run."""
-    if "://" not in path and not Path(path).expanduser().is_absolute():
+    if "://" in path:
+        return path
+    expanded = Path(path).expanduser()
+    if not expanded.is_absolute():
         raise SpecError(
             f"{parameter}: {shown(path)} is relative, and a deployed run has an empty working "
             "folder: give an absolute path (PAPA_STORE of the worker, where no store is given)"
         )
-    return path
+    return str(expanded)
 
 
 def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: str | None) -> None:
@@ -167,7 +167,7 @@ def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
         else:
             pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
             executor = started.enter_context(pool)
-            if checked.to_run:
+            if checked.missing:
                 pool.begin()
         yield executor
 
@@ -204,13 +204,15 @@ def _run(given: Ready) -> str:
         given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.executor.abandon])
         session = Session(store, given.executor, spec.execution, progress, tracking.epoch)
         run = StudyRun(session, tracking, progress)
-        steps_at_once = _CACHED_AT_ONCE
-        if checked.to_run:
+        workers = 0
+        if checked.missing:
             given.executor.begin().result()
-            steps_at_once = given.executor.size
-        run_steps(pipeline.steps, run, steps_at_once)
+            workers = given.executor.size
+        run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
             raise _first_failure(run.failures)
+        if not pipeline.steps[-1].is_complete(store):
+            raise PapaError("the study was not finished: its log on Prefect's page says why")
         return tracking.link
 
 

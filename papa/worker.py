@@ -94,8 +94,10 @@ class Worker:
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
-        """Call a function; see ``WorkerPool.run``."""
+        """Call a function; see ``Executor.run``."""
         import torch
+
+        progress(0, 1)  # It has started, whether or not it ever reports how far it is.
 
         threads = torch.get_num_threads()
         torch.set_num_threads(1)

@@ -287,7 +287,7 @@ class _PairBuilder:
                 draw=draw,
             )
             if heads.substitute:
-                self.substitutes[substitute.label] = heads.substitute
+                self.substitutes.setdefault(substitute.label, heads.substitute)
             name = f"{self.title} · {_condition(result, self.heads)}"
             if seeds != self.study.seeds:
                 name = f"{name} · seed {seeds[0]}"

@@ -73,7 +73,7 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
 
     try:
         with claimed(store, lock, report_waiting, lambda: session.executor.closed):
-            _compute(missing, group.name, session, damage)
+            _compute(missing, session, damage)
     except DamagedError as error:
         damaged_input = _input_at(group, store, error.address)
         if damaged_input is None or damaged_input.key in recomputed_before:
@@ -86,9 +86,7 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
     return True
 
 
-def _compute(
-    missing: Sequence[Step], name: str, session: Session, damage: DamagedError | None
-) -> None:
+def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | None) -> None:
     """Compute steps under their lock, but for those that another run finished meanwhile."""
     store = session.store
     damage_of = {step: _damage_of(step, session, damage) for step in missing}
@@ -99,8 +97,8 @@ def _compute(
             remove(step.folder(store))
             session.reporter.told(step.name, f"computed again: {found.what}")
     if steps:
-        with session.reporter.running(name) as progress:
-            _run_in_place(tuple(steps), name, session, progress)
+        with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
+            _run_in_place(tuple(steps), session, progress)
     session.recomputed |= {step.key for step in steps if damage_of[step]}
 
 
@@ -121,7 +119,7 @@ def _input_at(group: StepGroup, store: Store, address: str) -> Step | None:
     return None
 
 
-def _run_in_place(steps: tuple[Step, ...], name: str, session: Session, progress: Progress) -> None:
+def _run_in_place(steps: tuple[Step, ...], session: Session, progress: Progress) -> None:
     """Run the body of steps, which differ in their seed alone, where their stage says."""
     stage = steps[0].stage
     if stage.place == "all workers":

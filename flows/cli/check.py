@@ -65,4 +65,4 @@ def check(
             from papa.tasks.mlflow_address import check_tracking, tracking_address
 
             check_tracking(tracking_address())
-        typer.echo("ready" if checked.to_run else "ready: every step is cached")
+        typer.echo("ready" if checked.missing else "ready: every step is cached")

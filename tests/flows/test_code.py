@@ -132,7 +132,7 @@ def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
     with pytest.raises(PapaError, match=r"names my_code:share, .*: add --code my_code.py to papa"):
         check_study(study, Store(store))
     named = study.model_copy(update={"tasks": study.tasks[:1]})
-    assert check_study(named, Store(store)).to_run, "its orders are known"
+    assert check_study(named, Store(store)).missing, "its orders are known"
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
