@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NoReturn
 
 import psutil
 
@@ -96,8 +97,17 @@ class Interruption:
         _kill(code)
 
 
-def _kill(code: int) -> None:
+def _kill(code: int) -> NoReturn:
     """End this process and every one below it, and remove its temporary folders."""
+    try:
+        _kill_others()
+        remove_held()
+    finally:
+        os._exit(code)
+
+
+def _kill_others() -> None:
+    """End every process below this one; Ray's own last."""
     this = psutil.Process()
     # What stands still starts no further process, and does not end because another did. Ray's
     # holder goes on, and ends the rest if this process dies before.
@@ -117,5 +127,3 @@ def _kill(code: int) -> None:
             with suppress(psutil.Error):
                 process.kill()
         psutil.wait_procs(processes, timeout=_DEATH_SECONDS)
-    remove_held()
-    os._exit(code)

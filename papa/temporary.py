@@ -6,10 +6,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from filelock import FileLock, Timeout
+from filelock import FileLock
 
 _PREFIX, _LOCK = "papa-", "lock"
 _held = set[Path]()
@@ -39,24 +39,23 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 def remove_held() -> None:
     """Remove the folders of this process, which is about to end without leaving their blocks."""
-    for folder in _held:
+    for folder in list(_held):  # Another thread may leave a block meanwhile.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned() -> None:
     """Remove this user's folders whose command is dead."""
     for entry in os.scandir(_parent()):
-        # Whoever may write to the parent may put a link there.
-        if not entry.name.startswith(_PREFIX) or not entry.is_dir(follow_symlinks=False):
-            continue
-        lock = Path(entry.path, _LOCK)
-        if entry.stat(follow_symlinks=False).st_uid != os.geteuid() or not lock.is_file():
-            continue
-        try:
-            with FileLock(lock, blocking=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
-        except Timeout:
-            continue
+        # Another command may remove the same folder, or hold its lock.
+        with suppress(OSError):
+            # Whoever may write to the parent may put a link there.
+            is_folder = entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False)
+            lock = Path(entry.path, _LOCK)
+            if not is_folder or not lock.is_file():
+                continue
+            if entry.stat(follow_symlinks=False).st_uid == os.geteuid():
+                with FileLock(lock, blocking=False):
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
 
 def _parent() -> Path:

@@ -207,6 +207,11 @@ class FinishedStudy:
         return self.store.reference(stage, key)
 
 
+def tables_of(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The files of a study's results from which its pages are made, with their digests."""
+    return {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
+
+
 def open_study(store: Store, study: str) -> FinishedStudy:
     """Open a finished study by its name in a store, its file, or the folder of its results, whose
     digests are checked. A SpecError where there is none, or it is not finished; an ArtifactError
@@ -220,7 +225,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     folder = next((path for path in (named, path) if artifacts.is_complete(path)), None)
     if folder is None:
         place = store.address
-        if (saved := named.with_name(f"{study}.yaml")).is_file():
+        if (saved := named.with_name(f"{named.name}.yaml")).is_file():
             raise SpecError(
                 f"study '{study}' is not finished in {place}: run 'papa run {saved}' to go on"
             )
@@ -228,9 +233,8 @@ def open_study(store: Store, study: str) -> FinishedStudy:
         known = nearest_first(study, {path.parent.name for path in complete})
         raise SpecError(f"there is no finished study '{study}' in {place}: it has {known}")
     metadata = artifacts.read_metadata(folder)
-    tables = {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
-    artifacts.check_files(folder, {**metadata, "files": tables}, str(folder), *needed)
+    artifacts.check_files(folder, {**metadata, "files": tables_of(metadata)}, str(folder), *needed)
     try:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:

@@ -50,6 +50,8 @@ _NOTE = {
     "results/report.html; below it are runs of its cells by seed (cell) and of its curves (curve), "
     "over the share of input-dependent heads, which is the step in percent, rounded up."
 }
+_LOCK_SECONDS = 120.0
+"""How long a call waits for another study that writes to the same database."""
 _INTERVAL = {"": "mean", "_low": "low", "_high": "high"}
 Point = tuple[str, float | None, int, int]
 """A metric: its name, its value if it has one, step, and milliseconds since 1970 or 0 for now."""
@@ -178,7 +180,7 @@ class Tracking:
         """
         lock: AbstractContextManager[object] = claimed(self.store, "mlflow")
         if self._database:
-            lock = FileLock(f"{self._database}.lock")
+            lock = FileLock(f"{self._database}.lock", timeout=_LOCK_SECONDS)
         with tracking_errors(self.address), lock:
             yield
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 
 Job = Callable[[], object]
-_PATIENCE_SECONDS = 120.0
-"""How long the end waits for one job: to upload matrices may take a minute."""
+_PATIENCE_SECONDS, _ALL_SECONDS = 120.0, 600.0
+"""How long the end waits for one job, to upload matrices may take a minute; and for all jobs."""
 
 
 class Writer:
@@ -32,8 +33,10 @@ class Writer:
     def finish(self) -> str:
         """Wait until every job was called, or one takes too long; return why some failed, or ""."""
         self._jobs.put(None)
-        before = -1
+        before, until = -1, time.monotonic() + _ALL_SECONDS
         while self._thread.is_alive() and self._ended_jobs != before:
+            if time.monotonic() > until:
+                return f"its calls took longer than {_ALL_SECONDS:.0f} s"
             before = self._ended_jobs
             self._thread.join(_PATIENCE_SECONDS)
         if self._thread.is_alive():

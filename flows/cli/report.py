@@ -22,17 +22,18 @@ def report(
     with options.one_sentence(verbose):
         from papa.reporting.report import write_report
         from papa.storage.artifacts import published, read_metadata
-        from papa.storage.files import Files
+        from papa.storage.files import Files, open_file
         from papa.storage.locks import in_use
-        from papa.tasks.manifest import place_results
+        from papa.tasks.manifest import place_results, tables_of
 
         found = options.open_finished(store, study)
         opened = found.store
         name, metadata = found.manifest.study, read_metadata(found.folder)
         opened.make()
         with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
-            for table in metadata["files"]:
-                shutil.copyfile(found.folder / table, Path(made, table))
+            for table in tables_of(metadata):
+                with open_file(found.folder / table) as source, open(Path(made, table), "xb") as to:
+                    shutil.copyfileobj(source, to)
             write_report(Path(made), found.findings())
             artifact = opened.folder(metadata["stage"], metadata["key"])
             superseded = ""
