@@ -271,13 +271,18 @@ def _without_padding(text: Batch) -> Batch:
     if not real:
         return text
     return {
-        name: value[:, real[0] : real[-1] + 1] if _has_columns(value) else value
+        name: value[:, real[0] : real[-1] + 1] if _has_columns(name, value) else value
         for name, value in text.items()
     }
 
 
-def _has_columns(value: Any) -> bool:
-    return isinstance(value, Tensor) and value.dim() > 1
+def _has_columns(name: str, value: Any) -> bool:
+    """Whether a value has an entry for each token along axis 1. A vector of labels, as of a head
+    that answers each by itself, has none, however many labels there are.
+    """
+    if not isinstance(value, Tensor) or value.dim() < 2:
+        return False
+    return not (name == "labels" and value.is_floating_point())
 
 
 def _is_padded_by_column(text: Batch) -> bool:
@@ -285,7 +290,8 @@ def _is_padded_by_column(text: Batch) -> bool:
     mask = text.get("attention_mask")
     if not isinstance(mask, Tensor) or mask.dim() != 2:
         return False
-    return all(value.shape[1] == mask.shape[1] for value in text.values() if _has_columns(value))
+    widths = {value.shape[1] for name, value in text.items() if _has_columns(name, value)}
+    return widths == {mask.shape[1]}
 
 
 def mini_batches(texts: Sequence[Batch], model: nn.Module, size: int = BATCH) -> list[Batch]:

@@ -38,7 +38,7 @@ from papa.text.tokens import IGNORED, masked, special_tokens_of, tokens_of_texts
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-TOKENISE_VERSION = 4
+TOKENISE_VERSION = 5
 """Raised whenever the same rows would give other tokens, slots or labels."""
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""

@@ -56,10 +56,12 @@ HURRY = {"ROUNDS": 1, "SECONDS": 0.0}
 
 @pytest.fixture(scope="module", autouse=True)
 def _heard() -> Iterator[None]:
-    """A shell starts what runs in its background with SIGINT ignored, and children inherit that."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    """A shell has its background jobs ignore SIGINT, and nohup SIGHUP; children inherit that."""
+    interrupt = signal.signal(signal.SIGINT, signal.default_int_handler)
+    hang_up = signal.signal(signal.SIGHUP, signal.SIG_DFL)
     yield
-    signal.signal(signal.SIGINT, before)
+    signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGHUP, hang_up)
 
 
 @pytest.fixture

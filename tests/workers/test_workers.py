@@ -23,8 +23,8 @@ from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
 from papa.tasks.rank import LAMBDA
-from papa.tasks.run import Session, make, run_here
-from papa.tasks.step import with_inputs
+from papa.tasks.run import Session, run_here, run_once
+from papa.tasks.step import StepGroup, with_inputs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
@@ -176,7 +176,7 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
         told, begun = list[Any](), time.time()
         session = Session(store, workers, execution, Told())
         session.on_epoch = lambda *epoch, told=told: told.append(epoch)
-        make(step, session)
+        run_once(StepGroup((step,)), session)
         (file,) = Path(step.folder(store)).rglob(LAMBDA)
         found.append(load_file(file)["lambda"])
         assert [(name, epoch) for name, epoch, *_ in told] == [(step.name, 1), (step.name, 2)]
