@@ -46,7 +46,6 @@ def listening(pids: Iterable[int]) -> dict[str, set[int]]:
             for one in psutil.Process(pid).net_connections("tcp"):
                 if one.status == psutil.CONN_LISTEN:
                     found.setdefault(one.laddr.ip, set()).add(one.laddr.port)
-    assert found
     assert found.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, found
     return found
 

@@ -100,7 +100,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         below = descendants(process.pid)
         servers = [pid for pid, command in below.items() if "papa.flows.serve" in command]
         (server,) = [pid for pid in servers if below[pid].startswith(sys.executable)]
-        listening({process.pid, *below})
+        assert listening({process.pid, *below})
         (port,) = listening({server})["127.0.0.1"]
         assert status(f"http://127.0.0.1:{port}/api/flow_runs/filter", body={}) == 401
         os.kill(process.pid, signal.SIGKILL)
@@ -194,7 +194,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
             logins = (None, "papa:wrong", password)
             assert [status(address + path, one, body) for one in logins] == [401, 401, 200]
         below = {pid: start_of(pid) for pid in descendants(process.pid)}
-        listening({process.pid, *below})
+        assert listening({process.pid, *below})
 
         events = f"ws{found['Prefect'][0].removeprefix('http')}/api/events/in"
         with pytest.raises(WebSocketException):

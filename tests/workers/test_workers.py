@@ -48,8 +48,19 @@ def encoder() -> EncoderReference:
     return resolve_encoder(EncoderSpec(name=EMBEDDED))
 
 
+def ports() -> set[int]:
+    """Where this process, and those below it, listen."""
+    return set().union(*listening([os.getpid(), *descendants(os.getpid())]).values())
+
+
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+def ports_before() -> set[int]:
+    """Where servers of other tests listen."""
+    return ports()
+
+
+@pytest.fixture(scope="module")
+def pool(ports_before: set[int], tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
     """Two workers; one that a test kills is replaced. They find the tests' own work."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
@@ -106,11 +117,12 @@ SERVICES = {
 
 
 @server
-def test_nothing_of_ray_is_served_without_its_token(pool: WorkerPool) -> None:
+def test_nothing_of_ray_is_served_without_its_token(
+    pool: WorkerPool, ports_before: set[int]
+) -> None:
     pool.run(own_process, arguments={})
-    pids = [os.getpid(), *descendants(os.getpid())]
     refused = set()
-    for port in set().union(*listening(pids).values()):
+    for port in ports() - ports_before:
         assert status(f"http://127.0.0.1:{port}/metrics") in (0, 401)
         with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             for service, method in SERVICES.items():
