@@ -29,7 +29,7 @@ if not Path("/proc/self/stat").exists():
 PHASES = [
     ("average · all-MiniLM-L6-v2 · reviews: started", signal.SIGINT),
     ("train_lambda · all-MiniLM-L6-v2 · reviews: started", signal.SIGTERM),
-    ("12 of 24 heads constant: started", signal.SIGHUP),
+    ("12 of 24 heads constant · seeds 0, 1: started", signal.SIGHUP),
 ]
 COMPUTED = ("tokenise", "average", "train_lambda", "probe")
 
