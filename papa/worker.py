@@ -67,10 +67,15 @@ class Executor(Protocol):
 
 
 class Worker:
-    """What calls functions one after the other, each with one thread, so that results are any
-    run's, to the bit: in this process, where it stands in for a pool, or in an actor once Ray wraps
-    it. It keeps the encoder that it loaded last, and those that were ``loaded`` before.
-    ``versions`` are of the driver's libraries, where that may be another machine.
+    """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
+
+    Each call has one thread, so that its results do not depend on how many workers there are. The
+    encoder that was loaded last is kept for the next call.
+
+    Args:
+        device: The device that encoders are loaded on.
+        loaded: Encoders that are in memory already.
+        versions: Versions of the driver's libraries, where the driver may be another machine.
     """
 
     size = 1

@@ -89,10 +89,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
-        """Call a module-level function of ``arguments``, ``progress`` and, where it is given, a
-        loaded ``encoder`` on the next idle worker, or in this process where what it reads lies
-        ``at_driver``; wait for its result.
-        """
+        """Call a function; see ``Executor.run``."""
         if at_driver and (self._address or self._ray is None):
             with self._at_driver:
                 return function(**arguments, progress=progress)
