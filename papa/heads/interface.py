@@ -12,7 +12,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
-from hashlib import sha256
 from textwrap import dedent
 from typing import Any, NamedTuple
 
@@ -23,7 +22,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from papa.errors import DataError, EncoderError, joined
 from papa.heads.masks import INPUTS, check_rows, lost_tokens, real_tokens
 from papa.models.dispatch import PADDED, Dispatch, is_served
-from papa.models.layer import Rule
+from papa.models.layer import PassTexts, Rule
 from papa.models.supported import family_of
 
 _REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "paged")
@@ -274,11 +273,8 @@ def _begins_pass(part: Any, model: PreTrainedModel, dispatch: Dispatch) -> Any:
                 )
         found = (given[name] for name in INPUTS if isinstance(given.get(name), Tensor))
         if (inputs := next(found, None)) is not None:
-            rows: Any = inputs
-            if real is not None and real.shape == inputs.shape:
-                rows = [row[own] for row, own in zip(inputs, real, strict=True)]
-            held = (row.detach().cpu().contiguous().view(torch.uint8).numpy() for row in rows)
-            dispatch.texts = tuple(sha256(row).digest() for row in held)
+            has_tokens = real is not None and real.shape == inputs.shape
+            dispatch.texts = PassTexts(inputs, real if has_tokens else None)
         dispatch.begin()
 
     return part.register_forward_pre_hook(begin, with_kwargs=True, prepend=True)

@@ -93,6 +93,11 @@ class Donor(NamedTuple):
     outputs: list[Float[Tensor, "heads tokens width"]]
 
 
+def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
+    """What tells the texts of a pass apart; None for each where that is not known."""
+    return attention.texts.digests if attention.texts else (None,) * texts
+
+
 @dataclass
 class DrawnOutputs:
     """What heads put out in two drawn texts of each length seen, so that one is another text."""
@@ -107,7 +112,8 @@ class DrawnOutputs:
         output, real = attention.output(attention.every), attention.real
         if layer == 0:
             slots, own = attention.query_slots.expand(real.shape).cpu(), real.cpu()
-            texts, self.drawn = attention.texts or (None,) * len(output), {}
+            texts = _digests(attention, len(output))
+            self.drawn = {}
             for row, text in enumerate(texts):
                 self._draw(row, Donor(text, slots[row, own[row]], []))
         for row, donor in self.drawn.items():
@@ -161,7 +167,7 @@ class Resampled(Substitute):
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         found = self.choices[0].output(attention, layer, heads)
         own = [self.texts[n] for n in attention.lengths.clamp(max=len(self.texts) - 1).tolist()]
-        texts = attention.texts or (None,) * len(own)
+        texts = _digests(attention, len(own))
         same = [text is not None and text == donor for text, donor in zip(texts, own, strict=True)]
         if not any(same):
             return found

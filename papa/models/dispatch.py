@@ -20,7 +20,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from papa.errors import EncoderError
-from papa.models.layer import Heads, LayerAttention, Rule, chosen, real_keys
+from papa.models.layer import Heads, LayerAttention, PassTexts, Rule, chosen, real_keys
 from papa.text.batches import MicroBatch
 
 
@@ -49,7 +49,7 @@ class Dispatch:
     real: Bool[Tensor, "batch tokens"] | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
     before: Int[Tensor, "batch 1"] | int = 0
-    texts: tuple[bytes, ...] | None = None
+    texts: PassTexts | None = None
     matrices: bool = False
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from hashlib import sha256
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from papa.errors import EncoderError
@@ -18,6 +19,29 @@ from papa.text.batches import MicroBatch
 Heads = tuple[int, ...]
 _ENTRIES = 2**22
 """Of A, held at once where it is written out."""
+
+
+@dataclass(frozen=True)
+class PassTexts:
+    """The texts of a forward pass, with digests that are computed once, and only for rules that
+    have to tell texts apart: that copies every input to the CPU.
+
+    Attributes:
+        inputs: what the model is called with, a row for each text.
+        real: which of its tokens are no padding; None where it has none, or where it is of frames.
+    """
+
+    inputs: Shaped[Tensor, "texts ..."]
+    real: Bool[Tensor, "texts tokens"] | None
+
+    @cached_property
+    def digests(self) -> tuple[bytes, ...]:
+        """Of each text: equal texts have equal ones, whatever their padding."""
+        rows = list(self.inputs.detach().cpu())
+        if self.real is not None:
+            rows = [row[real] for row, real in zip(rows, self.real.cpu(), strict=True)]
+        numbers = (row.contiguous().view(torch.uint8).numpy() for row in rows)
+        return tuple(sha256(row).digest() for row in numbers)
 
 
 @dataclass(frozen=True)
@@ -34,7 +58,7 @@ class LayerAttention:
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores, which ``softcap`` bounds where it is set (Gemma 2).
         rules: of the layer, outermost first, which say what the heads put out.
-        texts: what tells the texts of a pass apart, one each; None where that is not known.
+        texts: the texts of the pass; None where they are not known.
         batch: the packed batch that the inputs are of; None where they were padded.
     """
 
@@ -54,7 +78,7 @@ class LayerAttention:
     dropout: float = 0.0
     dependent: Heads | None = None
     rules: tuple[Rule, ...] = ()
-    texts: tuple[bytes, ...] | None = None
+    texts: PassTexts | None = None
     batch: MicroBatch | None = None
 
     @property

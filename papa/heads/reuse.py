@@ -1,0 +1,215 @@
+"""Layers below the first one that changed are computed once: later passes reuse their outputs.
+
+Replacing heads of a layer leaves all layers below it as they were. So of two passes over the same
+batch, whose replaced heads are the same below some layer, the second takes what the layers below
+it put out from the first. The results are those of plain passes; no approximation is made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise, product
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
+
+from papa.heads.interface import attention_modules, head_count, routed
+from papa.heads.substitutes import Zeros, rules_of
+from papa.spec.orders import Head
+
+Outputs = TypeVar("Outputs")
+Forward = Callable[..., Any]
+_MOST_BYTES = 2**30
+"""Of layer outputs that are kept, of all batches together; what does not fit runs plainly."""
+_CACHES = ("past_key_values", "mems", "state", "cache_params")
+"""Outputs that layers which are not computed leave out; no answer is read from them."""
+_TOLERANCE = 1e-6
+
+
+@dataclass
+class LayerReuse:
+    """Passes of one model that replace heads by one substitute, and share the lower layers.
+
+    Attributes:
+        layers: The model's layers, in the order in which a pass calls them; none where the model
+            does not allow reuse, so that every pass is a plain one.
+        positions: The index in ``layers`` of each layer with attention: heads count by these.
+    """
+
+    layers: Sequence[nn.Module] = ()
+    positions: Sequence[int] = ()
+    _recordings: dict[Hashable, _Recording] = field(default_factory=dict)
+
+    def run(
+        self, batch: Hashable, heads: Collection[Head], forward: Callable[[], Outputs]
+    ) -> Outputs:
+        """Return what a pass puts out, and keep what its layers put out for the next one.
+
+        Args:
+            batch: Names the model's inputs: the same name means equal inputs.
+            heads: Every head, (layer with attention, head), that ``forward`` replaces.
+            forward: Calls the model once, without gradients; with them nothing is reused.
+        """
+        if not self.layers or torch.is_grad_enabled():
+            return forward()
+        replaced = frozenset(heads)
+        before = self._recordings.pop(batch, None)
+        reused = [] if before is None else before.outputs[: self._unchanged(before.heads, replaced)]
+        with _layers_reused(self.layers, reused) as computed:
+            outputs = forward()
+        # A layer that is called twice, or not at all, would be given what another call put out.
+        if [*computed] == [*range(len(reused), len(self.layers))]:
+            self._keep(batch, _Recording(replaced, [*reused, *computed.values()]))
+        return outputs
+
+    def forget(self, batch: Hashable) -> None:
+        """Drop what is kept of a batch that no later pass is over."""
+        self._recordings.pop(batch, None)
+
+    def _unchanged(self, before: frozenset[Head], replaced: frozenset[Head]) -> int:
+        """How many layers put out what they put out before."""
+        # The last attention is always computed: a pass without any would look like a model whose
+        # attention does not come by.
+        changed = (layer for layer, _ in before ^ replaced)
+        return self.positions[min(changed, default=-1)]
+
+    def _keep(self, batch: Hashable, recording: _Recording) -> None:
+        kept = sum(other.size for other in self._recordings.values())
+        if kept + recording.size <= _MOST_BYTES:
+            self._recordings[batch] = recording
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """What every layer put out in one pass, while ``heads`` were replaced."""
+
+    heads: frozenset[Head]
+    outputs: Sequence[Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes of its tensors."""
+        tensors = (leaf for leaf in tree_leaves(list(self.outputs)) if isinstance(leaf, Tensor))
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def reuse_in(model: PreTrainedModel, forward: Callable[[], Any]) -> LayerReuse:
+    """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
+
+    Layers may depend on each other in more ways than by what they put out: by keys and values that
+    they share, a cache, or state of their modules. So every layer is tried on one text: the model
+    has to put out the same with all layers below it reused.
+
+    Args:
+        model: In eval mode, behind the attention interface.
+        forward: Calls the model on one text, and returns what it puts out.
+    """
+    layers, positions = _sequential_layers(model)
+    if len(positions) < 2:
+        return LayerReuse()
+    try:
+        is_exact = _is_exact(model, layers, positions, forward)
+    except Exception:
+        # Whatever it is that a layer misses of the layers below it. A fault of the model itself
+        # comes again in the plain pass.
+        is_exact = False
+    return LayerReuse(layers, positions) if is_exact else LayerReuse()
+
+
+def _sequential_layers(model: PreTrainedModel) -> tuple[list[nn.Module], list[int]]:
+    """The list of layers that holds all attention modules, one a layer at most, and the index of
+    each attention module in it; nothing where there is no such list.
+    """
+    modules = attention_modules(model)
+    for stack in model.modules():
+        if not isinstance(stack, nn.ModuleList):
+            continue
+        index_of = {part: index for index, layer in enumerate(stack) for part in layer.modules()}
+        indices = [index_of.get(module, -1) for module in modules]
+        if indices[0] >= 0 and all(first < second for first, second in pairwise(indices)):
+            return list(stack), indices
+    return [], []
+
+
+@torch.inference_mode()
+def _is_exact(
+    model: PreTrainedModel,
+    layers: Sequence[nn.Module],
+    positions: Sequence[int],
+    forward: Callable[[], Any],
+) -> bool:
+    """Whether passes with reused layers put out what the plain pass does, for each layer."""
+    modules = attention_modules(model)
+    every_head = [*product(range(len(modules)), range(head_count(modules[0])))]
+    with _layers_reused(layers, []) as computed:
+        plain = forward()
+    if [*computed] != [*range(len(layers))]:
+        return False
+    outputs = [*computed.values()]
+    for position in positions[1:]:
+        # What a module keeps to itself is of this other pass from here on.
+        with routed(model, modules, rules_of(Zeros(), every_head)):
+            forward()
+        with _layers_reused(layers, outputs[:position]):
+            if not _is_same(plain, forward()):
+                return False
+    return True
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    """Whether two passes put out the same tensors, but for caches."""
+    if isinstance(first, Mapping) and isinstance(second, Mapping):
+        first = [value for name, value in first.items() if name not in _CACHES]
+        second = [value for name, value in second.items() if name not in _CACHES]
+    if isinstance(first, Tensor) and isinstance(second, Tensor):
+        return first.shape == second.shape and torch.allclose(
+            first, second, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
+        )
+    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
+        return len(first) == len(second) and all(map(_is_same, first, second))
+    return type(first) is type(second)
+
+
+@contextmanager
+def _layers_reused(layers: Sequence[nn.Module], reused: Sequence[Any]) -> Iterator[dict[int, Any]]:
+    """Inside the block the first layers return ``reused`` and compute nothing. Yields what the
+    others put out, by their index, in the order in which they are called; after a second call of a
+    layer nothing.
+    """
+    computed: dict[int, Any] = {}
+    is_sequential = True
+
+    def returning(output: Any) -> Forward:
+        return lambda *inputs, **options: output
+
+    def recording(index: int, forward: Forward) -> Forward:
+        def call(*inputs: Any, **options: Any) -> Any:
+            nonlocal is_sequential
+            output = forward(*inputs, **options)
+            is_sequential = is_sequential and index not in computed
+            computed[index] = output
+            if not is_sequential:
+                computed.clear()
+            return output
+
+        return call
+
+    own = [vars(layer).get("forward") for layer in layers]
+    for index, layer in enumerate(layers):
+        # Not the module's hooks, which observe layers that are reused as they do others.
+        layer.forward = (
+            returning(reused[index]) if index < len(reused) else recording(index, layer.forward)
+        )
+    try:
+        yield computed
+    finally:
+        for layer, forward in zip(layers, own, strict=True):
+            if forward is None:
+                del layer.forward
+            else:
+                layer.forward = forward

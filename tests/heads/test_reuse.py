@@ -1,0 +1,185 @@
+"""Layers below the first changed one are reused: passes put out what plain passes do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from transformers import (
+    BertConfig,
+    BertModel,
+    Gemma3nForCausalLM,
+    Gemma3nTextConfig,
+    PreTrainedModel,
+)
+
+import papa
+from papa.heads.reuse import LayerReuse, reuse_in
+from tests.make import inputs_of, random_model
+
+FAMILIES = ("bert", "modernbert", "distilbert", "gpt2", "llama", "qwen3")
+LAYERS, HEADS = 3, 4
+SINGLE_HEADS = [[head] for head in product(range(LAYERS), range(HEADS))]
+SETS = [
+    [],
+    [(2, 1)],
+    [(1, 0), (2, 1)],
+    [(1, 0), (1, 3), (2, 1)],
+    [(0, 2), (1, 0), (1, 3), (2, 1)],
+    [(2, 0)],
+    [(2, 0)],
+    [*product(range(LAYERS), range(HEADS))],
+]
+EXACT = 1e-6
+
+
+class CountedLayers:
+    """How often layers of a model compute something."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.calls = 0
+        for module in model.modules():
+            # Layers that are reused call none of their maps.
+            if isinstance(module, nn.LayerNorm) or "Norm" in type(module).__name__:
+                module.register_forward_pre_hook(self._count)
+
+    def _count(self, *_: Any) -> None:
+        self.calls += 1
+
+
+def first_output(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+    return model(**inputs)[0]
+
+
+def outputs_of(
+    model: PreTrainedModel, sets: Sequence[Any], reuse: LayerReuse, by: Any = "zeros"
+) -> Iterator[Tensor]:
+    """What the model puts out for two batches in turn, with each set of heads replaced."""
+    name = model.config.model_type
+    batches = [inputs_of(name, seed=seed) for seed in (1, 2)]
+    for heads in sets:
+        for number, inputs in enumerate(batches):
+            with torch.inference_mode(), papa.ablated(model, heads, by):
+                yield reuse.run(number, heads, lambda inputs=inputs: first_output(model, inputs))
+
+
+def reuse_of(model: PreTrainedModel) -> LayerReuse:
+    inputs = inputs_of(model.config.model_type)
+    return reuse_in(model, lambda: model(**inputs))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("sets", [SINGLE_HEADS, SETS], ids=["single heads", "sets"])
+def test_passes_that_reuse_layers_equal_plain_passes(name: str, sets: list[Any]) -> None:
+    model = random_model(name)
+    reuse = reuse_of(model)
+    assert len(reuse.layers) == LAYERS
+    plain = list(outputs_of(model, sets, LayerReuse()))
+    for found, expected in zip(outputs_of(model, sets, reuse), plain, strict=True):
+        torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+    assert max(float((one - plain[0]).abs().max()) for one in plain[::2]) > 0.01, "they differ"
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_wrong_reused_layer_is_seen(name: str) -> None:
+    model = random_model(name)
+    reuse = reuse_of(model)
+    (plain, _) = outputs_of(model, [[(2, 1)]], LayerReuse())
+    # What another substitute left is not what zeros leave: keys say which passes are alike.
+    list(outputs_of(model, [[(0, 0), (2, 1)]], reuse))
+    for recording in reuse._recordings.values():
+        object.__setattr__(recording, "heads", frozenset([(1, 0)]))
+    (wrong, _) = outputs_of(model, [[(1, 0), (2, 1)]], reuse)
+    assert float((wrong - plain).abs().max()) > 0.01
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_lower_layers_are_not_computed_again(name: str) -> None:
+    model = random_model(name)
+    reuse = reuse_of(model)
+    counted = CountedLayers(model)
+    list(outputs_of(model, SINGLE_HEADS, LayerReuse()))
+    plain_calls = counted.calls
+    counted.calls = 0
+    list(outputs_of(model, SINGLE_HEADS, reuse))
+    assert counted.calls < 0.85 * plain_calls
+
+
+def test_with_gradients_nothing_is_reused() -> None:
+    model = random_model("bert")
+    reuse = reuse_of(model)
+    inputs = inputs_of("bert")
+    reuse.run("batch", [], lambda: first_output(model, inputs))
+    found = reuse.run("batch", [(2, 0)], lambda: first_output(model, inputs))
+    assert found.requires_grad
+
+
+def test_a_model_whose_layers_share_a_module_runs_plainly() -> None:
+    model = random_model("albert")
+    reuse = reuse_of(model)
+    assert not reuse.layers
+    plain = list(outputs_of(model, SINGLE_HEADS, LayerReuse()))
+    for found, expected in zip(outputs_of(model, SINGLE_HEADS, reuse), plain, strict=True):
+        torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+
+
+@pytest.mark.parametrize("shared_layers", [0, 2])
+def test_a_model_whose_layers_share_keys_and_values_runs_plainly(shared_layers: int) -> None:
+    torch.manual_seed(0)
+    config = Gemma3nTextConfig(
+        vocab_size=300,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        num_kv_shared_layers=shared_layers,
+        layer_types=["full_attention"] * 4,
+        laurel_rank=4,
+        altup_num_inputs=2,
+        hidden_size_per_layer_input=8,
+        vocab_size_per_layer_input=300,
+        activation_sparsity_pattern=[0.0] * 4,
+        pad_token_id=0,
+    )
+    model = Gemma3nForCausalLM(config).eval()
+    inputs = {"input_ids": torch.randint(5, 300, (2, 9))}
+    assert len(reuse_in(model, lambda: model(**inputs)).layers) == (0 if shared_layers else 4)
+
+
+class RememberingModel(BertModel):
+    """The last layer adds what the first layer put out in the same pass, which its module keeps."""
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        first, last = self.encoder.layer[0], self.encoder.layer[-1]
+        computed: list[Tensor] = []
+        first.attention.register_forward_hook(lambda *call: computed.append(call[2][0]))
+        last.register_forward_hook(lambda *call: call[2] + computed[-1])
+
+
+def test_a_model_with_state_between_its_layers_runs_plainly() -> None:
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
+    model = RememberingModel(BertConfig(vocab_size=300, intermediate_size=64, **sizes))
+    assert not reuse_of(model.eval()).layers
+    plain_model = BertModel(BertConfig(vocab_size=300, intermediate_size=64, **sizes))
+    assert reuse_of(plain_model.eval()).layers, "negative control"
+
+
+def test_a_model_is_as_it_was_after_a_failed_pass() -> None:
+    model = random_model("bert")
+    reuse = reuse_of(model)
+    before = [dict(vars(layer)) for layer in reuse.layers]
+
+    def fail() -> None:
+        raise StopIteration("fails")
+
+    with torch.inference_mode(), pytest.raises(StopIteration):
+        reuse.run("batch", [], fail)
+    assert [dict(vars(layer)) for layer in reuse.layers] == before
