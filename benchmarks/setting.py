@@ -107,7 +107,7 @@ def full_batch(inputs: int, slots: int) -> MicroBatch:
         lengths=np.full(inputs, slots),
         first_lengths=np.full(inputs, slots - 2),
     )
-    return MicroBatch.of(np.arange(inputs), tokens)
+    return MicroBatch.from_tokens(np.arange(inputs), tokens)
 
 
 def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:

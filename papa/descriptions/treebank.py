@@ -51,7 +51,7 @@ class LaidTrees:
         """Micro-batches of sentences of like length; their rows are numbers of sentences."""
         tokens = self.tokens
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, batch_tokens):
-            yield MicroBatch.of(rows, tokens.take(rows))
+            yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
 def has_trees(columns: Sequence[str]) -> bool:

@@ -182,7 +182,7 @@ class LaidOut:
         """Micro-batches of texts of like length; their rows are numbers of texts."""
         tokens = self.tokens
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, self.batch_tokens):
-            yield MicroBatch.of(rows, tokens.take(rows))
+            yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
 def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:

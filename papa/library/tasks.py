@@ -22,7 +22,7 @@ from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
 from papa.tasks.inputs import StudyInputs, inputs_with
 from papa.text.row_warnings import blank_texts, repeated_rows
-from papa.text.rows import rows_of
+from papa.text.rows import prepare_rows
 from papa.text.sources import SPLITS
 from papa.text.table import SourceTable
 
@@ -112,7 +112,7 @@ def study_inputs(
         study = resolve_study(document, folder=Path.cwd(), origin="papa")
         if tables:
             # What is wrong with them is said of them, not of files that nobody knows.
-            rows_of(study.tasks[0], tables["train"], tables["validation"])
+            prepare_rows(study.tasks[0], tables["train"], tables["validation"])
         if code and (code.metric or code.score):
             own = study.tasks[0].model_copy(update={"metric": "own"})
             study = study.model_copy(update={"tasks": (own,)})

@@ -20,7 +20,7 @@ class MicroBatch:
     """Inputs as their real tokens, input by input, and the slots at which any of them has one.
 
     Packed states are one row of all tokens; unpacked ones have a row for each input, with a column
-    for each of m slots, where only places that hold a token count.
+    for each of m slots, where only positions that hold a token count.
 
     Attributes:
         rows: the inputs' row numbers where they come from.
@@ -40,14 +40,23 @@ class MicroBatch:
 
     @classmethod
     @torch.inference_mode(False)  # Used with gradients too, which tensors made there cannot be.
-    def of(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
-        """The batch of these tokens, on the CPU; its columns are the slots that occur."""
+    def from_tokens(cls, rows: Int[np.ndarray, " batch"], tokens: PackedTokens) -> MicroBatch:
+        """Return the batch of these tokens, on the CPU; its columns are the slots that occur."""
+
+        def tensor(values: np.ndarray) -> Tensor:
+            # A copy: tokens may lie in a memory-mapped file, which cannot be written to.
+            return torch.from_numpy(values.astype(np.int64))
+
         columns, column_ids = np.unique(tokens.slot_ids, return_inverse=True)
-        inputs = np.repeat(np.arange(len(rows)), tokens.lengths)
-        places = (columns, column_ids, inputs, positions_in_rows(tokens.lengths))
-        parts = (rows, *places, tokens.input_ids, tokens.token_type_ids)
-        # Copies: tokens may lie in a mapped file, which cannot be written to.
-        return cls(*(torch.from_numpy(part.astype(np.int64)) for part in parts))
+        return cls(
+            rows=tensor(rows),
+            columns=tensor(columns),
+            column_ids=tensor(column_ids),
+            inputs_of_tokens=tensor(np.repeat(np.arange(len(rows)), tokens.lengths)),
+            positions_in_input=tensor(positions_in_rows(tokens.lengths)),
+            input_ids=tensor(tokens.input_ids),
+            token_type_ids=tensor(tokens.token_type_ids),
+        )
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -72,47 +81,48 @@ class MicroBatch:
 
     @cached_property
     @torch.inference_mode(False)
-    def _tokens_of_places(self) -> Int[Tensor, " places"]:
-        """The token at each place, input by input; any token where there is none."""
+    def _token_at_position(self) -> Int[Tensor, " batch_times_m"]:
+        """The token in each column, input by input; an arbitrary token where there is none."""
         return (self.attention_mask.flatten().cumsum(0) - 1).clamp(min=0)
 
     def unpack(
         self, states: Float[Tensor, "1 *heads tokens width"]
     ) -> Float[Tensor, "batch *heads m width"]:
-        """States input by input; places without a token hold some other token's states."""
-        tokens = states[0].movedim(-2, 0).index_select(0, self._tokens_of_places)
+        """Return states input by input; positions without a token hold another token's states."""
+        tokens = states[0].movedim(-2, 0).index_select(0, self._token_at_position)
         return tokens.unflatten(0, self.shape).movedim(1, -2)
 
     def pack(
         self, states: Float[Tensor, "batch *heads m width"]
     ) -> Float[Tensor, "1 *heads tokens width"]:
-        """The states of the tokens alone, input by input."""
-        kept = self.inputs_of_tokens * len(self.columns) + self.column_ids
-        return states.movedim(-2, 1).flatten(0, 1).index_select(0, kept).movedim(0, -2)[None]
+        """Return the states of the tokens alone, input by input."""
+        token_positions = self.inputs_of_tokens * len(self.columns) + self.column_ids
+        positions = states.movedim(-2, 1).flatten(0, 1)
+        return positions.index_select(0, token_positions).movedim(0, -2)[None]
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The batch on a device; itself where it is there."""
+        """Return the batch on a device: itself if it is there already."""
         if self.rows.device.type == device.type:
             return self
-        moved = (getattr(self, own.name).to(device, non_blocking=True) for own in fields(self))
-        return MicroBatch(*moved)
+        tensors = (getattr(self, field.name) for field in fields(self))
+        return MicroBatch(*(tensor.to(device, non_blocking=True) for tensor in tensors))
 
 
 LARGEST_BATCH = 256
-"""Inputs in a batch at most, however short they are."""
+"""The most inputs of a batch, however short they are."""
 
 
 def micro_batch(
     split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " batch"]
 ) -> MicroBatch:
-    """One batch of the rows with these numbers, in this order."""
-    return MicroBatch.of(np.asarray(rows, dtype=np.int64), split.tokens(rows))
+    """Return one batch of the rows with these numbers, in this order."""
+    return MicroBatch.from_tokens(np.asarray(rows, dtype=np.int64), split.tokens(rows))
 
 
 def micro_batches(
     split: TokenisedSplit, rows: Sequence[int] | Int[np.ndarray, " n"] | None, batch_tokens: int
 ) -> Iterator[MicroBatch]:
-    """The rows of these numbers, or all, in batches of so many tokens, padding included."""
+    """Yield the rows with these numbers, or all, in batches of ``batch_tokens``, with padding."""
     rows = split.rows if rows is None else np.sort(np.asarray(rows, dtype=np.int64))
     index = split.index_of(rows)
     for group in rows_of_like_length(
@@ -124,14 +134,16 @@ def micro_batches(
 def rows_of_like_length(
     first_lengths: Int[np.ndarray, " rows"], lengths: Int[np.ndarray, " rows"], batch_tokens: int
 ) -> Iterator[Int[np.ndarray, " batch"]]:
-    """Row numbers 0..rows-1 in batches of like length, of two texts by the first, then the second:
-    rows × columns stays within ``batch_tokens``.
+    """Yield row numbers 0..rows-1 in batches of similar length, in which rows × columns stays
+    within ``batch_tokens``. Pairs of texts are sorted by the first text, then by the second.
     """
-    # The columns of a batch hold its longest first text and its longest rest (second text and
-    # special tokens).
+    # A first text starts at slot 0 and a second one in the middle, so a batch has columns for its
+    # longest first text and for its longest rest (second text and special tokens).
     rest_lengths = lengths - first_lengths
     order = np.lexsort((rest_lengths, first_lengths))
-    start, longest_first, longest_rest = 0, 0, 0
+    start = 0
+    longest_first = 0
+    longest_rest = 0
     for position, (first, rest) in enumerate(
         zip(first_lengths[order].tolist(), rest_lengths[order].tolist(), strict=True)
     ):
@@ -139,7 +151,10 @@ def rows_of_like_length(
         count = position - start + 1
         if count > 1 and (count > LARGEST_BATCH or count * columns > batch_tokens):
             yield order[start:position]
-            start, longest_first, longest_rest = position, 0, 0
-        longest_first, longest_rest = max(longest_first, first), max(longest_rest, rest)
+            start = position
+            longest_first = 0
+            longest_rest = 0
+        longest_first = max(longest_first, first)
+        longest_rest = max(longest_rest, rest)
     if start < len(order):
         yield order[start:]

@@ -9,14 +9,14 @@ from functools import cached_property, lru_cache
 from itertools import accumulate
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
 from jaxtyping import Int, Int64, Shaped
 
-from papa.errors import ArtifactError
+from papa.errors import ArtifactError, joined
 from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
@@ -33,7 +33,14 @@ from papa.text.layout import (
 )
 from papa.text.rows import read_rows
 from papa.text.sources import SPLITS, Split
-from papa.text.tokens import IGNORED, masked, special_tokens_of, tokens_of_texts, tokens_of_words
+from papa.text.tokens import (
+    IGNORED,
+    SpecialTokens,
+    masked,
+    special_tokens_of,
+    tokens_of_texts,
+    tokens_of_words,
+)
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -44,7 +51,29 @@ CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
 Labels = Shaped[np.ndarray, " rows_or_tokens"]
 """int64 classes or float32 numbers, one a row; words and mlm: int64 a token, -100 not scored."""
-Numbers = Sequence[int] | Int[np.ndarray, " n"]
+RowNumbers = Sequence[int] | Int[np.ndarray, " n"]
+
+
+class ShardEntry(TypedDict):
+    """A shard of a split: its file in the artifact and how many rows it holds."""
+
+    file: str
+    rows: int
+
+
+class CorpusDocument(TypedDict):
+    """The content of ``CORPUS``; counts are by split."""
+
+    kind: TaskKind
+    slots: int
+    validation_slots: NotRequired[int]
+    label_names: Sequence[str] | None
+    notes: Mapping[str, Sequence[str]]
+    rows: Mapping[Split, int]
+    tokens: dict[Split, int]
+    texts_cut: dict[Split, int]
+    words_cut: dict[Split, int]
+    shards: dict[Split, list[ShardEntry]]
 
 
 def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_token: bool) -> None:
@@ -72,8 +101,8 @@ def write_shard(path: Path, tokens: PackedTokens, labels: Labels, *, label_per_t
 class TokenisedSplit:
     """The rows of one split, or of one shard of it; ``rows`` are always numbers in the split.
 
-    ``starts`` are the numbers of each shard's first row, and one past the last row of all; training
-    labels change places by the seed ``shuffled``, if there is one.
+    ``starts`` are the numbers of each shard's first row, and one past the last row of all;
+    ``shuffled`` is the seed that permutes training labels, None where they stay.
     """
 
     shards: tuple[Path, ...]
@@ -126,54 +155,65 @@ class TokenisedSplit:
         labels = self._opened[1]
         labels = labels.astype(labels.dtype if labels.dtype == np.float32 else np.int64)
         if self.shuffled is not None:
-            given = labels != IGNORED if self.label_per_token else np.ones(len(labels), bool)
-            labels[given] = np.random.default_rng((self.shuffled, 1)).permutation(labels[given])
+            scored = labels != IGNORED if self.label_per_token else np.ones(len(labels), bool)
+            # The 1 separates this stream from others of the same seed.
+            generator = np.random.default_rng((self.shuffled, 1))
+            labels[scored] = generator.permutation(labels[scored])
         return labels
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
-        """Tokens of each row that a probe sees: the labelled ones, or all of a row with a label."""
+        """Tokens of each row that a probe reads: labelled ones, or all where labels are of rows."""
         if not self.label_per_token:
             return self.lengths
         return np.diff(offsets_of(self.labels != IGNORED)[self.tokens().offsets])
 
-    def index_of(self, rows: Numbers) -> Int64[np.ndarray, " n"]:
-        """Where the rows with these numbers are in the arrays of this view."""
+    def index_of(self, rows: RowNumbers) -> Int64[np.ndarray, " n"]:
+        """Return where the rows with these numbers are in the arrays of this view."""
         rows = np.asarray(rows, dtype=np.int64)
         if len(rows) and (rows.min() < self.starts[0] or rows.max() >= self.starts[-1]):
-            raise IndexError(f"rows {self.starts[0]} to {self.starts[-1] - 1} are here")
+            raise IndexError(
+                f"rows {rows.min()} to {rows.max()} are not all within "
+                f"{self.starts[0]} to {self.starts[-1] - 1}"
+            )
         return rows - self.starts[0]
 
-    def tokens(self, rows: Numbers | None = None) -> PackedTokens:
-        """The real tokens of the rows with these numbers, in this order; None takes all."""
-        whole = self._opened[0]
-        return whole if rows is None else whole.take(self.index_of(rows))
+    def tokens(self, rows: RowNumbers | None = None) -> PackedTokens:
+        """Return the real tokens of the rows with these numbers, in this order; None takes all."""
+        all_tokens = self._opened[0]
+        return all_tokens if rows is None else all_tokens.take(self.index_of(rows))
 
-    def labels_of(self, rows: Numbers) -> Labels:
-        """The labels of the rows with these numbers, or of all their tokens."""
-        index, tokens = self.index_of(rows), self.tokens()
+    def labels_of(self, rows: RowNumbers) -> Labels:
+        """Return the labels of the rows with these numbers, or of all their tokens."""
+        index = self.index_of(rows)
         if not self.label_per_token:
             return self.labels[index]
+        tokens = self.tokens()
         return self.labels[positions_in_spans(tokens.offsets[index], tokens.lengths[index])]
 
 
 @dataclass(frozen=True)
 class TokenisedCorpus:
-    """Both splits of one task, laid out for one tokenizer; ``label_names`` are of classes alone."""
+    """Both splits of one task, laid out for one tokenizer; ``label_names`` is None without classes,
+    ``shuffled`` the seed that permutes training labels.
+    """
 
     folder: Path
     kind: TaskKind
     slots: int
     label_names: tuple[str, ...] | None
-    metadata: dict[str, Any]
+    metadata: CorpusDocument
     shuffled: int | None = None
 
     def split(self, name: Split) -> TokenisedSplit:
         shards = self.metadata["shards"][name]
+        slots = self.slots
+        if name == "validation":
+            slots = self.metadata.get("validation_slots", slots)
         return TokenisedSplit(
             shards=tuple(self.folder / shard["file"] for shard in shards),
             kind=self.kind,
-            slots=self.metadata.get(f"{name}_slots", self.slots),
+            slots=slots,
             starts=tuple(accumulate((shard["rows"] for shard in shards), initial=0)),
             name=name,
             shuffled=self.shuffled if name == "train" else None,
@@ -182,22 +222,33 @@ class TokenisedCorpus:
 
 def load_corpus(artifact: ArtifactReference | Address) -> TokenisedCorpus:
     """Open a corpus after checking every file against its digest."""
-    folder, metadata = verified(artifact, CORPUS), read_metadata(artifact)
-    held = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
-    shards = {shard["file"] for name in SPLITS for shard in held["shards"][name]}
-    if not shards <= metadata["files"].keys():
-        raise ArtifactError(f"{artifact} names shards that are none of its files")
-    names = held["label_names"] and tuple(held["label_names"])
-    return TokenisedCorpus(folder, held["kind"], held["slots"], names, held)
+    folder = verified(artifact, CORPUS)
+    document: CorpusDocument = json.loads((folder / CORPUS).read_text(encoding="utf-8"))
+    shard_files = {shard["file"] for split in SPLITS for shard in document["shards"][split]}
+    missing = shard_files - read_metadata(artifact)["files"].keys()
+    if missing:
+        raise ArtifactError(
+            f"{artifact}: {CORPUS} names {joined(sorted(missing))}, which the artifact does not "
+            "have: delete the artifact and run again"
+        )
+    label_names = document["label_names"]
+    return TokenisedCorpus(
+        folder=folder,
+        kind=document["kind"],
+        slots=document["slots"],
+        label_names=tuple(label_names) if label_names else None,
+        metadata=document,
+    )
 
 
 def open_corpus(artifact: ArtifactReference) -> TokenisedCorpus:
-    """Open a corpus; a process checks each once, and again where it was computed again."""
+    """Open a corpus; a process checks each once, and again after it was recomputed."""
     return _open_once(artifact, read_metadata(artifact)["data"])
 
 
 @lru_cache(maxsize=8)
-def _open_once(artifact: ArtifactReference, data: str) -> TokenisedCorpus:
+def _open_once(artifact: ArtifactReference, data_id: str) -> TokenisedCorpus:
+    """Return the corpus; ``data_id``, new with every computation, only keys the cache."""
     return load_corpus(artifact)
 
 
@@ -210,82 +261,139 @@ def tokenise_corpus(
     shard_rows: int,
     content: str | None = None,
     progress: Progress = ignore_progress,
-    provenance: Mapping[str, Any] = MappingProxyType({}),
+    provenance: Mapping[str, object] = MappingProxyType({}),
 ) -> Address:
-    """Read rows, lay them out and publish them; ``content`` is the fingerprint of their source."""
+    """Read rows, lay them out and publish them in ``folder``.
+
+    Args:
+        shard_rows: rows of a shard, the last of a split has fewer.
+        content: the fingerprint that the source must have.
+        provenance: what to store in the artifact's metadata besides.
+    """
     rows = read_rows(task, content)
     per_token = task.kind in ("words", "mlm", "causal")
     tables = {"train": rows.train, "validation": rows.validation}
-    counts = {key: dict.fromkeys(SPLITS, 0) for key in ("tokens", "texts_cut", "words_cut")}
-    shards: dict[str, list[dict[str, Any]]] = {name: [] for name in SPLITS}
-    # The counts fill up while shards are written; both documents are stored after the last.
-    held: dict[str, Any] = {
+    # Counts and shards fill up while shards are written: ``published`` writes the metadata after
+    # the last one.
+    document: CorpusDocument = {
         "kind": task.kind,
         "slots": task.slots,
-        **({"validation_slots": task.validation_slots} if task.validation_slots else {}),
         "label_names": rows.label_names,
         "notes": {"warnings": rows.warnings},
-        "rows": {name: table.num_rows for name, table in tables.items()},
-        **counts,
-        "shards": shards,
+        "rows": {"train": rows.train.num_rows, "validation": rows.validation.num_rows},
+        "tokens": dict.fromkeys(SPLITS, 0),
+        "texts_cut": dict.fromkeys(SPLITS, 0),
+        "words_cut": dict.fromkeys(SPLITS, 0),
+        "shards": {split: [] for split in SPLITS},
     }
-    metadata = {**provenance, "stage": "tokenise", "version": TOKENISE_VERSION, **held}
+    if task.validation_slots:
+        document["validation_slots"] = task.validation_slots
+    metadata = {**provenance, "stage": "tokenise", "version": TOKENISE_VERSION, **document}
     with published(folder, metadata) as scratch:
-        done, total = 0, sum(held["rows"].values())
-        for name in SPLITS:
-            for start in range(0, tables[name].num_rows, shard_rows):
-                part = tables[name].slice(start, shard_rows)
-                arranged, labels, *cut = _laid_out(task, layout, tokenizer, part, name, start)
-                file = f"{name}-{len(shards[name]):05d}.arrow"
-                write_shard(scratch / file, arranged, labels, label_per_token=per_token)
-                shards[name].append({"file": file, "rows": part.num_rows})
-                for key, count in zip(counts, (len(arranged.input_ids), *cut), strict=True):
-                    counts[key][name] += count
-                progress(done := done + part.num_rows, total)
-        text = json.dumps(held, indent=1, ensure_ascii=False)
+        done = 0
+        total = sum(document["rows"].values())
+        for split in SPLITS:
+            shards = document["shards"][split]
+            for start in range(0, tables[split].num_rows, shard_rows):
+                table = tables[split].slice(start, shard_rows)
+                shard = _lay_out(task, layout, tokenizer, table, split, start)
+                file = f"{split}-{len(shards):05d}.arrow"
+                write_shard(scratch / file, shard.tokens, shard.labels, label_per_token=per_token)
+                shards.append({"file": file, "rows": table.num_rows})
+                document["tokens"][split] += len(shard.tokens.input_ids)
+                document["texts_cut"][split] += shard.truncated_texts
+                document["words_cut"][split] += shard.truncated_words
+                done += table.num_rows
+                progress(done, total)
+        text = json.dumps(document, indent=1, ensure_ascii=False)
         (scratch / CORPUS).write_text(f"{text}\n", encoding="utf-8")
     return folder
 
 
-def _laid_out(
+@dataclass(frozen=True)
+class _LaidOutRows:
+    """Rows in slots, their labels, and how many texts and labelled words did not fit."""
+
+    tokens: PackedTokens
+    labels: Labels
+    truncated_texts: int
+    truncated_words: int = 0
+
+
+def _lay_out(
     task: TaskSpec,
     layout: LayoutSpec,
     tokenizer: PreTrainedTokenizerBase,
-    part: pa.Table,
+    table: pa.Table,
     split: Split,
-    start: int,
-) -> tuple[PackedTokens, Labels, int, int]:
-    """The tokens and labels of rows; how many texts, and words with a label, are cut."""
+    first_row: int,
+) -> _LaidOutRows:
+    """Lay out the rows of ``table``, which starts at row ``first_row`` of its split."""
     special_tokens = special_tokens_of(tokenizer, task.kind)
     slots = (split == "validation" and task.validation_slots) or task.slots
-    kept, words_cut = text_capacity(layout, task.kind, slots), 0
     if task.kind == "pair":
-        first = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
-        second = tokens_of_texts(tokenizer, special_tokens, part["text_pair"].to_pylist())
-        most, least = pair_capacity(special_tokens, slots)
-        cut = sum(len(a) > most or len(b) > least for a, b in zip(first, second, strict=True))
-        arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)
-        return arranged, part["label"].to_numpy(), cut, 0
+        return _lay_out_pairs(table, special_tokens, tokenizer, layout, slots)
+    capacity = text_capacity(layout, task.kind, slots)
+    truncated_words = 0
     if task.kind == "words":
-        texts, numbers = tokens_of_words(tokenizer, special_tokens, part["words"].to_pylist())
-        labels = []
-        for own, row in zip(part["label"].to_pylist(), numbers, strict=True):
-            words = row[:kept]
-            words_cut += len(own) - len({*words})
-            # A word's label is its first token's.
-            pairs = zip(words, [-1, *words], strict=False)
-            labels.append([own[word] if word != before else IGNORED for word, before in pairs])
+        texts, word_numbers = tokens_of_words(tokenizer, special_tokens, table["words"].to_pylist())
+        labels, truncated_words = _labels_of_words(
+            table["label"].to_pylist(), word_numbers, capacity
+        )
     else:
-        texts = tokens_of_texts(tokenizer, special_tokens, part["text"].to_pylist())
-    cut = sum(len(text) > kept for text in texts)
+        texts = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
+    truncated_texts = sum(len(text) > capacity for text in texts)
     if task.kind == "causal":
-        return *arrange_causal(texts, special_tokens, slots), cut, 0
-    texts = [text[:kept] for text in texts]
+        arranged, next_tokens = arrange_causal(texts, special_tokens, slots)
+        return _LaidOutRows(arranged, next_tokens, truncated_texts)
+    texts = [text[:capacity] for text in texts]
     if task.kind == "mlm":
-        texts, labels = masked(texts, special_tokens, task.mask_seed, SPLITS.index(split), start)
+        # After truncation, so that every masked token is one that the encoder reads.
+        texts, labels = masked(
+            texts, special_tokens, task.mask_seed, SPLITS.index(split), first_row
+        )
     arranged = arrange_one(texts, special_tokens, slots)
     if task.kind not in ("words", "mlm"):
-        return arranged, part["label"].to_numpy(), cut, 0
-    # A label a token, back to back; the special tokens around each row's have none.
+        return _LaidOutRows(arranged, table["label"].to_numpy(), truncated_texts)
+    # A label a token, row after row; [CLS] and [SEP] around each row are not scored.
     flat = [label for row in labels for label in (IGNORED, *row, IGNORED)]
-    return arranged, np.array(flat, np.int64), cut, words_cut
+    return _LaidOutRows(arranged, np.array(flat, np.int64), truncated_texts, truncated_words)
+
+
+def _lay_out_pairs(
+    table: pa.Table,
+    special_tokens: SpecialTokens,
+    tokenizer: PreTrainedTokenizerBase,
+    layout: LayoutSpec,
+    slots: int,
+) -> _LaidOutRows:
+    first = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
+    second = tokens_of_texts(tokenizer, special_tokens, table["text_pair"].to_pylist())
+    first_capacity, second_capacity = pair_capacity(special_tokens, slots)
+    truncated = sum(
+        len(text) > first_capacity or len(text_pair) > second_capacity
+        for text, text_pair in zip(first, second, strict=True)
+    )
+    arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)
+    return _LaidOutRows(arranged, table["label"].to_numpy(), truncated)
+
+
+def _labels_of_words(
+    labels_of_rows: Sequence[Sequence[int]], word_numbers: Sequence[Sequence[int]], capacity: int
+) -> tuple[list[list[int]], int]:
+    """Return a label a token that fits, a word's at its first token, -100 at its others; and how
+    many labelled words do not fit. ``word_numbers`` has the number of each token's word.
+    """
+    token_labels = []
+    truncated_words = 0
+    for word_labels, words_of_tokens in zip(labels_of_rows, word_numbers, strict=True):
+        words = words_of_tokens[:capacity]
+        truncated_words += len(word_labels) - len({*words})
+        previous_words = [-1, *words]
+        token_labels.append(
+            [
+                word_labels[word] if word != previous else IGNORED
+                for word, previous in zip(words, previous_words, strict=False)
+            ]
+        )
+    return token_labels, truncated_words

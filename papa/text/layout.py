@@ -20,25 +20,26 @@ from jaxtyping import Int, Int64, Shaped
 
 from papa.errors import DataError, EncoderError
 from papa.spec import LayoutSpec, TaskKind
-from papa.text.tokens import IGNORED, NOTHING, SpecialTokens
+from papa.text.tokens import IGNORED, NO_TOKEN, SpecialTokens
 
 Texts = Sequence[Sequence[int]]
-Rows = Int[np.ndarray, " rows"]
-Values = Int[np.ndarray, " values"]
+RowLengths = Int[np.ndarray, " rows"]
 
 
 def offsets_of(lengths: Shaped[np.ndarray, " rows"]) -> Int64[np.ndarray, " rows_and_one"]:
-    """Where each row starts; the last is the number of values."""
+    """Return where each row starts, and at the end the number of all values."""
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
 
 
-def positions_in_spans(starts: Rows, lengths: Rows) -> Values:
-    """start, start + 1, …, start + length - 1 of each span, one after another."""
+def positions_in_spans(
+    starts: Int[np.ndarray, " rows"], lengths: RowLengths
+) -> Int[np.ndarray, " values"]:
+    """Return start, start + 1, …, start + length - 1 of each span, one after another."""
     return np.arange(lengths.sum()) + np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
 
 
-def positions_in_rows(lengths: Rows) -> Values:
-    """0, 1, …, length - 1 of each row, one after another."""
+def positions_in_rows(lengths: RowLengths) -> Int[np.ndarray, " values"]:
+    """Return 0, 1, …, length - 1 of each row, one after another."""
     return positions_in_spans(np.zeros_like(lengths), lengths)
 
 
@@ -51,12 +52,12 @@ class PackedTokens:
     input_ids: Int[np.ndarray, " tokens"]
     slot_ids: Int[np.ndarray, " tokens"]
     token_type_ids: Int[np.ndarray, " tokens"]
-    lengths: Rows
-    first_lengths: Rows
+    lengths: RowLengths
+    first_lengths: RowLengths
 
     @classmethod
-    def of(cls, rows: Iterable[tuple[list[int], list[int], list[int], int]]) -> PackedTokens:
-        """Rows of token ids, their slots and segments, and of how many tokens the first text is."""
+    def from_rows(cls, rows: Iterable[tuple[list[int], list[int], list[int], int]]) -> PackedTokens:
+        """Pack rows of token ids, their slots, their segments, and the first text's length."""
         ids, slots, types, first_lengths = zip(*rows, strict=True)
         return cls(
             np.fromiter(chain.from_iterable(ids), np.int32),
@@ -71,7 +72,7 @@ class PackedTokens:
         return offsets_of(self.lengths)
 
     def take(self, rows: Int[np.ndarray, " n"]) -> PackedTokens:
-        """The rows with these numbers, in this order."""
+        """Return the rows with these numbers, in this order."""
         lengths = self.lengths[rows]
         tokens = positions_in_spans(self.offsets[rows], lengths)
         per_token = (self.input_ids, self.slot_ids, self.token_type_ids)
@@ -80,7 +81,7 @@ class PackedTokens:
 
 
 def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
-    """How many tokens of one text are kept: S-2 (paper), S/2-1 (authors' code), S in a decoder."""
+    """Return how many tokens of a text fit: S-2 (paper), S/2-1 (authors' code), S in a decoder."""
     if kind == "causal":
         return slots
     halved = layout.one_text_truncation == "half" and kind == "text"
@@ -88,16 +89,18 @@ def text_capacity(layout: LayoutSpec, kind: TaskKind, slots: int) -> int:
 
 
 def pair_capacity(framing: SpecialTokens, slots: int) -> tuple[int, int]:
-    """How many tokens of each of two texts are kept."""
-    least = 2 * (framing.between + 2)
-    if slots < least:
-        raise EncoderError(f"slots {slots} leave no room for a second text: set them to {least}")
+    """Return how many tokens of each of two texts fit."""
+    fewest_slots = 2 * (framing.between + 2)
+    if slots < fewest_slots:
+        raise EncoderError(
+            f"slots {slots} leave no room for a second text: set slots to {fewest_slots} or more"
+        )
     return slots // 2 - 1, slots // 2 - framing.between - 1
 
 
 def arrange_one(texts: Texts, framing: SpecialTokens, slots: int) -> PackedTokens:
     """Lay out one text per row, of at most S-2 tokens; it is one segment, to its last [SEP]."""
-    return PackedTokens.of(
+    return PackedTokens.from_rows(
         (
             [framing.cls, *text, framing.sep],
             [*range(len(text) + 1), slots - 1],
@@ -115,50 +118,64 @@ def arrange_pair(
     segment_ids: Literal["follow", "stay"],
     slots: int,
 ) -> PackedTokens:
-    """Lay out two texts per row, of which each keeps what ``pair_capacity`` says.
+    """Lay out two texts per row, each truncated to its ``pair_capacity``.
 
     Segment ids move with their tokens (``follow``), or are those of the tokenizer at the position
-    of the slot's number (``stay``): texts without gaps, cut only until they fit S tokens, then 0.
+    of the slot's number (``stay``): of texts without gaps, truncated until they fit S tokens, then
+    0.
     """
-    limits, half, between = pair_capacity(framing, slots), slots // 2, framing.between
-    of_first, inside, of_second = framing.segments
+    first_capacity, second_capacity = pair_capacity(framing, slots)
+    middle = slots // 2
+    between = framing.between
+    first_segment, separator_segment, second_segment = framing.segments
 
-    def segments(a: int, b: int) -> list[int]:
-        return [of_first] * (a + 1) + [inside] * between + [of_second] * (b + 1)
+    def segments(first_length: int, second_length: int) -> list[int]:
+        return [
+            *[first_segment] * (first_length + 1),
+            *[separator_segment] * between,
+            *[second_segment] * (second_length + 1),
+        ]
 
     rows = []
-    for uncut_a, uncut_b in zip(first, second, strict=True):
-        a, b = uncut_a[: limits[0]], uncut_b[: limits[1]]
+    for text, text_pair in zip(first, second, strict=True):
+        a = text[:first_capacity]
+        b = text_pair[:second_capacity]
         ids = [framing.cls, *a, *[framing.sep] * between, *b, framing.sep]
-        slot_ids = [*range(len(a) + 1), *range(half, half + between + len(b)), slots - 1]
+        slot_ids = [*range(len(a) + 1), *range(middle, middle + between + len(b)), slots - 1]
         types = segments(len(a), len(b))
         if segment_ids == "stay":
             # The longer text loses token by token; of equally long ones the second, as in the
             # Python tokenizers that the authors' commands use.
             room = slots - between - 2
-            left = min(len(uncut_a), max(room - len(uncut_b), (room + 1) // 2))
-            own = [*segments(left, min(len(uncut_b), room - left)), *[0] * slots]
-            types = [own[slot] for slot in slot_ids]
+            first_length = min(len(text), max(room - len(text_pair), (room + 1) // 2))
+            second_length = min(len(text_pair), room - first_length)
+            # Slots past the last token of the tokenizer's own layout have segment 0.
+            segment_of_slot = [*segments(first_length, second_length), *[0] * slots]
+            types = [segment_of_slot[slot] for slot in slot_ids]
         rows.append((ids, slot_ids, types, len(a)))
-    return PackedTokens.of(rows)
+    return PackedTokens.from_rows(rows)
 
 
 def arrange_causal(
     texts: Texts, framing: SpecialTokens, slots: int
 ) -> tuple[PackedTokens, Int64[np.ndarray, " tokens"]]:
-    """One text per row from position 0 on, and the token that follows each, or -100."""
-    begins = [] if framing.cls == NOTHING else [framing.cls]
-    whole = [[*begins, *text][:slots] for text in texts]
-    for row, ids in enumerate(whole, start=1):
+    """Lay out one text per row from slot 0 on; return also the token after each one, or -100."""
+    start_tokens = [] if framing.cls == NO_TOKEN else [framing.cls]
+    token_rows = [[*start_tokens, *text][:slots] for text in texts]
+    for row, ids in enumerate(token_rows, start=1):
         if len(ids) < 2:
             raise DataError(f"text {row} has {len(ids)} token, and a decoder needs two: remove it")
-    arranged = PackedTokens.of((ids, [*range(len(ids))], [0] * len(ids), len(ids)) for ids in whole)
-    follow = [token for ids in whole for token in (*ids[1:], IGNORED)]
-    return arranged, np.array(follow, np.int64)
+    arranged = PackedTokens.from_rows(
+        (ids, [*range(len(ids))], [0] * len(ids), len(ids)) for ids in token_rows
+    )
+    next_tokens = [token for ids in token_rows for token in (*ids[1:], IGNORED)]
+    return arranged, np.array(next_tokens, np.int64)
 
 
 def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False) -> tuple[int, ...]:
-    """The slots of [CLS] (first) and [SEP], two between texts in RoBERTa's; a decoder's first."""
+    """Return the slots of [CLS] and [SEP]; of a decoder slot 0. RoBERTa's pairs have two [SEP] in
+    the middle.
+    """
     if kind == "causal":
         return (0,)
     if kind != "pair":

@@ -1,4 +1,4 @@
-"""Rows that are probably a mistake, in sentences for those who read scores."""
+"""Warnings about rows that are probably a mistake, as sentences for readers of the scores."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ _SEPARATOR = pa.scalar("\x1f", pa.large_string())
 
 
 def repeated_rows(train: pa.Table, validation: pa.Table) -> list[str]:
-    """Say how many validation rows are training rows too, whatever their labels are."""
+    """Warn of validation rows that are training rows too, whatever their labels are."""
     known = _inputs(train).combine_chunks()
     count = pc.sum(pc.is_in(_inputs(validation), value_set=known)).as_py() or 0
     if not count:
         return []
     return [
         f"{count:,} of {len(validation):,} validation rows are training rows too, so the score is "
-        "not that of new rows alone: remove these rows from one of the splits"
+        "not one on unseen rows alone: remove these rows from one of the splits"
     ]
 
 
 def _inputs(table: pa.Table) -> pa.ChunkedArray:
-    """What a model reads of each row, as one string."""
+    """Return the texts or words of each row as one string."""
     if "words" in table.column_names:
         return pc.binary_join(table["words"], _SEPARATOR)
     texts = [table[name] for name in ("text", "text_pair") if name in table.column_names]
@@ -38,7 +38,7 @@ def _inputs(table: pa.Table) -> pa.ChunkedArray:
 
 
 def blank_texts(tables: Sequence[pa.Table]) -> list[str]:
-    """Say how many rows of both splits have a text without a character."""
+    """Warn of rows, in the training and the validation table, with an empty text."""
     counts = []
     for table in tables:
         blank = np.zeros(len(table), bool)
@@ -54,7 +54,7 @@ def blank_texts(tables: Sequence[pa.Table]) -> list[str]:
 
 
 def header_rows(split: str, labels: Sequence[object], column: str) -> list[str]:
-    """Say which row seems to hold the names of the columns.
+    """Warn of a row that seems to hold the names of the columns.
 
     A column whose name is a number belongs to a file that was read without a header: there the
     first row is suspected where no other has its label.
@@ -72,7 +72,7 @@ def header_rows(split: str, labels: Sequence[object], column: str) -> list[str]:
 
 
 def class_names(names: Sequence[str], counts: np.ndarray) -> list[str]:
-    """Say which classes are probably missing values, or two spellings of one class.
+    """Warn of classes that are probably missing values, or two spellings of one class.
 
     ``counts`` are the rows of each class in both splits [2, classes].
     """
@@ -84,11 +84,11 @@ def class_names(names: Sequence[str], counts: np.ndarray) -> list[str]:
         if name in _MISSING
     ]
     for _, spellings in groupby(sorted(names, key=_normal), _normal):
-        alike = [*spellings]
-        if len(alike) > 1:
+        variants = [*spellings]
+        if len(variants) > 1:
             warnings.append(
-                f"the classes {joined(map(shown, alike))} differ in case or blanks alone, and "
-                f"count as {len(alike)} classes: spell them alike where they are one"
+                f"the classes {joined(map(shown, variants))} differ only in case or blanks, and "
+                f"count as {len(variants)} classes: if they are one class, spell it in one way"
             )
     return warnings
 

@@ -1,4 +1,4 @@
-"""A task's rows, checked, labelled and sampled: what the layout gets to see."""
+"""A task's rows, checked, labelled and sampled, before they are tokenised."""
 
 from __future__ import annotations
 
@@ -34,48 +34,54 @@ class TaskRows:
 
 
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
-    """Read the rows of a task, whose source has the fingerprint ``content`` where one is given."""
+    """Read the rows of a task; with ``content``, refuse a source of another fingerprint."""
     try:
-        return rows_of(task, read_source(task, "train"), read_source(task, "validation"))
-    finally:  # What is wrong with other content is not what matters.
-        if content is not None and (found := fingerprint(task.source)) != content:
-            raise DataError(
-                f"the source of task '{task.name}' changed meanwhile (expected digest "
-                f"{content[:12]}, found {found[:12]}): put back what was there, or run again"
-            )
+        return prepare_rows(task, read_source(task, "train"), read_source(task, "validation"))
+    finally:
+        # Also after an error: a source that changed explains whatever is wrong with its rows.
+        if content is not None:
+            digest = fingerprint(task.source)
+            if digest != content:
+                raise DataError(
+                    f"the source of task '{task.name}' changed during the run (expected digest "
+                    f"{content[:12]}, found {digest[:12]}): restore it, or run again"
+                )
 
 
-def rows_of(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
-    """Check, label and sample the rows of a task; labels are named by all training rows."""
-    sides = [_side(task, source) for source in (train, validation)]
-    names: tuple[str, ...] | None = None
+def prepare_rows(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
+    """Check, label and sample the rows of a task; the training rows define the classes."""
+    splits = [_labelled_split(task, source) for source in (train, validation)]
+    label_names: tuple[str, ...] | None = None
     warnings: list[str] = []
     if task.regression:
-        labels = [to_numbers(side) for side in sides]
-    elif sides[0].column:
-        sides, labels, names = _in_classes(task, sides, warnings)
+        labels = [to_numbers(split) for split in splits]
+    elif splits[0].column:
+        splits, labels, label_names = _in_classes(task, splits, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
-        labels = [np.zeros(len(side.table), np.int64) for side in sides]
-    if names and task.kind != "words":
-        for split, side in zip(("training", "validation"), sides, strict=True):
-            warnings += header_rows(split, side.values, side.column)
-    limits = task.train_rows, task.validation_rows
+        labels = [np.zeros(len(split.table), np.int64) for split in splits]
+    if label_names and task.kind != "words":
+        warnings += header_rows("training", splits[0].values, splits[0].column)
+        warnings += header_rows("validation", splits[1].values, splits[1].column)
+    limits = (task.train_rows, task.validation_rows)
     tables = [
-        _sampled(task, side.table, pa.array(own), limit)
-        for side, own, limit in zip(sides, labels, limits, strict=True)
+        _sampled(task, split.table, pa.array(split_labels), limit)
+        for split, split_labels, limit in zip(splits, labels, limits, strict=True)
     ]
-    if names:
-        of_words = task.kind == "words"
-        columns = [table["label"] for table in tables]
-        flat = [(pc.list_flatten(own) if of_words else own).to_numpy() for own in columns]
-        warnings += label_warnings(flat, names, of_words or bool(task.labels))
+    if label_names:
+        has_words = task.kind == "words"
+        label_columns = [table["label"] for table in tables]
+        if has_words:
+            label_columns = [pc.list_flatten(column) for column in label_columns]
+        flat_labels = [column.to_numpy() for column in label_columns]
+        warnings += label_warnings(flat_labels, label_names, has_words or bool(task.labels))
     warnings += blank_texts(tables) + repeated_rows(*tables)
     if task.kind == "similarity":
         tables = [_both_texts(table) for table in tables]
-    return TaskRows(tables[0], tables[1], names, warnings)
+    return TaskRows(tables[0], tables[1], label_names, warnings)
 
 
 def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None) -> pa.Table:
+    """Return the table with its labels, at most ``limit`` rows of it."""
     if task.kind == "words":
         offsets = table["words"].combine_chunks().offsets
         label = pa.LargeListArray.from_arrays(offsets, label)
@@ -88,219 +94,257 @@ def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None
 
 
 def _both_texts(table: pa.Table) -> pa.Table:
-    """The two texts of each pair as two rows, one after the other, both with the pair's label."""
+    """Return the two texts of each pair as two rows in sequence, both with the pair's label."""
     pairs = zip(table["text"].to_pylist(), table["text_pair"].to_pylist(), strict=True)
-    both = pa.array(chain(*pairs), pa.large_string())
-    return pa.table({"text": both, "label": np.repeat(table["label"].to_numpy(), 2)})
+    texts = pa.array(chain(*pairs), pa.large_string())
+    return pa.table({"text": texts, "label": np.repeat(table["label"].to_numpy(), 2)})
 
 
 @dataclass(frozen=True)
-class Side:
-    """What a model reads of one split, and its labels, flat, with the row's number of each."""
+class LabelledSplit:
+    """The texts or words of one split, and its labels.
+
+    Attributes:
+        table: the columns that the encoder reads, without labels.
+        column: the name of the label column; empty where there is none.
+        values: the labels, flat, as the source has them.
+        rows: the row number of each label, from 0.
+    """
 
     table: pa.Table
     source: SourceTable
     column: str
-    values: Sequence[Any]
+    values: Sequence[Any]  # Whatever Arrow holds: each task kind checks them before it uses them.
     rows: Sequence[int]
 
-    def named(self, names: Sequence[str] | None) -> Side:
-        """Integer classes by their names, where they have some."""
-        known = dict(enumerate(names or ()))
-        values = [known.get(one, one) if isinstance(one, int) else one for one in self.values]
+    def with_names(self, names: Sequence[str] | None) -> LabelledSplit:
+        """Return the split with integer classes replaced by their names, where they have some."""
+        name_of = dict(enumerate(names or ()))
+        values = [
+            name_of.get(value, value) if isinstance(value, int) else value for value in self.values
+        ]
         return replace(self, values=values)
 
-    def refusal(self, at: int, told: str) -> DataError:
-        value, row = shown(self.values[at]), self.rows[at] + 1
-        return DataError(f"{self.source.origin}: row {row} has {value} as '{self.column}'{told}")
+    def label_error(self, index: int, reason: str) -> DataError:
+        """Return the error that names the label at ``index`` and its row, and ends in a reason."""
+        return DataError(
+            f"{self.source.origin}: row {self.rows[index] + 1} has {shown(self.values[index])} as "
+            f"'{self.column}'{reason}"
+        )
 
 
-def _side(task: TaskSpec, source: SourceTable) -> Side:
-    """The rows of a split; of running text, headings stay and blank rows are dropped."""
-    read = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
-    label = read.pop("label", None) or ""
-    given = source.column(label).to_pylist() if label else []
+def _labelled_split(task: TaskSpec, source: SourceTable) -> LabelledSplit:
+    """Return the rows of a split; of running text, headings stay and blank rows are dropped."""
+    columns = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
+    label_column = columns.pop("label", None) or ""
+    labels = source.column(label_column).to_pylist() if label_column else []
     if task.kind != "words":
-        table = pa.table({name: source.texts(column) for name, column in read.items()})
+        table = pa.table({name: source.texts(column) for name, column in columns.items()})
         if task.kind in ("mlm", "causal"):
             text = pc.utf8_trim_whitespace(table["text"])
             table = pa.table({"text": text.filter(pc.not_equal(text, ""))})
             if not len(table):
-                raise DataError(f"{source.origin}: every '{read['text']}' is blank: give text")
-        return Side(table, source, label, given, range(len(given)))
-    words = source.column(read["words"]).to_pylist()
-    for row, (own, tags) in enumerate(zip(words, given, strict=True), start=1):
-        lists = isinstance(own, list) and isinstance(tags, list) and len(own) == len(tags)
-        if not lists or not all(isinstance(word, str) for word in own):
+                raise DataError(f"{source.origin}: every '{columns['text']}' is blank: give text")
+        return LabelledSplit(table, source, label_column, labels, range(len(labels)))
+    sentences = source.column(columns["words"]).to_pylist()
+    for row, (words, tags) in enumerate(zip(sentences, labels, strict=True), start=1):
+        lists = isinstance(words, list) and isinstance(tags, list) and len(words) == len(tags)
+        if not lists or not all(isinstance(word, str) for word in words):
             raise DataError(
-                f"{source.origin}: row {row} has {shown(own)} in '{read['words']}' and "
-                f"{shown(tags)} in '{label}': give a list of words and one label a word"
+                f"{source.origin}: row {row} has {shown(words)} in '{columns['words']}' and "
+                f"{shown(tags)} in '{label_column}': give a list of words and one label a word"
             )
-    # As one piece, whose offsets the labels share.
-    table = pa.table({"words": pa.array(words, pa.large_list(pa.large_string()))})
-    rows = [row for row, tags in enumerate(given) for _ in tags]
-    return Side(table, source, label, list(chain(*given)), rows)
+    # In one chunk, so that the labels can share its offsets (``_sampled``).
+    table = pa.table({"words": pa.array(sentences, pa.large_list(pa.large_string()))})
+    rows = [row for row, tags in enumerate(labels) for _ in tags]
+    return LabelledSplit(table, source, label_column, list(chain(*labels)), rows)
 
 
 def _in_classes(
-    task: TaskSpec, sides: Sequence[Side], warnings: list[str]
-) -> tuple[list[Side], list[np.ndarray], tuple[str, ...]]:
-    """The rows that have a class, their classes, and the classes' names."""
-    label, first = sides[0].column, sides[0].source
-    known, given = task.labels or first.class_names.get(label), []
-    for side in sides:
-        own = side.source.class_names.get(label)
-        if own and known and {*own} != {*known}:
+    task: TaskSpec, splits: Sequence[LabelledSplit], warnings: list[str]
+) -> tuple[list[LabelledSplit], list[np.ndarray], tuple[str, ...]]:
+    """Return the rows that have a class, their class numbers, and the classes' names."""
+    column = splits[0].column
+    train_source = splits[0].source
+    expected_names = task.labels or train_source.class_names.get(column)
+    labelled = []
+    for split in splits:
+        source_names = split.source.class_names.get(column)
+        if source_names and expected_names and {*source_names} != {*expected_names}:
             raise DataError(
-                f"{side.source.origin} names the classes of '{label}' {joined(own)} where "
-                f"{'the task' if task.labels else first.origin} names them {joined(known)}: give "
-                "the same names everywhere, in any order"
+                f"{split.source.origin} names the classes of '{column}' {joined(source_names)} "
+                f"where {'the task' if task.labels else train_source.origin} names them "
+                f"{joined(expected_names)}: give the same names everywhere, in any order"
             )
-        side = side.named(own)
-        given.append(_decided(side, None if task.kind == "words" else task.labels))
-    left = [len(side.values) - len(own.values) for side, own in zip(sides, given, strict=True)]
-    if any(left):
+        declared = None if task.kind == "words" else task.labels
+        labelled.append(_without_undecided(split.with_names(source_names), declared))
+    train_dropped = len(splits[0].values) - len(labelled[0].values)
+    validation_dropped = len(splits[1].values) - len(labelled[1].values)
+    if train_dropped or validation_dropped:
         warnings.append(
-            f"{left[0]:,} training and {left[1]:,} validation rows without agreement "
-            "(- or -1) are left out, as the task's labels do not name it"
+            f"{train_dropped:,} training and {validation_dropped:,} validation rows without "
+            "agreement (- or -1) are left out, as the task's labels do not name it"
         )
     if task.metric == "entity_f1":
-        given = [to_iob2(side.named(known)) for side in given]
-    classes, names = to_classes(given, known)
+        labelled = [to_iob2(split.with_names(expected_names)) for split in labelled]
+    classes, names = to_classes(labelled, expected_names)
     if task.metric == "f1" and len(names) != 2:
         raise DataError(
-            f"{first.origin}: metric f1 needs two classes, and '{label}' has {len(names)} "
+            f"{train_source.origin}: metric f1 needs two classes, and '{column}' has {len(names)} "
             f"({joined(names)}): score them with metric accuracy"
         )
-    return given, classes, names
+    return labelled, classes, names
 
 
+# 18 digits at most, which an int64 holds.
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 _TAG = re.compile(r"O|([BI])-(.+)")
 _UNDECIDED = ("-", "-1")
-"""What marks rows on which annotators do not agree, as in SNLI."""
+"""Labels of rows on which annotators disagree, as in SNLI."""
 _NAME_THEM = "name the classes in the task's labels, and these rows are left out"
 
 
-def _decided(side: Side, declared: Sequence[str] | None) -> Side:
-    """The rows on whose labels annotators agree, where classes are declared; else all."""
-    marks = {*_UNDECIDED} - {*declared} if declared else {"-1"}
+def _without_undecided(split: LabelledSplit, declared: Sequence[str] | None) -> LabelledSplit:
+    """Return the rows on whose labels annotators agree if classes are declared, else all rows."""
+    undecided = {*_UNDECIDED} - {*declared} if declared else {"-1"}
     # pandas writes integers as floats where a column has gaps.
-    texts = [str(own).removesuffix(".0") for own in side.values]
-    kept = [at for at, text in enumerate(texts) if text not in marks]
-    if texts and not kept:
+    texts = [str(value).removesuffix(".0") for value in split.values]
+    rows = [row for row, text in enumerate(texts) if text not in undecided]
+    if texts and not rows:
         raise DataError(
-            f"{side.source.origin}: every '{side.column}' is {side.values[0]}: -1 marks the hidden "
-            "labels of GLUE's test splits: take the train and validation splits"
+            f"{split.source.origin}: every '{split.column}' is {split.values[0]}: -1 marks the "
+            "hidden labels of GLUE's test splits: use the train and validation splits"
         )
-    if not declared or len(kept) == len(texts):
-        return side
-    values = [side.values[at] for at in kept]
-    return replace(side, table=side.table.take(kept), values=values, rows=kept)
+    if not declared or len(rows) == len(texts):
+        return split
+    values = [split.values[row] for row in rows]
+    return replace(split, table=split.table.take(rows), values=values, rows=rows)
 
 
 def to_classes(
-    sides: Sequence[Side], names: Sequence[str] | None
+    splits: Sequence[LabelledSplit], names: Sequence[str] | None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
-    """Class numbers of both splits, and the classes' names: those given, else the sorted distinct
-    training labels. Text that spells integers as one writes them counts as integers, unless a label
-    of either split is other text, such as 007.
+    """Return the class numbers of both splits, and the classes' names.
+
+    The classes are ``names`` or else the sorted distinct training labels. Text that spells integers
+    in the usual way counts as integers, unless a label of either split is other text, such as 007.
     """
     as_text = False
-    for side in sides:
-        found = {value for value in side.values if isinstance(value, str)}
-        named = bool(found) and found <= {*(names or ())}
-        as_text |= named or not all(map(_INTEGER.fullmatch, found))
-        for at, value in enumerate(side.values):
-            whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-            if value == "" or not (isinstance(value, str | int) or whole):
-                raise side.refusal(
-                    at,
+    for split in splits:
+        strings = {value for value in split.values if isinstance(value, str)}
+        are_names = bool(strings) and strings <= {*(names or ())}
+        as_text |= are_names or not all(map(_INTEGER.fullmatch, strings))
+        for index, value in enumerate(split.values):
+            # From 2**53 on not every integer is a float.
+            is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+            if value == "" or not (isinstance(value, str | int) or is_whole):
+                raise split.label_error(
+                    index,
                     ", which is no class: give integers or strings, complete or remove the row, or "
                     "predict numbers with metric spearman",
                 )
     if not as_text:
-        sides = [replace(side, values=[*map(int, side.values)]) for side in sides]
-    sides = [side.named(names) for side in sides]
-    known = names or sorted({*sides[0].values})
-    index = {label: number for number, label in enumerate(known)}
-    for side in sides:
-        for at, value in enumerate(side.values):
-            if value not in index:
+        splits = [replace(split, values=[*map(int, split.values)]) for split in splits]
+    splits = [split.with_names(names) for split in splits]
+    labels = names or sorted({*splits[0].values})
+    class_number = {label: number for number, label in enumerate(labels)}
+    for split in splits:
+        for index, value in enumerate(split.values):
+            if value not in class_number:
                 known_by = "the task knows" if names else "the training rows have"
                 advice = "correct the rows or the task's labels"
                 if str(value) in _UNDECIDED:
                     advice = f"if it marks rows without agreement, {_NAME_THEM}"
-                raise side.refusal(at, f" where {known_by} {joined(map(str, known))}: {advice}")
-    classes = [np.array([index[value] for value in side.values], np.int64) for side in sides]
-    return classes, tuple(map(str, known))
+                raise split.label_error(
+                    index, f" where {known_by} {joined(map(str, labels))}: {advice}"
+                )
+    classes = [
+        np.array([class_number[value] for value in split.values], np.int64) for split in splits
+    ]
+    return classes, tuple(map(str, labels))
 
 
-def to_numbers(side: Side) -> np.ndarray:
+def to_numbers(split: LabelledSplit) -> np.ndarray:
+    """Return the labels as float32 numbers, one a row."""
     numbers = []
-    for at, value in enumerate(side.values):
+    for index, value in enumerate(split.values):
         with suppress(TypeError, ValueError):
             numbers.append(float(value))
-        if len(numbers) == at or not abs(numbers[at]) <= float(np.finfo(np.float32).max):
-            raise side.refusal(
-                at,
+        if len(numbers) == index or not abs(numbers[index]) <= float(np.finfo(np.float32).max):
+            raise split.label_error(
+                index,
                 " where a regression task (metric spearman or cosine_spearman) needs a number, "
                 "finite in float32: give numbers, or score classes with metric accuracy",
             )
     return np.array(numbers, np.float32)
 
 
-def to_iob2(side: Side) -> Side:
-    """Tags of words in IOB2, where every entity begins with ``B-``.
+def to_iob2(split: LabelledSplit) -> LabelledSplit:
+    """Return the split with tags in IOB2, where every entity begins with ``B-``.
 
     In IOB1, as in the original CoNLL-2003 files, an entity begins with ``I-`` unless it follows
     another of its type: an ``I-X`` that continues nothing is the beginning of an entity.
     """
-    tags, inside = list(side.values), (-1, "")
-    for at, tag in enumerate(tags):
+    tags = list(split.values)
+    previous_entity = (-1, "")
+    for index, tag in enumerate(tags):
         match = _TAG.fullmatch(str(tag))
         if match is None:
-            raise side.refusal(
-                at,
+            raise split.label_error(
+                index,
                 ", which is not IOB2 (O, B-TYPE or I-TYPE): convert the tags, name integers in the "
                 "task's labels, or score them with metric token_f1",
             )
-        entity = (side.rows[at], match[2])
-        if match[1] == "I" and entity != inside:
-            tags[at] = f"B-{match[2]}"
-        inside = entity
-    return replace(side, values=tags)
+        entity = (split.rows[index], match[2])
+        if match[1] == "I" and entity != previous_entity:
+            tags[index] = f"B-{match[2]}"
+        previous_entity = entity
+    return replace(split, values=tags)
 
 
 SHIFTED = 0.25
-"""The total variation distance from which on classes are spread differently in the two splits."""
+"""The total variation distance between the splits' classes above which a warning is given."""
 
 
-def label_warnings(splits: Sequence[np.ndarray], names: Sequence[str], declared: bool) -> list[str]:
-    """What a reader of the scores must know of the classes of both splits, in sentences."""
-    counts = np.stack([np.bincount(own, minlength=len(names)) for own in splits])
-    results = ("training", "there is nothing to learn"), ("validation", "a score shows nothing")
-    warnings = [
-        f"every {split} label is {shown(names[int(found.argmax())])} ({found.sum():,} of them), so "
-        f"{so}: take other rows, or more of them"
-        for (split, so), found in zip(results, counts, strict=True)
-        if np.count_nonzero(found) == 1
-    ]
+def label_warnings(
+    label_numbers: Sequence[np.ndarray], names: Sequence[str], declared: bool
+) -> list[str]:
+    """Warn of classes that make scores of the training and validation labels hard to read.
+
+    Args:
+        label_numbers: class numbers of the training and of the validation split.
+        declared: whether the task names its classes, so "-" is one on purpose.
+    """
+    counts = np.stack([np.bincount(numbers, minlength=len(names)) for numbers in label_numbers])
+    consequences = {
+        "training": "there is nothing to learn",
+        "validation": "a score shows nothing",
+    }
+    warnings = []
+    for (split, consequence), class_counts in zip(consequences.items(), counts, strict=True):
+        if np.count_nonzero(class_counts) == 1:
+            warnings.append(
+                f"every {split} label is {shown(names[int(class_counts.argmax())])} "
+                f"({class_counts.sum():,} of them), so {consequence}: take other rows, or more of "
+                "them"
+            )
     if counts.any(axis=1).all():
         shares = counts / counts.sum(axis=1, keepdims=True)
         difference = np.abs(shares[1] - shares[0])
-        if (distance := difference.sum() / 2) > SHIFTED:
-            most = int(difference.round(9).argmax())
+        distance = difference.sum() / 2
+        if distance > SHIFTED:
+            # Rounded, so that of equally shifted classes the first is named on every machine.
+            shifted = int(difference.round(9).argmax())
             warnings.append(
                 "classes are spread differently in the two splits (total variation distance "
-                f"{distance:.2f}): {shown(names[most])} is {shares[0][most]:.0%} of the training "
-                f"labels and {shares[1][most]:.0%} of the validation labels"
+                f"{distance:.2f}): {shown(names[shifted])} is {shares[0][shifted]:.0%} of the "
+                f"training labels and {shares[1][shifted]:.0%} of the validation labels"
             )
-    for mark, (first, second) in zip(names, counts.T.tolist(), strict=True):
-        if mark in _UNDECIDED and len(names) > 2 and not declared:
+    for name, (train_count, validation_count) in zip(names, counts.T.tolist(), strict=True):
+        if name in _UNDECIDED and len(names) > 2 and not declared:
             warnings.append(
-                f"{first:,} training and {second:,} validation rows have the label {mark}, which "
-                "marks rows without agreement in many data sets and counts as a class here: where "
-                f"it does, {_NAME_THEM}"
+                f"{train_count:,} training and {validation_count:,} validation rows have the label "
+                f"{name}, which marks rows without agreement in many data sets and counts as a "
+                f"class here: where it does, {_NAME_THEM}"
             )
     return warnings + class_names(names, counts)

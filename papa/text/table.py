@@ -1,16 +1,17 @@
-"""Rows that know where they came from, and local files of them."""
+"""Tables of rows that know their source, and local files that hold them."""
 
 from __future__ import annotations
 
 import csv
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, dropwhile, groupby
+from itertools import chain, dropwhile
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -18,29 +19,47 @@ import pyarrow.parquet
 from papa.errors import DataError, in_one_line, joined, nearest_first, shortened, shown
 from papa.files import refuse_pointer
 
-_FORMATS = {f".{own}": own for own in ("jsonl", "csv", "tsv", "parquet", "conll", "conllu")}
-_FORMATS |= {".ndjson": "jsonl", ".json": "jsonl", ".bio": "conll", ".iob": "conll"}
-_FORMATS |= {".txt": "text", ".raw": "text"}
+_FORMATS = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".parquet": "parquet",
+    ".conll": "conll",
+    ".bio": "conll",
+    ".iob": "conll",
+    ".conllu": "conllu",
+    ".txt": "text",
+    ".raw": "text",
+}
+"""The format of a file by its suffix."""
 CONLLU = {"tokens": 1, "words": 1, "upos": 3, "xpos": 4, "head": 6, "deprel": 7}
-"""Which columns of CoNLL-U are read; the hub's treebanks call words tokens."""
-Rows = Iterable[dict[str, Any]]
+"""The columns that are read of CoNLL-U, by name; words are also "tokens", as in treebanks of the
+hub."""
+Row = dict[str, object]
 _UNREADABLE = (pa.ArrowException, csv.Error, ValueError, OSError, RecursionError, OverflowError)
 
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The rows of one split as the source gives them, and the names of columns of classes."""
+    """The rows of one split as the source has them.
+
+    Attributes:
+        origin: how messages name the source: a path, or a data set and its split.
+        class_names: of columns of class numbers, the classes' names.
+    """
 
     rows: pa.Table
     origin: str
     class_names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def column(self, name: str) -> pa.ChunkedArray:
-        """The column of that name, which is whole."""
+        """Return the column of that name; raise a DataError if it is missing or has nulls."""
         if name not in self.rows.column_names:
-            found = nearest_first(name, self.rows.column_names)
+            columns = nearest_first(name, self.rows.column_names)
             raise DataError(
-                f"{self.origin} has no column '{name}' (found: {found}): name the right column"
+                f"{self.origin} has no column '{name}' (found: {columns}): name the right column"
             )
         column = self.rows.column(name)
         if column.null_count:
@@ -49,7 +68,7 @@ class SourceTable:
         return column
 
     def texts(self, name: str) -> pa.ChunkedArray:
-        """A column of text as large strings."""
+        """Return a column of text as large strings."""
         column = self.column(name)
         kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
         if kind not in (pa.string(), pa.large_string(), pa.string_view()):
@@ -60,18 +79,21 @@ class SourceTable:
         return column.cast(pa.large_string())
 
 
-def names_of_classes(features: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Column → class names, for columns of classes or lists of them of a ``Features.to_dict``."""
-    named = {}
+def names_of_classes(features: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
+    """Return column → class names, for columns of classes or of lists of them.
+
+    ``features`` is what ``datasets.Features.to_dict`` returns.
+    """
+    class_names = {}
     for column, feature in features.items():
         inner = feature.get("feature", feature) if isinstance(feature, Mapping) else None
         if isinstance(inner, Mapping) and inner.get("_type") == "ClassLabel":
-            named[column] = tuple(inner["names"])
-    return named
+            class_names[column] = tuple(inner["names"])
+    return class_names
 
 
 def read_file(path: Path, format: str | None = None, *, header: bool = True) -> SourceTable:
-    """The rows of a local file, UTF-8 unless Parquet, of a ``format`` or that of its suffix.
+    """Read a local file, UTF-8 unless Parquet, of ``format`` (default: that of its suffix).
 
     JSON is an object a line, or one array of objects, alone or under "data". Plain text is a row a
     line, ``text``, headings included; blank lines are skipped. CoNLL is a row a sentence, with
@@ -86,28 +108,40 @@ def read_file(path: Path, format: str | None = None, *, header: bool = True) -> 
             f"{path}: the suffix '{path.suffix}' names no known format: set source.format to one "
             f"of {joined(sorted({*_FORMATS.values()}))}"
         )
-    features: Mapping[str, Any] = {}
+    features: Mapping[str, object] = {}
     try:
-        if chosen == "parquet":
-            rows = pa.parquet.ParquetFile(path).read()
-            written = json.loads((rows.schema.metadata or {}).get(b"huggingface", b"{}"))
-            features = dict(written).get("info", {}).get("features") or {}
-        elif chosen in ("csv", "tsv"):
-            rows = _table(_separated(path, "," if chosen == "csv" else "\t", header))
-        else:
-            lines = path.read_text(encoding="utf-8-sig").split("\n")
-            readers = {"jsonl": _json, "conll": _conll, "conllu": _conllu}
-            texts = {"text": [line.strip() for line in lines if line.strip()]}
-            rows = pa.table(texts) if chosen == "text" else _table(readers[chosen](lines))
+        match chosen:
+            case "parquet":
+                rows = pa.parquet.ParquetFile(path).read()
+                schema = json.loads((rows.schema.metadata or {}).get(b"huggingface", b"{}"))
+                features = dict(schema).get("info", {}).get("features") or {}
+            case "csv":
+                rows = _table(_read_separated(path, ",", header))
+            case "tsv":
+                rows = _table(_read_separated(path, "\t", header))
+            case "jsonl":
+                rows = _table(_read_json(_lines(path)))
+            case "conll":
+                rows = _table(_read_conll(_lines(path)))
+            case "conllu":
+                rows = _table(_read_conllu(_lines(path)))
+            case _:
+                rows = pa.table({"text": [line.strip() for line in _lines(path) if line.strip()]})
     except _UNREADABLE as error:
         raise DataError(
             f"{path} cannot be read as {chosen} ({in_one_line(error)}): save text as UTF-8, give "
-            "each column one type in all rows, mend the file or set source.format"
+            "each column one type in all rows, correct the file or set source.format"
         ) from None
     return SourceTable(rows, str(path), names_of_classes(features))
 
 
+def _lines(path: Path) -> list[str]:
+    # Not splitlines(), which also splits at signs that a text may hold, such as U+2028.
+    return path.read_text(encoding="utf-8-sig").split("\n")
+
+
 def existing(path: Path) -> Path:
+    """Return the path of a file; raise a DataError if there is none."""
     if not path.is_file():
         raise DataError(f"there is no file at {path}: correct the path, or put the file there")
     refuse_pointer(path, DataError)
@@ -115,22 +149,23 @@ def existing(path: Path) -> Path:
 
 
 def format_of(path: PurePath) -> str | None:
+    """Return the format that a file's suffix names, if any."""
     return _FORMATS.get(path.suffix.lower())
 
 
-def _table(rows: Rows) -> pa.Table:
-    """The rows as a table; a row without a column has null there."""
-    rows = list(rows)
-    names = dict.fromkeys(chain.from_iterable(rows))
-    columns = {name: [row.get(name) for row in rows] for name in names}
+def _table(rows: Iterable[Row]) -> pa.Table:
+    """Return the rows as a table; a row without a column has null there."""
+    all_rows = list(rows)
+    names = dict.fromkeys(chain.from_iterable(all_rows))
+    columns = {name: [row.get(name) for row in all_rows] for name in names}
     try:
         return pa.table(columns)
     except UnicodeEncodeError as error:
         raise ValueError(lone_surrogate(error.object, columns)) from None
 
 
-def lone_surrogate(text: str, columns: Mapping[str, Iterable[Any]]) -> str:
-    """Which row of the columns holds a text that is not Unicode, with half an emoji in it, say."""
+def lone_surrogate(text: str, columns: Mapping[str, Iterable[object]]) -> str:
+    """Return a message that names the row of a text with half a character, an emoji's, say."""
     for name, values in columns.items():
         for row, value in enumerate(values, start=1):
             if isinstance(value, str | Sequence) and text in value:
@@ -141,75 +176,109 @@ def lone_surrogate(text: str, columns: Mapping[str, Iterable[Any]]) -> str:
     return f"{shown(text)} has half a character (a lone surrogate): correct or remove it"
 
 
-def _json(lines: Sequence[str]) -> Rows:
+def _read_json(lines: Sequence[str]) -> list[Row]:
+    """Read one array of objects, alone or under "data", or else an object a line."""
     with suppress(ValueError, TypeError, KeyError):
-        found = json.loads("\n".join(lines))
-        return [{**row} for row in (found["data"] if isinstance(found, dict) else found)]
-    rows = []
+        document = json.loads("\n".join(lines))
+        objects = document["data"] if isinstance(document, dict) else document
+        return [{**row} for row in objects]
+    rows: list[Row] = []
     for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
         try:
-            rows += [{**json.loads(line)}] if line.strip() else []
+            rows.append({**json.loads(line)})
         except (ValueError, TypeError) as error:
             raise ValueError(f"line {number} is no JSON object: {error}") from None
     return rows
 
 
-def _separated(path: Path, delimiter: str, header: bool) -> Rows:
-    csv.field_size_limit(sys.maxsize)  # A text may be long.
-    quoting: Any = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
+def _read_separated(path: Path, delimiter: Literal[",", "\t"], header: bool) -> Iterator[Row]:
+    csv.field_size_limit(sys.maxsize)  # The default of 131,072 characters ends in an error.
+    # Of tsv no quotes are read, as in GLUE; the annotation keeps the type of csv's constants.
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if delimiter == "," else csv.QUOTE_NONE
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file, delimiter=delimiter, quoting=quoting, strict=True)
         names = next(filter(None, lines), []) if header else []
-        named = [name for name in names if name]
-        if len({*named}) < len(named):
-            raise ValueError("two columns of one name")
+        repeated = [name for name, count in Counter(filter(None, names)).items() if count > 1]
+        if repeated:
+            raise ValueError(f"two columns are called {shown(repeated[0])}")
         for fields in filter(None, lines):
             names = names or [str(index) for index in range(len(fields))]
             _check_width(lines.line_num, fields, len(names))
             yield dict(zip(names, fields, strict=True))
 
 
-def _check_width(number: int, fields: Sequence[str], expected: int) -> None:
+def _check_width(line_number: int, fields: Sequence[str], expected: int) -> None:
     if len(fields) != expected:
-        raise ValueError(f"line {number} has {len(fields)} columns, expected {expected}")
+        raise ValueError(f"line {line_number} has {len(fields)} columns, expected {expected}")
 
 
-def _conll(lines: Sequence[str], width: int = 0) -> Rows:
-    def ends(line: tuple[int, list[str]]) -> bool:
-        return not any(line[1]) or _mark(line[1]) == "-DOCSTART-"
+@dataclass(frozen=True)
+class _ConllLine:
+    """A line of CoNLL that is not blank: its number, from 1, and its fields."""
 
-    def is_comment(line: tuple[int, list[str]]) -> bool:
-        # Comments come before a sentence; a word "#" has a tag that other words have.
-        return _mark(line[1]) == "#" and not (len(line[1]) == width and line[1][-1] in tags)
+    number: int
+    fields: list[str]
 
-    numbered = ((number, _fields(line)) for number, line in enumerate(lines, start=1))
-    sentences = [list(group) for between, group in groupby(numbered, ends) if not between]
-    words = [fields for group in sentences for _, fields in group if _mark(fields) != "#"]
-    width, tags = width or len(words[0] if words else ()), {fields[-1] for fields in words}
-    for group in sentences:
-        group = list(dropwhile(is_comment, group))
-        for number, fields in group:
-            _check_width(number, fields, width)
-        columns = zip(*(fields for _, fields in group), strict=True)
-        if group:
-            yield {str(index): list(column) for index, column in enumerate(columns)}
+    @property
+    def first_word(self) -> str:
+        """The first field, or what of it precedes a space."""
+        return self.fields[0].partition(" ")[0]
 
 
-def _mark(fields: Sequence[str]) -> str:
-    return fields[0].partition(" ")[0]
+def _read_conll(lines: Sequence[str]) -> Iterator[Row]:
+    """Yield a row a sentence: columns "0", "1", … with a field of each word."""
+    sentences = _conll_sentences(lines)
+    # "#" begins a comment, or is a word: words have as many fields as others, and a tag of theirs.
+    words = [line for sentence in sentences for line in sentence if line.first_word != "#"]
+    width = len(words[0].fields) if words else 0
+    tags = {word.fields[-1] for word in words}
+
+    def is_comment(line: _ConllLine) -> bool:
+        is_word = len(line.fields) == width and line.fields[-1] in tags
+        return line.first_word == "#" and not is_word
+
+    for sentence in sentences:
+        # Comments stand before a sentence, never inside.
+        columns = _columns(list(dropwhile(is_comment, sentence)), width)
+        if columns:
+            yield {str(index): column for index, column in enumerate(columns)}
+
+
+def _conll_sentences(lines: Sequence[str]) -> list[list[_ConllLine]]:
+    """Split lines into sentences, between which there are blank lines or lines of -DOCSTART-."""
+    sentences: list[list[_ConllLine]] = [[]]
+    for number, text in enumerate(lines, start=1):
+        line = _ConllLine(number, _fields(text))
+        if any(line.fields) and line.first_word != "-DOCSTART-":
+            sentences[-1].append(line)
+        elif sentences[-1]:
+            sentences.append([])
+    return [sentence for sentence in sentences if sentence]
+
+
+def _columns(sentence: Sequence[_ConllLine], width: int) -> list[list[str]]:
+    """Return the fields of a sentence by column, each line of which must have ``width`` fields."""
+    for line in sentence:
+        _check_width(line.number, line.fields, width)
+    return [list(column) for column in zip(*(line.fields for line in sentence), strict=True)]
 
 
 def _fields(line: str) -> list[str]:
-    # Spaces alone: a word may hold another white space, such as one that does not break.
+    # Spaces alone: a word may hold other white space, such as a no-break space.
     fields = line.split("\t") if "\t" in line else filter(None, line.split(" "))
     return [field.strip() for field in fields]
 
 
-def _conllu(lines: Sequence[str]) -> Rows:
-    # A comment becomes an empty range, so that lines keep their numbers.
-    lines = ["\t".join(["0-0"] * 10) if line.startswith("#") else line for line in lines]
-    for row in _conll(lines, width=10):
+def _read_conllu(lines: Sequence[str]) -> Iterator[Row]:
+    """Yield a row a sentence, with the columns of ``CONLLU``."""
+    for sentence in _conll_sentences(lines):
+        rows = [line for line in sentence if not line.fields[0].startswith("#")]
+        columns = _columns(rows, 10)
         # Ranges ("3-4") and empty nodes ("8.1") are no words of the tree.
-        words = [at for at, number in enumerate(row["0"]) if number.isdecimal()]
+        words = [row for row, line in enumerate(rows) if line.fields[0].isdecimal()]
         if words:
-            yield {name: [row[str(column)][at] for at in words] for name, column in CONLLU.items()}
+            yield {
+                name: [columns[column][word] for word in words] for name, column in CONLLU.items()
+            }

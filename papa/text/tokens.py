@@ -17,18 +17,20 @@ if TYPE_CHECKING:  # reading text needs no transformers until a tokenizer is loa
 
 IGNORED = -100
 """The label of a token that is not scored."""
-NOTHING = -1
-"""In place of a special token that a decoder's texts have not."""
+NO_TOKEN = -1
+"""The id of a special token that the tokenizer lacks, or that a decoder's texts lack."""
 MASKED_SHARE = 0.15
-"""Of a row's text tokens, how many a masked language model must restore (at least one)."""
+"""The share of a row's text tokens that a masked language model must restore (BERT's, section 3.1
+of arXiv:1810.04805); at least one token."""
 
 
 def tokens_of_texts(
     tokenizer: PreTrainedTokenizerBase, special_tokens: SpecialTokens, texts: Sequence[str]
 ) -> list[list[int]]:
-    """Token ids of each text, uncut and without special tokens."""
-    how = {"add_special_tokens": False, "split_special_tokens": True, "verbose": False}
-    rows = tokenizer(list(texts), **how)["input_ids"]
+    """Return the token ids of each text, not truncated and without special tokens."""
+    rows = tokenizer(
+        list(texts), add_special_tokens=False, split_special_tokens=True, verbose=False
+    )["input_ids"]
     # A vocabulary (Unigram) may hold "</s>" as a piece: such text becomes unknown, never special.
     reserved = special_tokens.reserved
     for row in rows:
@@ -42,19 +44,19 @@ def tokens_of_words(
     special_tokens: SpecialTokens,
     sentences: Sequence[Sequence[str]],
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Sub-tokens of each row's words, uncut, and the number in the row of each one's word; a word
-    that yields nothing becomes the unknown token.
+    """Return the tokens of each row's words, not truncated, and the number in the row of each
+    token's word. A word that yields no token becomes the unknown token.
     """
     words = list(dict.fromkeys(chain.from_iterable(sentences)))
     spelled = [special_tokens.prefix + word.strip() for word in words]
     pieces = tokens_of_texts(tokenizer, special_tokens, spelled) if words else []
     unknown = special_tokens.unknown
-    spelling = {word: ids or [_needed(unknown)] for word, ids in zip(words, pieces, strict=True)}
-    tokens = [[token for word in row for token in spelling[word]] for row in sentences]
-    numbers = [
-        [number for number, word in enumerate(row) for _ in spelling[word]] for row in sentences
+    tokens_of = {word: ids or [_needed(unknown)] for word, ids in zip(words, pieces, strict=True)}
+    tokens = [[token for word in row for token in tokens_of[word]] for row in sentences]
+    word_numbers = [
+        [number for number, word in enumerate(row) for _ in tokens_of[word]] for row in sentences
     ]
-    return tokens, numbers
+    return tokens, word_numbers
 
 
 def masked(
@@ -64,31 +66,34 @@ def masked(
     split: int,
     first_row: int,
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """Hide tokens as BERT was trained: the ids to show, and the labels to restore (-100 elsewhere).
+    """Mask tokens as in BERT's training; return the input ids, and the labels (-100 if not scored).
 
-    80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay, by the seed, the
-    split and the row's number alone.
+    80 % of the chosen tokens become [MASK], 10 % a random token and 10 % stay. The choice depends
+    on ``seed``, ``split`` and the row's number alone, so shards of any size give the same ids.
     """
     mask = _needed(special_tokens.mask, "mask")
     ordinary = np.setdiff1d(np.arange(special_tokens.vocabulary), list(special_tokens.reserved))
-    shown, labels = [], []
+    masked_texts = []
+    labels = []
     for row, text in enumerate(texts, start=first_row):
-        ids, label = np.array(text, np.int64), np.full(len(text), IGNORED)
+        ids = np.array(text, np.int64)
+        text_labels = np.full(len(text), IGNORED)
         if text:
             generator = np.random.default_rng((seed, split, row))
             count = max(1, round(MASKED_SHARE * len(text)))
             chosen = generator.choice(len(text), count, replace=False)
-            fate = generator.random(count)
-            replacement = np.where(fate < 0.8, mask, generator.choice(ordinary, count))
-            label[chosen] = ids[chosen]
-            ids[chosen] = np.where(fate < 0.9, replacement, ids[chosen])
-        shown.append(ids.tolist())
-        labels.append(label.tolist())
-    return shown, labels
+            draw = generator.random(count)
+            # [MASK] below 0.8, a random token from 0.8 to 0.9, the token itself above.
+            replacement = np.where(draw < 0.8, mask, generator.choice(ordinary, count))
+            text_labels[chosen] = ids[chosen]
+            ids[chosen] = np.where(draw < 0.9, replacement, ids[chosen])
+        masked_texts.append(ids.tolist())
+        labels.append(text_labels.tolist())
+    return masked_texts, labels
 
 
 def _needed(token: int, role: str = "unknown") -> int:
-    if token == NOTHING:
+    if token == NO_TOKEN:
         raise EncoderError(
             f"the tokenizer has no {role} token, which is needed: use another encoder"
         )
@@ -97,13 +102,14 @@ def _needed(token: int, role: str = "unknown") -> int:
 
 @dataclass(frozen=True)
 class SpecialTokens:
-    """How a tokenizer frames texts, and what else the layout and the mask need, in token ids.
+    """The special tokens of a tokenizer, and what else the layout and masking need, as token ids.
 
     Attributes:
         between: separators between two texts: 1 for BERT-like tokenizers, 2 for RoBERTa-like ones.
         segments: ids of the first text (with [CLS]), of separators between, and of the second.
         reserved: ids that no text may yield.
-        prefix: what a word needs before it to be tokenised as inside a sentence, such as a space.
+        vocabulary: how many token ids there are.
+        prefix: what to put before a word to tokenise it as inside a sentence, such as a space.
     """
 
     cls: int
@@ -113,33 +119,48 @@ class SpecialTokens:
     segments: tuple[int, int, int] = (0, 0, 0)
     reserved: frozenset[int] = frozenset()
     vocabulary: int = 0
-    unknown: int = NOTHING
-    mask: int = NOTHING
+    unknown: int = NO_TOKEN
+    mask: int = NO_TOKEN
     prefix: str = ""
 
 
 def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text") -> SpecialTokens:
     """Learn the special tokens from how a tokenizer frames texts itself."""
-    cls, sep, pad, unknown, mask, begins = (
-        NOTHING if (id := getattr(tokenizer, f"{role}_token_id")) is None else int(id)
-        for role in ("cls", "sep", "pad", "unk", "mask", "bos")
-    )
+
+    def token_id(role: str) -> int:
+        id = getattr(tokenizer, f"{role}_token_id")
+        return NO_TOKEN if id is None else int(id)
+
+    cls = token_id("cls")
+    sep = token_id("sep")
+    pad = token_id("pad")
+    mask = token_id("mask")
+    unknown = token_id("unk")
     special = frozenset(tokenizer.all_special_ids) - {unknown}
-    found = SpecialTokens(
+    special_tokens = SpecialTokens(
         cls, sep, pad, reserved=special, vocabulary=len(tokenizer), unknown=unknown, mask=mask
     )
     if kind == "causal":
-        written = tokenizer("")["input_ids"][:1] == [begins]
-        return replace(found, cls=begins if written else NOTHING, sep=NOTHING, pad=max(pad, 0))
+        start = token_id("bos")
+        adds_start = tokenizer("")["input_ids"][:1] == [start]
+        return replace(
+            special_tokens,
+            cls=start if adds_start else NO_TOKEN,
+            sep=NO_TOKEN,
+            # Decoders without a padding token: padding is masked, so any id serves.
+            pad=max(pad, 0),
+        )
     pair = tokenizer("one", "two")
-    ids, sides = pair["input_ids"], pair.sequence_ids(0)
-    first, second = (np.flatnonzero([side == text for side in sides]) for text in (0, 1))
+    ids = pair["input_ids"]
+    text_numbers = pair.sequence_ids(0)
+    first = np.flatnonzero([number == 0 for number in text_numbers])
+    second = np.flatnonzero([number == 1 for number in text_numbers])
     between = ids[first[-1] + 1 : second[0]]
     framed = ids[: first[0]] == [cls] and ids[second[-1] + 1 :] == [sep] and {*between} == {sep}
-    if not framed or len(between) > 2 or pad == NOTHING:
-        shown = " ".join(tokenizer.convert_ids_to_tokens(ids))
+    if not framed or len(between) > 2 or pad == NO_TOKEN:
+        framing = " ".join(tokenizer.convert_ids_to_tokens(ids))
         raise EncoderError(
-            f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{shown}', not "
+            f"the tokenizer of '{tokenizer.name_or_path}' frames two texts as '{framing}', not "
             "as [CLS] one [SEP] two [SEP] [PAD], with one or two separators between: use an "
             "encoder such as BERT or RoBERTa"
         )
@@ -148,21 +169,24 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text
     def plain(text: str) -> list[int]:
         return tokenizer(text, add_special_tokens=False)["input_ids"]
 
-    twice, once = plain("the the"), plain("the")
-    spaced = twice != once * 2 and twice == once + plain(" the")
+    # Byte-level tokenizers give a word inside a sentence other tokens than one at its start.
+    word = plain("the")
+    repeated = plain("the the")
+    spaced = repeated != word * 2 and repeated == word + plain(" the")
     return replace(
-        found,
+        special_tokens,
         between=len(between),
         segments=(types[first[0]], types[first[-1] + 1], types[second[0]]),
-        reserved=special | {cls, sep, pad, mask} - {NOTHING},
+        reserved=special | {cls, sep, pad, mask} - {NO_TOKEN},
         prefix=" " if spaced else "",
     )
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
     """Refuse a tokenizer with ids that an encoder has no embeddings for."""
-    if (highest := max(tokenizer.get_vocab().values(), default=-1)) >= rows:
+    highest = max(tokenizer.get_vocab().values(), default=-1)
+    if highest >= rows:
         raise EncoderError(
-            f"the tokenizer of '{encoder}' gives ids up to {highest} and the model has embeddings "
-            f"for {rows} tokens: give the model's own tokenizer"
+            f"the tokenizer of '{encoder}' has token ids up to {highest}, but the model has "
+            f"embeddings for {rows} tokens: give the tokenizer that belongs to the model"
         )

@@ -86,7 +86,7 @@ def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
 
 def full() -> MicroBatch:
     ids, slots = np.arange(6), np.tile(np.arange(3), 2)
-    return MicroBatch.of(
+    return MicroBatch.from_tokens(
         np.arange(2), PackedTokens(ids, slots, ids, np.array([3, 3]), np.array([1, 1]))
     )
 

@@ -18,7 +18,7 @@ from papa.text.corpus import CORPUS, load_corpus
 from tests.text.conftest import COLA, MLM, UD, WORDS, Build, Make
 
 
-def rows_of(split: Any, values: np.ndarray) -> list[list[int]]:
+def values_of_rows(split: Any, values: np.ndarray) -> list[list[int]]:
     return [part.tolist() for part in np.split(values, split.tokens().offsets[1:-1])]
 
 
@@ -33,8 +33,10 @@ def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_
     split, tokens = corpus.split("validation"), corpus.split("validation").tokens()
     assert len(split) == len(source) == 1043
     expected = bert([row["sentence"] for row in source])["input_ids"]
-    assert rows_of(split, tokens.input_ids) == expected
-    assert rows_of(split, tokens.slot_ids) == [[*range(len(ids) - 1), 63] for ids in expected]
+    assert values_of_rows(split, tokens.input_ids) == expected
+    assert values_of_rows(split, tokens.slot_ids) == [
+        [*range(len(ids) - 1), 63] for ids in expected
+    ]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")
@@ -65,9 +67,9 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     corpus = corpus_of(task, bert)
     split, names = corpus.split("validation"), corpus.label_names
     assert names is not None
-    ids_of_rows = rows_of(split, split.tokens().input_ids)
+    ids_of_rows = values_of_rows(split, split.tokens().input_ids)
     for row, ids, labels in zip(
-        source_of(task), ids_of_rows, rows_of(split, split.labels), strict=True
+        source_of(task), ids_of_rows, values_of_rows(split, split.labels), strict=True
     ):
         own = bert(row["tokens"], is_split_into_words=True)
         assert own["input_ids"] == ids
@@ -87,7 +89,9 @@ def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, b
     lines = task.source.validation.read_text().splitlines()  # type: ignore[union-attr]
     texts = [line.strip() for line in lines if line.strip()]
     restored = np.where(labels == -100, shown, labels)
-    assert rows_of(split, restored) == bert(texts, truncation=True, max_length=64)["input_ids"]
+    assert (
+        values_of_rows(split, restored) == bert(texts, truncation=True, max_length=64)["input_ids"]
+    )
     assert (restored != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
     assert (labels[np.isin(restored, [101, 102])] == -100).all()
     assert corpus.label_names is None
@@ -120,7 +124,7 @@ def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, b
     single = np.concatenate([parts.labels_of([row]) for row in mixed])
     assert (parts.labels_of(mixed) == single).all()
     for outside in ([33, 32], [66]):
-        with pytest.raises(IndexError, match="rows 33 to 65 are here"):
+        with pytest.raises(IndexError, match="33 to 65"):
             shards[1].tokens(outside)
     before = pa.total_allocated_bytes()
     ids = parts.shard(0).tokens().input_ids
@@ -152,6 +156,6 @@ def test_a_corpus_reads_none_but_its_own_files(
 
     with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
         loaded(*own)
-    with pytest.raises(ArtifactError, match="names shards that are none of its files"):
+    with pytest.raises(ArtifactError, match=r"train-00001\.arrow"):
         loaded(*own, CORPUS)
     assert loaded(*own, other, CORPUS) == 2 * len(ROWS), "the control"

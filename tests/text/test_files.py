@@ -198,7 +198,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
     (".jsonl", "", "has no row: give a train split"),
     (".json", "[]", "has no row: give a train split"),
     (".tsv", "a\tb\n1\t2\n1\n", "line 3 has 1 columns, expected 2"),
-    (".csv", "text,label,text\na,0,b\n", "two columns of one name"),
+    (".csv", "text,label,text\na,0,b\n", "'text'"),
     (".csv", 'text,label\n"a,0\n', "cannot be read as csv"),
     (".csv", "t\u00e4xt,label\na,0\n".encode("latin-1"), "'utf-8' codec can't decode"),
     (".txt", "Caf\u00e9".encode("latin-1"), "'utf-8' codec can't decode"),

@@ -14,7 +14,7 @@ from transformers import RobertaConfig, RobertaForSequenceClassification, Robert
 
 import papa
 from papa.errors import DataError
-from papa.text.rows import read_rows, rows_of
+from papa.text.rows import prepare_rows, read_rows
 from papa.text.sources import Split
 from papa.text.table import SourceTable
 from tests.make import SIZES
@@ -190,9 +190,9 @@ def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
     assert "name the classes in the task's labels" in said
     with pytest.raises(DataError, match=r"row 3 has -1 as .* marks rows without agreement"):
-        rows_of(make_task(*files), NAMED, NAMED)
+        prepare_rows(make_task(*files), NAMED, NAMED)
     task = make_task(*files, labels=NLI)
-    assert rows_of(task, NAMED, NAMED).train["label"].to_pylist() == [0, 1, 2]
+    assert prepare_rows(task, NAMED, NAMED).train["label"].to_pylist() == [0, 1, 2]
     found = read_rows(task)
     assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
     (said,) = found.warnings
@@ -204,10 +204,11 @@ def test_text_of_views_is_text(make_task: Make) -> None:
     view = pa.string_view()
     columns = {"text": pa.array(["a", "b"], view), "tokens": pa.array([["a"]] * 2, pa.list_(view))}
     source = SourceTable(pa.table({**columns, "label": ["x", "y"], "tags": [["X"]] * 2}), "polars")
-    found = rows_of(make_task("-"), source, source)
+    found = prepare_rows(make_task("-"), source, source)
     assert found.train.to_pydict() == {"text": ["a", "b"], "label": [0, 1]}
     assert (
-        rows_of(make_task("-", **WORDS), source, source).train["words"].to_pylist() == [["a"]] * 2
+        prepare_rows(make_task("-", **WORDS), source, source).train["words"].to_pylist()
+        == [["a"]] * 2
     )
 
 
