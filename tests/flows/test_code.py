@@ -81,9 +81,11 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
     named = scores(store, "reviews")
     assert scores(store, "share") == named, "the same probe by a metric that is accuracy"
     assert scores(store, "linear") != named, "another probe"
-    for task in ("reviews", "share", "linear"):
-        assert scores(store, task, "my_code:last") == scores(store, task), "the same heads"
-        assert scores(store, task, "reversed:my_code:last") != scores(store, task), "others"
+    tasks = ("reviews", "share", "linear")
+    by_named_order = [scores(store, task) for task in tasks]
+    assert [scores(store, task, "my_code:last") for task in tasks] == by_named_order
+    # One task alone may score the same with other heads: its probe answers 100 rows.
+    assert [scores(store, task, "reversed:my_code:last") for task in tasks] != by_named_order
     metrics = open_study(Store(store), "small").results.groupby("task")["metric"].unique()
     assert metrics["share"].tolist() == ["my_code:share"]
     study = yaml.safe_load((store / "studies" / "small.yaml").read_text())
