@@ -24,7 +24,8 @@ from transformers.utils import cached_file
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
-from papa.library.ablating import Heads, checked_heads, substitute_for
+from papa.library.ablating import Heads, checked_heads
+from papa.library.substitutes import substitute_for
 from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
 

@@ -23,7 +23,7 @@ from papa.models.reference import (
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.own import OwnCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
-from papa.spec.study import OF_DECODERS
+from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.step import in_threads
 
@@ -220,7 +220,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
         for index, constants in enumerate(study.constants):
             where, kind = f"constants.{index}", constants.kind
-            if kind in OF_DECODERS and not encoder.causal:
+            if not (entry_of(kind).encoders or encoder.causal):
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
         for scores in study.scores:
             if (found := (len(scores.values), len(scores.values[0]))) != (layers, heads):

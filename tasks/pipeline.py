@@ -23,7 +23,8 @@ from papa.ranking.orders import HEAD_SCORES, draws_of, scored_by
 from papa.ranking.seeds import order_of_rows
 from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, without_name
-from papa.spec.study import CONTROLLED, CONTROLS, OF_DECODERS, OPTIMAL, OUTPUTS, RESAMPLED
+from papa.spec.study import CONTROLLED
+from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS, is_own
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.average import average
@@ -132,25 +133,23 @@ class _PairBuilder:
 
     def substitute(self, spec: ConstantsSpec, seed: int) -> SubstituteSource:
         """What takes attention's place, before any training of its own."""
-        kind = spec.start if spec.is_trained and spec.kind != OPTIMAL else spec.kind
-        source: Step | None = None
-        if kind in OUTPUTS:
-            kind = "mean_output" if kind == OPTIMAL else kind
-            is_drawn = kind == RESAMPLED
+        kind = spec.initial_kind
+        entry = entry_of(kind)
+        if entry.origin in ("slots", "attention"):
+            return SubstituteSource(kind, spec.parameters)
+        if entry.origin == "outputs":
             name = f"constant_outputs · {self.title} · {kind}"
             source = constant_outputs(
-                f"{name} · seed {seed}" if is_drawn else name,
+                f"{name} · seed {seed}" if entry.drawn else name,
                 self.encoder,
                 self.text,
                 self.task.slots,
                 kind,
-                seed if is_drawn else None,
+                seed if entry.drawn else None,
             )
-        elif kind == "relative" and self.encoder.causal:
+        elif entry.is_by_distance and self.encoder.causal:
             name = f"average_by_distance · {self.title}"
             source = average_by_distance(name, self.encoder, self.text)
-        elif kind in (*CONTROLS, *OF_DECODERS):
-            return SubstituteSource(kind, spec.parameters)
         elif kind in self.inputs.matrices:
             name = f"supplied_matrices · {self.label} · {kind}"
             source = supplied_matrices(name, self.encoder, self.inputs.matrices[kind])
@@ -273,7 +272,7 @@ class _PairBuilder:
         order = without_name(result.order) if result.order else None
         rankings = self.rank(result.order) if result.order else {}
         draws = draws_of(self.study, result.order or "first_to_last")
-        is_drawn = bool(result.constants) and substitute.kind == RESAMPLED
+        is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
         if self.task.head == "probe" or is_drawn:
             draws = {(seed,): draw for seeds, draw in draws.items() for seed in seeds}
         steps: list[Step] = []

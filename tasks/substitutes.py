@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
-from papa.spec.study import CONTROLS, DERIVED, OF_DECODERS, OUTPUTS
+from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.step import Context, Step, stage
 
@@ -60,19 +61,20 @@ class SubstituteSource:
         from papa.heads.average import ByDistance
         from papa.heads.constants import ConstantMatrices, control, derived
         from papa.heads.outputs import read_outputs
-        from papa.heads.substitutes import Streaming
 
-        if self.kind in OF_DECODERS:
-            return Streaming(**self.parameters)
-        if self.kind in CONTROLS:
+        entry = entry_of(self.kind)
+        if entry.origin == "attention":
+            rule: Substitute = resolve_name(entry.rule)(**self.parameters)
+            return rule
+        if entry.origin == "slots":
             return control(self.kind, encoder.layers, encoder.heads, task.slots, **self.parameters)
         assert artifact is not None
-        if self.kind in OUTPUTS:
+        if entry.origin == "outputs":
             return read_outputs(artifact, self.kind)
-        if self.kind == "relative" and encoder.causal:
+        if entry.is_by_distance and encoder.causal:
             return ByDistance(**load_file(verified(artifact, DISTANCES) / DISTANCES))
         matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
-        if self.kind in DERIVED:
+        if entry.function:
             special = special_slots_of(encoder, task)
             return derived(self.kind, matrices, special, **self.parameters)
         return matrices

@@ -38,7 +38,7 @@ from papa.spec import (
     RankingSpec,
     StudySpec,
     TaskSpec,
-    constants_kinds,
+    substitute_names,
 )
 from papa.spec.file import AS_THE_AUTHORS_RAN
 from papa.spec.task import KINDS
@@ -212,7 +212,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 def _type(annotation: Any) -> str:
     """A type in words."""
     if annotation == ConstantsKind:
-        return _names(constants_kinds())
+        return _names(substitute_names())
     if annotation == Order:
         return _names(HEAD_ORDERS)
     origin, inside = get_origin(annotation), get_args(annotation)

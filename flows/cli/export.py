@@ -141,7 +141,7 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    from papa.spec.study import OF_DECODERS, OUTPUTS
+    from papa.spec.substitutes import entry_of
 
     kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
     if heads == ():
@@ -150,7 +150,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
-    elif kind.is_trained or kind.kind in (*OUTPUTS, *OF_DECODERS):
+    elif not entry_of(kind.kind).is_matrix:
         fault = f"'{cell.constants}' are not constant matrices that all seeds share"
     if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from papa.errors import NumbersError
 from papa.heads.constants import ConstantMatrices
+from papa.heads.observers import ObservedModel
 from papa.heads.substitutes import Weights
 from papa.models.encoder import Encoder, numbers_of, sum_is_finite
 from papa.models.layer import Heads, LayerAttention, indices
@@ -50,6 +51,11 @@ class AttentionSums:
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
         return ConstantMatrices(average, self.counts > 0, "average", self.counts.clone())
+
+
+def attention_averager(model: ObservedModel) -> AttentionAverager:
+    """Return what averages A by slot (paper, Section 3.1)."""
+    return AttentionAverager(model.layers, model.heads, device=model.device)
 
 
 class AttentionAverager:
@@ -163,6 +169,11 @@ def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys
     keys = part.key_slots[:, None, :]
     apart = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + APART
     return torch.where(keys == 0, 0, torch.where(keys == part.ends, 1, apart))
+
+
+def average_by_distance(_model: ObservedModel) -> AverageByDistance:
+    """Return what averages A by the distance between tokens."""
+    return AverageByDistance()
 
 
 @dataclass

@@ -21,7 +21,7 @@ from papa.heads.substitutes import Weights, normalised, read_at
 from papa.models.layer import Heads, LayerAttention, at_least_single, chosen, indices
 from papa.models.reference import EncoderReference
 from papa.spec import ConstantsKind
-from papa.spec.study import CONTROLS, DERIVED
+from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
 from papa.storage.files import Address
 from papa.text.batches import MicroBatch
@@ -151,7 +151,7 @@ def control(
     kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
 ) -> ConstantMatrices:
     """Make a control of ``papa.heads.kinds``, the same for every layer."""
-    function = resolve_name(CONTROLS[kind])
+    function = resolve_name(SUBSTITUTES[kind].function)
     if "heads" in inspect.signature(function).parameters:
         parameters["heads"] = heads
     matrix = torch.from_numpy(function(slots, **parameters)).float()
@@ -165,7 +165,9 @@ def derived(
     """A kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and [SEP]."""
     assert average.counts is not None
     read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
-    matrices = torch.from_numpy(resolve_name(DERIVED[kind])(read, **parameters)).float()
+    matrices = torch.from_numpy(
+        resolve_name(SUBSTITUTES[kind].function)(read, **parameters)
+    ).float()
     # Where a kind knows an entry that no input had, it counts as seen.
     seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
     return ConstantMatrices(matrices, seen, kind)

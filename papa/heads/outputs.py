@@ -5,7 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import NamedTuple
+from pkgutil import resolve_name
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,12 +15,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from papa.errors import DataError
+from papa.heads.observers import ObservedModel, Observer
 from papa.heads.substitutes import Substitute
 from papa.models.encoder import Encoder
 from papa.models.layer import Heads, LayerAttention, indices
 from papa.progress import Progress, ignore_progress
 from papa.spec import ConstantsKind
-from papa.spec.study import OPTIMAL
+from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.text.batches import micro_batches
 from papa.text.corpus import TokenisedSplit
@@ -38,7 +40,7 @@ class ConstantOutputs(Substitute):
     kind: ConstantsKind
 
     def of(self, values: Tensor) -> ConstantOutputs:
-        return replace(self, values=values, kind=OPTIMAL)
+        return replace(self, values=values, kind="optimal_output")
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         lengths, slots = self.index.shape
@@ -83,6 +85,13 @@ class MeanOutputs:
         means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float()
         index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()
         return ConstantOutputs(means, index, "mean_output")
+
+    def constant_outputs(self, slots: int) -> ConstantOutputs:
+        """The means, for inputs of so many slots."""
+        outputs = self.substitute()
+        if self.slots == 1:  # One mean serves every slot of texts of any length.
+            return replace(outputs, index=outputs.index.new_zeros(slots + 1, slots))
+        return replace(outputs, kind="mean_output_by_slot")
 
 
 class Donor(NamedTuple):
@@ -152,6 +161,25 @@ class DrawnOutputs:
         made = tuple(ConstantOutputs(outputs, held[at], "resampled_output") for at in order)
         return Resampled(made, tuple(donors[at].text for at in order[0].tolist()))
 
+    def constant_outputs(self, slots: int) -> ConstantOutputs:
+        """What the first donor of each length output, for inputs of so many slots."""
+        return self.substitute(slots).choices[0]
+
+
+def mean_outputs(_model: ObservedModel) -> MeanOutputs:
+    """Return what averages outputs over all tokens."""
+    return MeanOutputs()
+
+
+def mean_outputs_by_slot(model: ObservedModel) -> MeanOutputs:
+    """Return what averages outputs in each slot."""
+    return MeanOutputs(model.slots)
+
+
+def drawn_outputs(model: ObservedModel) -> DrawnOutputs:
+    """Return what keeps the outputs of drawn texts."""
+    return DrawnOutputs(model.seed)
+
 
 @dataclass(frozen=True)
 class Resampled(Substitute):
@@ -180,6 +208,14 @@ class Resampled(Substitute):
         return torch.where(torch.tensor(same).to(found.device)[:, None, None, None], other, found)
 
 
+@runtime_checkable
+class OutputObserver(Observer, Protocol):
+    """An observer that computes constant outputs."""
+
+    def constant_outputs(self, slots: int) -> ConstantOutputs:
+        """Return the outputs, for inputs of so many slots."""
+
+
 @torch.inference_mode()
 def outputs_over(
     encoder: Encoder,
@@ -193,18 +229,15 @@ def outputs_over(
     """Means of A·V over a split, by slot or over all tokens; or, with a seed, A·V of another input
     of the same number of tokens, drawn once (causal scrubbing).
     """
-    rows, observer = split.rows, MeanOutputs(split.slots if kind == "mean_output_by_slot" else 1)
-    drawn = None if seed is None else DrawnOutputs(seed)
-    if seed is not None:
-        rows = np.array(sorted(drawn_rows(split, seed).values()))
+    entry = SUBSTITUTES[kind]
+    model = ObservedModel(encoder.layers, encoder.heads, seed=seed or 0, slots=split.slots)
+    observer: OutputObserver = resolve_name(entry.observer)(model)
+    rows = split.rows
+    if entry.drawn:
+        rows = np.array(sorted(drawn_rows(split, model.seed).values()))
     batches = micro_batches(split, rows, batch_tokens)
-    encoder.watch((drawn or observer).see, batches, len(rows), progress)
-    if drawn is not None:
-        return drawn.substitute(split.slots).choices[0]
-    found = observer.substitute()
-    if observer.slots == 1:  # One mean serves every slot of texts of any length.
-        found = replace(found, index=found.index.new_zeros(split.slots + 1, split.slots))
-    return replace(found, kind=kind)
+    encoder.watch(observer.see, batches, len(rows), progress)
+    return observer.constant_outputs(split.slots)
 
 
 def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:

@@ -4,7 +4,7 @@ own answers meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -14,50 +14,33 @@ import numpy as np
 import pandas
 import torch
 from jaxtyping import Float
-from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import (
-    ArtifactError,
     DataError,
     EncoderError,
     HubUnreachableError,
     SpecError,
-    in_one_line,
     joined,
-    nearest_first,
 )
-from papa.heads.average import AttentionAverager, AverageByDistance
-from papa.heads.constants import ConstantMatrices, control
 from papa.heads.interface import attention_layers, head_count, routed
 from papa.heads.masks import real_tokens
-from papa.heads.outputs import DrawnOutputs, MeanOutputs
-from papa.heads.substitutes import OfFunction, Streaming, Substitute, Zeros, rules_of
+from papa.heads.substitutes import rules_of
 from papa.hub import fetched
-from papa.library.batches import Data, batches_of, check_answering
+from papa.library.batches import Data, batches_of, called, check_answering
+from papa.library.substitutes import substitute_for
 from papa.models.files import EMBEDDING, embeds_by
-from papa.models.layer import Watching, at_least_single
+from papa.models.layer import at_least_single
 from papa.probes.own import answers_by_label, has_many_labels
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
 from papa.scores.own import OwnScore, checked_score
-from papa.spec import ConstantsSpec
 from papa.spec.orders import Head
-from papa.spec.study import CONTROLS
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 NOTHING_COUNTS = (
     "data holds no token that counts: give longer texts, or labels that are not all -100"
 )
-_MADE: dict[str, Any] = {"zeros": Zeros, "streaming": Streaming}
-_FROM_TEXT: dict[str, Callable[[Any, list[nn.Module], int], Any]] = {
-    "mean": lambda model, modules, seed: MeanOutputs(),
-    "resample": lambda model, modules, seed: DrawnOutputs(seed),
-    "average": lambda model, modules, seed: AttentionAverager(
-        len(modules), head_count(modules[0]), device=model.device
-    ),
-    "relative": lambda model, modules, seed: AverageByDistance(),
-}
 
 
 @contextmanager
@@ -88,7 +71,7 @@ def ablated(
             that gives [slots, slots], called for each length of the texts in a batch.
         data: for a ``by`` that is made from text; no text may be longer than that made slots.
         tokenizer: of the model, where ``data`` are texts.
-        seed: of the draw of "resample".
+        seed: of the draw of "resampled_output".
     """
     layers = attention_layers(model)
     sizes = [0] * layers.layer_count
@@ -130,73 +113,6 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
 
 def _listed(given: Any) -> Any:
     return given if isinstance(given, Iterable) else [given]
-
-
-def substitute_for(
-    model: nn.Module,
-    by: Any,
-    data: Data = None,
-    seed: int = 0,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-) -> Substitute:
-    """What ``by`` names, made once for several blocks: ``ablated`` takes it."""
-    layers, held = attention_layers(model), cast("PreTrainedModel", model)
-    modules, numbers = layers.modules, layers.numbers
-    if isinstance(by, ConstantMatrices):
-        checked_matrices(by.matrices, len(modules), head_count(modules[0]))
-    if isinstance(by, Tensor | np.ndarray):
-        matrices = checked_matrices(by, layers.layer_count, head_count(modules[0]))[numbers]
-        by = ConstantMatrices(matrices, torch.ones(matrices.shape[-2:], dtype=torch.bool), "own")
-    if isinstance(by, Substitute):
-        return by.to(held.device)
-    if callable(by):
-        return OfFunction(lambda layer, head, slots: by(numbers[layer], head, slots))
-    parameters = dict(by) if isinstance(by, Mapping) else {"kind": by}
-    name = str(parameters.pop("kind", None))
-    if parameters and name in {*_MADE, *CONTROLS, *_FROM_TEXT}:
-        given = {key for key, value in parameters.items() if value is not None}
-        try:
-            parameters = ConstantsSpec.model_validate({"kind": name, **parameters}).parameters
-        except ValidationError as error:
-            raise SpecError(f"by={by!r}: {in_one_line(error)}") from None
-        if others := given - {*parameters}:
-            raise SpecError(
-                f"by={by!r}: {joined(sorted(others))} is of studies alone: leave it out"
-            )
-    if name in _MADE:
-        return _MADE[name](**parameters)
-    if name in CONTROLS:
-        heads = head_count(modules[0])
-        made = lru_cache(2)(lambda slots: control(name, 1, heads, slots, **parameters).matrices[0])
-
-        def matrix(layer: int, head: int, slots: int) -> Float[Tensor, "slots slots"]:
-            # Entries depend on their own slots alone, so one matrix serves texts of like length.
-            return made(2 ** (slots - 1).bit_length())[head, :slots, :slots]
-
-        return OfFunction(matrix)
-    if name not in _FROM_TEXT:
-        known = nearest_first(name, {*_MADE, *CONTROLS, *_FROM_TEXT})
-        raise SpecError(f"there is no substitute {by!r} (known: {known}): give one, or matrices")
-    batches = batches_of(data, model, tokenizer)
-    observer = _FROM_TEXT[name](model, modules, seed, **parameters)
-    rules = {at: Watching(see=observer.see, layer=at) for at in range(len(modules))}
-    with torch.no_grad(), routed(held, modules, rules):
-        for inputs in batches:
-            called(held, inputs)
-    return observer.substitute().to(held.device)
-
-
-def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = None) -> Tensor:
-    """Constant matrices of this shape; None takes any number of slots."""
-    matrices = torch.as_tensor(given)
-    size = slots or matrices.shape[-1]
-    expected, right = [layers, heads, size, size], matrices.is_floating_point()
-    if list(matrices.shape) != expected or not (right and matrices.isfinite().all()):
-        raise ArtifactError(
-            f"the constant matrices are {matrices.dtype} of shape {list(matrices.shape)}, expected "
-            f"finite floating-point numbers {expected} (layers, heads, slots, slots)"
-        )
-    return matrices
 
 
 def fidelity(
@@ -313,16 +229,6 @@ def kl_divergence(
     """Of the answers after from those before, in nats, from logits; gradients pass."""
     first, second = before.float().log_softmax(-1), after.float().log_softmax(-1)
     return nn.functional.kl_div(second, first, reduction="none", log_target=True).sum(-1)
-
-
-def called(model: Any, inputs: Mapping[str, Any]) -> Any:
-    """What a model puts out; its configuration keeps no kind of problem read off labels."""
-    config = model.config
-    before = config.problem_type
-    try:
-        return model(**inputs)
-    finally:
-        config.problem_type = before
 
 
 def of_batch(

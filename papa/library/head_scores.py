@@ -16,7 +16,6 @@ from papa.library.ablating import (
     NOTHING_COUNTS,
     ablated,
     answers,
-    substitute_for,
 )
 from papa.library.batches import (
     Batch,
@@ -36,7 +35,7 @@ from papa.library.in_memory_scores import (
     numbered,
 )
 from papa.library.running import run_steps
-from papa.library.steps import constants_for
+from papa.library.substitutes import constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.ranking.given import score_of_each
 from papa.ranking.orders import HEAD_SCORES, head_order

@@ -22,7 +22,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import DataError, SpecError, joined, meant
 from papa.heads.interface import attention_layers
 from papa.heads.masks import real_tokens
-from papa.library.ablating import ablated, answers, substitute_for
+from papa.library.ablating import ablated, answers
 from papa.library.batches import (
     Batch,
     Data,
@@ -41,6 +41,7 @@ from papa.library.in_memory_scores import (
     objective_of,
 )
 from papa.library.measurement import Measurement, compared_with_random
+from papa.library.substitutes import substitute_for
 from papa.library.tasks import Task, as_list
 from papa.probes.own import class_names, has_many_labels
 from papa.progress import bar

@@ -18,7 +18,7 @@ from papa.library.encoder import TextEncoder, check_loaded
 from papa.library.held import measure_held
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.running import run_steps
-from papa.library.steps import constants_for
+from papa.library.substitutes import constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda

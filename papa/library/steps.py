@@ -10,17 +10,15 @@ from typing import Any
 import pandas
 import torch
 from jaxtyping import Float
-from pydantic import ValidationError
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
-from papa.errors import ArtifactError, SpecError, in_one_line
 from papa.heads import replacement
 from papa.heads.average import AttentionAverager, check_sums
-from papa.heads.constants import ConstantMatrices, EntryCounts, control, derived
-from papa.library.ablating import Heads, checked_heads, checked_matrices
+from papa.heads.constants import ConstantMatrices, EntryCounts
+from papa.library.ablating import Heads, checked_heads
 from papa.library.encoder import (
     LaidOut,
     TextEncoder,
@@ -32,9 +30,8 @@ from papa.library.encoder import (
     table_of,
 )
 from papa.library.matrices import HeadMatrices
+from papa.library.substitutes import constants_for, named_matrices
 from papa.progress import bar
-from papa.spec import ConstantsSpec
-from papa.spec.study import CONTROLS, DERIVED
 
 
 def constants(
@@ -50,38 +47,8 @@ def constants(
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
     """
     check_loaded(encoder, decoder=True)
-    try:
-        parameters = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
-    except ValidationError as error:
-        raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
-    if kind in CONTROLS:
-        made = control(kind, encoder.layers, encoder.heads, encoder.slots, **parameters)
-        return HeadMatrices(**vars(made))
-    if kind not in DERIVED:
-        raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
-    if not isinstance(average, ConstantMatrices) or average.special is None:
-        raise SpecError(
-            f"constants '{kind}' are made of an average: give average=papa.average(encoder, texts)"
-        )
-    made = derived(kind, constants_for(encoder, average), average.special, **parameters)
-    return HeadMatrices(**vars(made))
-
-
-def constants_for(encoder: TextEncoder, given: Any) -> ConstantMatrices:
-    """What was given as constant matrices of this encoder, as a study keeps them."""
-    if isinstance(given, str):
-        return constants(given, encoder)
-    held = given if isinstance(given, ConstantMatrices) else None
-    slots, own = encoder.slots, held.matrices if held else given
-    matrices = checked_matrices(own, encoder.layers, encoder.heads, slots).detach().float().cpu()
-    if held is None:
-        return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
-    if held.encoder_digest not in (None, encoder.reference.digest):
-        raise ArtifactError(
-            "the constant matrices were averaged over the attention of another encoder than "
-            f"{encoder.reference.display}: average over this one's"
-        )
-    return replace(held, matrices=matrices, seen=held.seen.cpu())
+    matrices = named_matrices(kind, encoder, average, **parameters)
+    return HeadMatrices(**vars(matrices))
 
 
 @torch.no_grad()

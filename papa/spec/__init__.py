@@ -12,8 +12,8 @@ from papa.spec.study import (
     LayoutSpec,
     RankingSpec,
     StudySpec,
-    constants_kinds,
 )
+from papa.spec.substitutes import substitute_names
 from papa.spec.task import (
     Columns,
     EmbeddedSource,

@@ -1,6 +1,4 @@
-"""A study's specification, of which ``execution`` alone changes no result and enters no key; kinds
-of constants have a function (``module:name``) and parameters.
-"""
+"""A study's specification, of which ``execution`` alone changes no result and enters no key."""
 
 from __future__ import annotations
 
@@ -11,6 +9,7 @@ from pydantic import AfterValidator, Field, FilePath, field_validator, model_val
 
 from papa.errors import shown
 from papa.spec.orders import Order
+from papa.spec.substitutes import SUBSTITUTES, entry_of, substitute_names
 from papa.spec.task import (
     Amount,
     Frozen,
@@ -25,33 +24,7 @@ from papa.spec.task import (
     one_of,
 )
 
-_AT = "papa.heads"
-CONTROLS: dict[str, str] = {
-    **{kind: f"{_AT}.kinds:{kind}" for kind in ("identity", "toeplitz", "zeros", "previous")},
-    "next": f"{_AT}.kinds:next_slot",
-    **{kind: f"{_AT}.kinds:{kind}" for kind in ("first", "local", "fibonacci")},
-}
-"""What makes matrices from S; from L·H as well, where it asks for ``heads``."""
-DERIVED: dict[str, str] = {kind: f"{_AT}.kinds:{kind}" for kind in ("low_rank", "relative")}
-"""What makes matrices from the average."""
-OPTIMAL, RESAMPLED = "optimal_output", "resampled_output"
-OUTPUTS = ("mean_output", "mean_output_by_slot", RESAMPLED, OPTIMAL)
-"""Constant outputs; the optimal one starts at the mean."""
-OF_DECODERS = ("streaming",)
-PARAMETERS: dict[str, dict[str, int]] = {
-    "local": {"window": 2},
-    "low_rank": {"rank": 4, "largest": 0},
-    "streaming": {"sinks": 4, "recent": 64},
-}
-"""The keys of a kind, with their defaults."""
-
-
-def constants_kinds() -> tuple[str, ...]:
-    """The kinds of constants that a study may name."""
-    return ("average", *CONTROLS, *DERIVED, *OUTPUTS, *OF_DECODERS, "trained")
-
-
-ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(constants_kinds(), kind))]
+ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(substitute_names(), kind))]
 
 
 class ConstantsSpec(Frozen):
@@ -83,11 +56,12 @@ class ConstantsSpec(Frozen):
         if not isinstance(values, dict):
             return values
         given = {name: value for name, value in values.items() if value is not None}
-        return {**PARAMETERS.get(str(values.get("kind")), {}), **given}
+        return {**entry_of(str(values.get("kind"))).parameters, **given}
 
     @model_validator(mode="after")
     def _nothing_of_other_kinds(self) -> ConstantsSpec:
-        for kind, names in {**PARAMETERS, "average": ("corpus", "rows")}.items():
+        keys = {kind: tuple(entry.parameters) for kind, entry in SUBSTITUTES.items()}
+        for kind, names in {**keys, "average": ("corpus", "rows")}.items():
             for name in names:
                 if kind != self.kind and getattr(self, name) is not None:
                     raise ValueError(f"{name} belongs to kind '{kind}', not '{self.kind}'")
@@ -96,12 +70,20 @@ class ConstantsSpec(Frozen):
     @property
     def is_trained(self) -> bool:
         """Whether it is trained with the probe of each seed."""
-        return self.kind in ("trained", OPTIMAL)
+        return entry_of(self.kind).origin == "training"
+
+    @property
+    def initial_kind(self) -> ConstantsKind:
+        """The substitute that training starts from; itself where it is not trained."""
+        starts = entry_of(self.kind).starts
+        if not starts:
+            return self.kind
+        return self.start if self.start in starts else starts[0]
 
     @property
     def parameters(self) -> dict[str, int]:
         """The values of the kind's own keys."""
-        return {name: getattr(self, name) for name in PARAMETERS.get(self.kind, {})}
+        return {name: getattr(self, name) for name in entry_of(self.kind).parameters}
 
     @property
     def label(self) -> str:
@@ -261,12 +243,13 @@ class StudySpec(Frozen):
     def _parts_fit_together(self) -> StudySpec:
         for task, constants in product(self.tasks, self.constants):
             kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
-            if task.kind == "causal" and kind in (*OUTPUTS, "next"):
+            entry = entry_of(kind)
+            if task.kind == "causal" and not entry.decoders:
                 raise ValueError(
                     f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
                 )
             longer = (task.validation_slots or 0) > task.slots
-            if longer and kind not in ("relative", *OF_DECODERS):
+            if longer and not entry.any_length:
                 raise ValueError(
                     f"{where} is read by slot, and {name} has {task.slots} slots and "
                     f"validation_slots {task.validation_slots}: take relative or streaming, or as "

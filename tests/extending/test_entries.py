@@ -4,6 +4,8 @@ the study in tasks/pipeline.py."""
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,10 @@ from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.descriptions.table import DESCRIPTIONS
 from papa.errors import CheckError, DataError, EncoderError, SpecError
 from papa.heads.constants import control
+from papa.heads.observers import ObservedModel
+from papa.heads.outputs import ConstantOutputs, MeanOutputs
 from papa.heads.replacement import replaced
+from papa.library.substitutes import substitute_for
 from papa.models import supported
 from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
@@ -31,7 +36,7 @@ from papa.scores.answers import best_constant_answer
 from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
 from papa.spec import file as spec_file
 from papa.spec.file import load_study, resolve_study
-from papa.spec.study import CONTROLS
+from papa.spec.substitutes import SUBSTITUTES, SubstituteEntry
 from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
@@ -85,7 +90,8 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     with pytest.raises(SpecError, match=f"'constants.0.kind': Input should be {known}"):
         steps_of(constants=["uniform"])
 
-    monkeypatch.setitem(CONTROLS, "uniform", f"{__name__}:uniform")
+    entry = SubstituteEntry("slots", f"{__name__}:uniform")
+    monkeypatch.setitem(SUBSTITUTES, "uniform", entry)
     steps = steps_of(constants=["uniform"])
     assert {cell.constants for cell in cells_of(steps)} == {"uniform"}
     kind = steps.pairs[0].substitutes["uniform"].kind
@@ -108,6 +114,45 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
 
 def uniform(slots: int) -> Any:
     return np.ones((slots, slots))
+
+
+class DoubledOutputs(MeanOutputs):
+    """An observer: the mean output of every head, times 2."""
+
+    def substitute(self) -> ConstantOutputs:
+        mean = super().substitute()
+        return replace(mean, values=2 * mean.values)
+
+
+def doubled_outputs(_model: ObservedModel) -> DoubledOutputs:
+    return DoubledOutputs()
+
+
+def test_an_entry_with_an_observer_serves_studies_and_in_memory_models(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entry = SubstituteEntry("outputs", observer=f"{__name__}:doubled_outputs")
+    monkeypatch.setitem(SUBSTITUTES, "doubled", entry)
+    steps = steps_of(constants=["doubled"])
+    (step,) = (step for step in steps.steps if step.stage.name == "constant_outputs")
+    assert step["kind"] == "doubled"
+
+    model = random_model("bert").eval()
+    data = [{"input_ids": torch.tensor([[5, 6, 7, 8]])}] * 8
+    doubled, mean = (substitute_for(model, name, data) for name in ("doubled", "mean_output"))
+    assert isinstance(doubled, ConstantOutputs)
+    assert isinstance(mean, ConstantOutputs)
+    torch.testing.assert_close(doubled.values, 2 * mean.values)
+    before = papa.fidelity(model, [(0, 0)], "mean_output", data=data)
+    after = papa.fidelity(model, [(0, 0)], "doubled", data=data)
+    assert not before["value"].equals(after["value"])
+
+
+@pytest.mark.server
+def test_the_substitutes_are_read_without_torch() -> None:
+    code = "import sys, papa.spec.substitutes; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 TEXTS = ["A fine film.", "Dull, and then it ends."]

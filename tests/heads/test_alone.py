@@ -27,7 +27,7 @@ STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
 MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
 OF_ALL = pytest.mark.parametrize(
     "by",
-    ["mean", "average", "relative", "resample", STREAMING, MATRICES],
+    ["mean_output", "average", "relative", "resampled_output", STREAMING, MATRICES],
     ids=lambda by: by if isinstance(by, str) else type(by).__name__,
 )
 
@@ -88,7 +88,9 @@ def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
             part = {name: values[:, start:end] for name, values in given.items()}
             found.append(states(model, **part, attention_mask=mask[:, :end], **options)[1])
         found[0] = found[0][PADDED:]
-        if not isinstance(by, str) or by != "resample":  # A token alone does not tell its text.
+        if (
+            not isinstance(by, str) or by != "resampled_output"
+        ):  # A token alone does not tell its text.
             torch.testing.assert_close(torch.cat(found), alone, atol=1e-4, rtol=0)
     assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
 
@@ -182,14 +184,14 @@ def test_a_donor_is_another_text() -> None:
     texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
     whole = [(layer, head) for layer in range(3) for head in range(4)]
     own = [states(model, **text) for text in texts]
-    with papa.ablated(model, whole, by="resample", data=texts):
+    with papa.ablated(model, whole, by="resampled_output", data=texts):
         found = [states(model, **text) for text in texts]
     for before, after in zip(own, found, strict=True):
         assert float((before - after).abs().max()) > 0.01
     # The same text twice is one text.
     for alone in (texts[:1], [texts[0], dict(texts[0])]):
         with (
-            papa.ablated(model, whole, by="resample", data=alone),
+            papa.ablated(model, whole, by="resampled_output", data=alone),
             pytest.raises(DataError, match="no other text"),
         ):
             states(model, **texts[0])

@@ -58,7 +58,7 @@ def test_constants_of_every_text_and_of_steps_with_a_cache() -> None:
 def test_constant_outputs_have_none() -> None:
     model, inputs = random_model("bert"), inputs_of("bert")
     with (
-        papa.ablated(model, [(0, 0)], "mean", data=[inputs]),
+        papa.ablated(model, [(0, 0)], "mean_output", data=[inputs]),
         pytest.raises(papa.PapaError, match="call the model without output_attentions"),
     ):
         model(**inputs, output_attentions=True)

@@ -156,14 +156,14 @@ def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> No
         close(answers(model, inputs), before)
     with papa.ablated(model, EVERY_HEAD, by="average", data=[other]):
         assert (answers(model, inputs) - before).abs().max() > 0.1
-    with papa.ablated(model, EVERY_HEAD, by="resample", data=[other]):
+    with papa.ablated(model, EVERY_HEAD, by="resampled_output", data=[other]):
         found = answers(model, inputs)
     assert (found - before).abs().max() > 0.1, "what heads put out in another text is not their own"
-    with papa.ablated(model, EVERY_HEAD, by="resample", data=[inputs, other]):
+    with papa.ablated(model, EVERY_HEAD, by="resampled_output", data=[inputs, other]):
         close(answers(model, inputs), found)
 
 
-CAUSAL = "zeros", "mean", "average", "relative", Streaming(1, 3)
+CAUSAL = "zeros", "mean_output", "average", "relative", Streaming(1, 3)
 CONTROL = "bert", "average"
 """The constant of an encoder does look ahead."""
 
@@ -194,7 +194,9 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2", "bert", "vit", "mpnet"])
-@pytest.mark.parametrize("by", ["mean", "average", "relative", "resample", Streaming(1, 3)])
+@pytest.mark.parametrize(
+    "by", ["mean_output", "average", "relative", "resampled_output", Streaming(1, 3)]
+)
 def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     """Parts of two queries, with padding, against all at once."""
     model, inputs = random_model(name), inputs_of(name)

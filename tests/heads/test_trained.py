@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import papa
-from papa.library.ablating import substitute_for
+from papa.library.substitutes import substitute_for
 from tests.heads.copying import HEADS, LAYERS, small_gpt2
 
 pytestmark = pytest.mark.unchecked

@@ -192,7 +192,10 @@ def test_sound_whose_mask_is_over_samples() -> None:
     whole = [inputs_of("wav2vec2", seed=seed, batch=3)["input_values"] for seed in seeds]
     found, other = (
         papa.fidelity(
-            model, [(0, 0), (1, 1)], "mean", data=[{"input_values": one, **more} for one in whole]
+            model,
+            [(0, 0), (1, 1)],
+            "mean_output",
+            data=[{"input_values": one, **more} for one in whole],
         )
         for more in ({"attention_mask": mask}, {})
     )
@@ -221,7 +224,7 @@ def scores(model: Any, data: Any, by: str, constants: Any = "zeros", **more: Any
     ],
     ids=lambda one: type(one).__name__,
 )
-@pytest.mark.parametrize("by", ["zeros", "mean"])
+@pytest.mark.parametrize("by", ["zeros", "mean_output"])
 def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
     model: Any, measure: str, of: Any, by: str
 ) -> None:
@@ -239,7 +242,7 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     model, passes = bert(), list[int]()
     before = model(**texts()[0]).last_hidden_state
     handle = model.register_forward_hook(lambda *_: passes.append(1))
-    scores(model, iter(texts()), "effect", "mean", made_from=iter(texts()))
+    scores(model, iter(texts()), "effect", "mean_output", made_from=iter(texts()))
     handle.remove()
     assert len(passes) == len(texts()) * (1 + 1 + len(EVERY)), "the original, the means, each head"
     assert model(**texts()[0]).last_hidden_state.equal(before)

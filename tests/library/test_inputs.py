@@ -137,7 +137,7 @@ def test_texts_a_table_and_one_encoding_give_the_numbers_of_batches(
         for other in (given, {"data": encoding}, {**given, "data": table}):
             found = papa.fidelity(model, HEADS, by, **other)
             pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
-    options: dict[str, Any] = {"by": "effect", "constants": "mean", "progress": False}
+    options: dict[str, Any] = {"by": "effect", "constants": "mean_output", "progress": False}
     expected = papa.head_scores(model, [encoding], **options)
     found = papa.head_scores(model, TEXTS, tokenizer=tokenizer, **options)
     pandas.testing.assert_frame_equal(found, expected, atol=1e-5)

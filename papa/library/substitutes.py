@@ -1,0 +1,202 @@
+"""What takes attention's place, from what a user names or supplies: for in-memory models, and as
+matrices of a loaded encoder. The names are the entries of ``papa.spec.substitutes``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from pkgutil import resolve_name
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import ValidationError
+from torch import Tensor, nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from papa.errors import ArtifactError, SpecError, in_one_line, joined, nearest_first
+from papa.heads.constants import ConstantMatrices, control, derived
+from papa.heads.interface import AttentionLayers, attention_layers, head_count, routed
+from papa.heads.observers import ObservedModel, observer_of
+from papa.heads.substitutes import OfFunction, Substitute
+from papa.library.batches import Data, batches_of, called
+from papa.library.encoder import TextEncoder
+from papa.models.layer import Watching
+from papa.spec import ConstantsSpec
+from papa.spec.substitutes import SUBSTITUTES
+
+
+def substitute_for(
+    model: nn.Module,
+    requested: Any,
+    data: Data = None,
+    seed: int = 0,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> Substitute:
+    """Return the substitute that a user requested for an in-memory model.
+
+    Args:
+        model: The model.
+        requested: A name, or a mapping with the key ``kind`` and parameters; a substitute; constant
+            matrices [L, H, S, S]; or a function of (layer, head, slots) to [slots, slots].
+        data: The text, for substitutes that are computed from text.
+        seed: Seeds what is drawn.
+        tokenizer: The model's, where ``data`` are texts.
+
+    Raises:
+        SpecError: There is no such substitute, or a parameter is wrong.
+        ArtifactError: The matrices do not fit the model.
+    """
+    layers = attention_layers(model)
+    device = cast("PreTrainedModel", model).device
+    if isinstance(requested, ConstantMatrices):
+        checked_matrices(requested.matrices, len(layers.modules), head_count(layers.modules[0]))
+    if isinstance(requested, Tensor | np.ndarray):
+        heads = head_count(layers.modules[0])
+        matrices = checked_matrices(requested, layers.layer_count, heads)[layers.numbers]
+        every_entry = torch.ones(matrices.shape[-2:], dtype=torch.bool)
+        requested = ConstantMatrices(matrices, every_entry, "own")
+    if isinstance(requested, Substitute):
+        return requested.to(device)
+    if callable(requested):
+        return OfFunction(lambda layer, head, slots: requested(layers.numbers[layer], head, slots))
+    name, parameters = _named(requested)
+    entry = SUBSTITUTES[name]
+    if entry.rule:
+        rule: Substitute = resolve_name(entry.rule)(**parameters)
+        return rule
+    if entry.origin == "slots":
+        return _of_slots(name, parameters, head_count(layers.modules[0]))
+    batches = batches_of(data, model, tokenizer)
+    return _observed(model, layers, name, seed, batches).to(device)
+
+
+def _named(requested: Any) -> tuple[str, dict[str, int]]:
+    """The name and the parameters of a substitute that an in-memory model may have."""
+    settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}
+    name = str(settings.pop("kind", None))
+    names = [known for known, entry in SUBSTITUTES.items() if entry.in_memory]
+    if name not in names:
+        known = nearest_first(name, names)
+        raise SpecError(
+            f"there is no substitute {requested!r} for an in-memory model (known: {known}): give "
+            "one, or matrices"
+        )
+    try:
+        parameters = ConstantsSpec.model_validate({"kind": name, **settings}).parameters
+    except ValidationError as error:
+        raise SpecError(f"substitute {requested!r}: {in_one_line(error)}") from None
+    others = {key for key, value in settings.items() if value is not None} - parameters.keys()
+    if others:
+        raise SpecError(
+            f"substitute {requested!r}: only studies have {joined(sorted(others))}: leave it out"
+        )
+    return name, parameters
+
+
+def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitute:
+    """Matrices of a control, computed for as many slots as texts have."""
+    matrices_of = lru_cache(2)(
+        lambda slots: control(name, 1, heads, slots, **parameters).matrices[0]
+    )
+
+    def matrix(layer: int, head: int, slots: int) -> Float[Tensor, "slots slots"]:
+        # Entries depend on their own slots alone, so one matrix serves texts of like length.
+        return matrices_of(2 ** (slots - 1).bit_length())[head, :slots, :slots]
+
+    return OfFunction(matrix)
+
+
+def _observed(
+    model: nn.Module, layers: AttentionLayers, name: str, seed: int, batches: Any
+) -> Substitute:
+    """A substitute that is computed from the model's passes over batches."""
+    pretrained = cast("PreTrainedModel", model)
+    heads = head_count(layers.modules[0])
+    observer = observer_of(
+        name, ObservedModel(len(layers.modules), heads, device=pretrained.device, seed=seed)
+    )
+    rules = {layer: Watching(see=observer.see, layer=layer) for layer in range(len(layers.modules))}
+    with torch.no_grad(), routed(pretrained, layers.modules, rules):
+        for inputs in batches:
+            called(pretrained, inputs)
+    return observer.substitute()
+
+
+def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = None) -> Tensor:
+    """Return constant matrices as a tensor.
+
+    Raises:
+        ArtifactError: They are no finite numbers of this shape; ``slots`` None takes any number.
+    """
+    matrices = torch.as_tensor(given)
+    size = slots or matrices.shape[-1]
+    expected = [layers, heads, size, size]
+    are_numbers = matrices.is_floating_point() and bool(matrices.isfinite().all())
+    if list(matrices.shape) != expected or not are_numbers:
+        raise ArtifactError(
+            f"the constant matrices are {matrices.dtype} of shape {list(matrices.shape)}, expected "
+            f"finite floating-point numbers {expected} (layers, heads, slots, slots)"
+        )
+    return matrices
+
+
+def named_matrices(
+    kind: str, encoder: TextEncoder, average: Any = None, **parameters: int
+) -> ConstantMatrices:
+    """Return constant matrices of a loaded encoder by their name.
+
+    Args:
+        kind: A control, or what is derived from an average.
+        encoder: The encoder.
+        average: The average that matrices are derived from.
+        parameters: Its keys in a study.
+
+    Raises:
+        SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
+    """
+    try:
+        checked = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
+    except ValidationError as error:
+        raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
+    entry = SUBSTITUTES[kind]
+    if entry.origin == "slots":
+        return control(kind, encoder.layers, encoder.heads, encoder.slots, **checked)
+    if entry.origin != "average" or not entry.function:
+        raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
+    if not isinstance(average, ConstantMatrices) or average.special is None:
+        raise SpecError(
+            f"constants '{kind}' are computed from an average: give average=papa.average(encoder, "
+            "texts)"
+        )
+    return derived(kind, constants_for(encoder, average), average.special, **checked)
+
+
+def constants_for(encoder: TextEncoder, requested: Any) -> ConstantMatrices:
+    """Return the constant matrices that a user requested for a loaded encoder.
+
+    Args:
+        encoder: The encoder.
+        requested: A name, or matrices [L, H, S, S].
+
+    Raises:
+        SpecError: The name is of no matrices.
+        ArtifactError: The matrices do not fit the encoder, or are the average of another one.
+    """
+    if isinstance(requested, str):
+        return named_matrices(requested, encoder)
+    supplied = requested if isinstance(requested, ConstantMatrices) else None
+    values = requested if supplied is None else supplied.matrices
+    slots = encoder.slots
+    matrices = checked_matrices(values, encoder.layers, encoder.heads, slots).detach().float().cpu()
+    if supplied is None:
+        return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
+    if supplied.encoder_digest not in (None, encoder.reference.digest):
+        raise ArtifactError(
+            "the constant matrices were averaged over the attention of another encoder than "
+            f"{encoder.reference.display}: average over this one's"
+        )
+    return replace(supplied, matrices=matrices, seen=supplied.seen.cpu())
