@@ -9,13 +9,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
-
 from papa import errors
 from papa.credentials import holds_credentials
 from papa.errors import problems_of
 from papa.models.files import read_configuration_file, remembered, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
+from papa.resources import usable_cores, usable_memory
 from papa.scores.metrics import positive_class
 from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
@@ -121,7 +120,7 @@ def check_study(
             for named in (own.metric, own.probe):
                 loaded(named)  # Refused where its file was not given.
     if here and missing:
-        _check_memory(inputs, workers or os.cpu_count() or 1)
+        _check_memory(inputs, workers or usable_cores())
     if 1 not in study.fractions:
         notes["fractions have no 1: without the original there is no drop to report: add 1"] = None
     by_commit = {resolved.at_commit(text): seen for text, seen in previews.items()}
@@ -208,7 +207,8 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what is free with the least that workers take: an encoder, and sums of averages."""
-    free, slots = psutil.virtual_memory().available, max(one.slots for one in inputs.study.tasks)
+    free = usable_memory()
+    slots = max(task.slots for task in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     files = (weight_files(Path(encoder.folder)) for encoder in inputs.encoders)
     weights = max((sum(path.stat().st_size for path in paths) for paths in files), default=0)

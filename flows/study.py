@@ -208,6 +208,8 @@ def _run(given: Ready) -> str:
         if checked.missing:
             given.executor.begin().result()
             workers = given.executor.size
+            if given.executor.shortage:
+                progress.told(spec.name, given.executor.shortage)
         run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
             raise _first_failure(run.failures)

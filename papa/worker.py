@@ -32,9 +32,11 @@ class Executor(Protocol):
 
     Attributes:
         closed: Whether its block has ended.
+        shortage: What a cluster lacks for all workers once they were begun; empty: nothing.
     """
 
     closed: bool
+    shortage: str
 
     @property
     def size(self) -> int:
@@ -80,6 +82,7 @@ class Worker:
 
     size = 1
     closed = False
+    shortage = ""
 
     def __init__(
         self,

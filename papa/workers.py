@@ -25,6 +25,7 @@ from papa.errors import PapaError, TransientError
 from papa.models.reference import EncoderReference
 from papa.progress import Progress, ignore_progress
 from papa.ray_node import RayNode
+from papa.resources import usable_cores
 from papa.temporary import temporary_folder
 from papa.worker import INSTALL, ClusterError, Worker, versions_here
 
@@ -39,7 +40,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     joined, with ``begin`` or the first call; the block's end leaves it, and ends the workers.
 
     Args:
-        workers: how many; None takes one for each GPU, or for each CPU core where there is no GPU.
+        workers: how many; None takes one for each GPU, or for each CPU core that this process may
+            use where there is no GPU. A cluster that has too few cores for a number is given time:
+            its autoscaler, if it has one, adds nodes for the workers that wait.
         shared: a file of the store that every node of a cluster must see; None for a URI.
         address: of a Ray cluster to join; None starts Ray on this machine.
     """
@@ -53,8 +56,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         address: str | None = None,
     ) -> None:
         self._asked, self._device, self._address = workers, device, address
-        self._size, self._shared = workers or os.cpu_count() or 1, shared
-        self._lock, self._at_driver = threading.Lock(), threading.Semaphore(os.cpu_count() or 1)
+        self._size = workers or usable_cores()
+        self._shared = shared
+        self._lock = threading.Lock()
+        self._at_driver = threading.Semaphore(usable_cores())
         # Ray takes SIGTERM for itself in the main thread: another one joins it.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._ray: Any = None
@@ -65,6 +70,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._actors: set[Any] = set()
         self._refusal: PapaError | None = None
         self.closed = False
+        self.shortage = ""
 
     @property
     def size(self) -> int:
@@ -133,19 +139,28 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     def _start(self) -> None:
         ray = _join_cluster(self._address) if self._address else self._start_here()
-        found = ray.cluster_resources()
-        cpus = int(found.get("CPU", 0))
-        gpus = 0 if self._device == "cpu" else int(found.get("GPU", 0))
+        resources = ray.cluster_resources()
+        cpus = int(resources.get("CPU", 0))
+        gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
         self._size = self._asked or min(gpus, cpus) or cpus
-        if not 0 < self._size <= cpus or (self._device == "cuda" and not gpus):
+        lacks_gpu = self._device == "cuda" and not gpus
+        may_grow = self._address is not None and self._asked is not None
+        if not self._size or ((self._size > cpus or lacks_gpu) and not may_grow):
             ray.shutdown()
+            grow = ", or give --workers a number for its autoscaler" if self._address else ""
             raise ClusterError(
                 f"Ray finds {cpus} CPUs and {gpus} GPUs at {self._address or 'this machine'} for "
                 f"{self._size} workers (device {self._device}): add nodes, or ask for fewer "
-                "--workers or another execution.device"
+                f"--workers or another execution.device{grow}"
             )
-        # Nothing without any GPU, as such a request would wait for ever.
-        self._share = 1 / math.ceil(self._size / gpus) if gpus else 0
+        if self._size > cpus or lacks_gpu:
+            self.shortage = (
+                f"the Ray cluster at {self._address} has {cpus} CPUs and {gpus} GPUs now for "
+                f"{self._size} workers (device {self._device}): the others wait for nodes"
+            )
+        # Nothing without any GPU, as such a request would wait for ever; nodes that an autoscaler
+        # adds for device cuda have one.
+        self._share = 1 / math.ceil(self._size / gpus) if gpus else float(lacks_gpu)
         self._ray = ray
         for _ in range(self._size):
             self._hire()

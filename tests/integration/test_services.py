@@ -101,9 +101,40 @@ def test_a_driver_joins_a_head_on_loopback(place: Path) -> None:
         assert int(run([sys.executable, "-c", code, address], more).splitlines()[-1]) > 0
 
 
+def test_workers_wait_for_the_nodes_of_an_autoscaler(place: Path) -> None:
+    folder = place / token_hex(3)
+    code = "import sys; from tests.workers import parts; parts.join_later(sys.argv[1], 1)"
+    with stack.ray_head(folder / "head", cores=0) as head:
+        address = head.environment["RAY_ADDRESS"]
+        environment = {**head.environment, "PYTHONPATH": str(ROOT)}
+        command = [sys.executable, "-c", code, address]
+        with started(command, folder / "driver", environment) as driver:
+            wait_until(lambda: address in driver.log.read_text(), "it waits", driver.process)
+            with stack.ray_node(folder / "node", head, environment=environment):
+                assert driver.process.wait(PATIENCE_SECONDS) == 0, driver.log.read_text()
+        assert int(driver.log.read_text().splitlines()[-1]) > 0
+
+
+def test_a_cluster_without_cores_is_refused_where_no_number_of_workers_is_given(
+    place: Path,
+) -> None:
+    with head_on_loopback(place / token_hex(3), cores=0) as head:
+        address = f"127.0.0.1:{head.environment['RAY_PORT']}"
+        code = (
+            "import sys; from papa.workers import WorkerPool\n"
+            "with WorkerPool(None, address=sys.argv[1]) as pool: pool.begin().result()"
+        )
+        with pytest.raises(AssertionError, match=rf"ClusterError: .*{address}"):
+            run(
+                [sys.executable, "-c", code, address],
+                {**head.environment, "RAY_AUTH_MODE": "token"},
+            )
+
+
 @contextmanager
-def head_on_loopback(folder: Path) -> Iterator[Service]:
-    own = {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
+def head_on_loopback(folder: Path, cores: int = 1) -> Iterator[Service]:
+    own = {"RAY_NUM_CPUS": str(cores)}
+    own |= {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
     own |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
     own |= {"PYTHONPATH": str(ROOT)}  # For the work of the tests.
     with started([SCRIPTS / "ray-head.sh"], folder, own) as service:

@@ -122,3 +122,11 @@ def folder_below(root: int) -> Path:
     ]
     (path,) = [word for word in raylet.split() if word.startswith("--session_dir=")]
     return Path(path.partition("=")[2]).parents[1]
+
+
+def join_later(address: str, workers: int) -> None:
+    """Print what a cluster lacks for so many workers, and then what a call on one returns."""
+    with WorkerPool(workers, "cpu", address=address) as pool:
+        pool.begin().result()
+        print(pool.shortage, flush=True)
+        print(pool.run(own_process, arguments={}))
