@@ -12,8 +12,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
-from papa.scores.intervals import Measured
-from papa.scores.orders import alike, compare_means, more_alike
+from papa.scores.intervals import SeedScores
+from papa.scores.order_comparison import agrees_more, compare_means, seed_agreement
 
 HEADS = 72
 
@@ -33,8 +33,8 @@ def control_rows() -> Iterator[str]:
                 noise, other = numbers.standard_normal((2, seeds, HEADS))
                 true = of_text + 2 * strength * of_labels + noise
                 shuffled = of_text + other
-                significant.append(more_alike(true, shuffled))
-                taus.append([float(alike(values, ())[0]) for values in (true, shuffled)])
+                significant.append(agrees_more(true, shuffled))
+                taus.append([float(seed_agreement(values, ())[0]) for values in (true, shuffled)])
             tau, shuffled_tau = np.mean(taus, axis=0)
             yield (
                 f"{seeds} seeds, τ {tau:.2f} of true and {shuffled_tau:.2f} of shuffled labels: "
@@ -68,7 +68,7 @@ def order_rows() -> Iterator[str]:
 
 def random_family(
     numbers: np.random.Generator, orders: int, seeds: int, critical: int | None, knows: bool
-) -> dict[str, Measured]:
+) -> dict[str, SeedScores]:
     """Scores on 300 examples of orders with one list of constant heads each, and of random ones
     with a list a seed. Six of 24 heads are constant. Each critical head loses .15 of the examples;
     or, where all matter, head n loses n/24 of .04. The first order may know them: it is the worst.
@@ -83,10 +83,10 @@ def random_family(
         right = (known & ~loses[constant].any(axis=0)).astype(float)
         return right.mean(), (right - right.mean()) / 299
 
-    def measured(lists: list[np.ndarray]) -> Measured:
+    def measured(lists: list[np.ndarray]) -> SeedScores:
         found = [score_of(constant) for constant in lists]
         scores = {seed: score for seed, (score, _) in enumerate(found)}
-        return Measured(scores, {seed: influence for seed, (_, influence) in enumerate(found)})
+        return SeedScores(scores, {seed: influence for seed, (_, influence) in enumerate(found)})
 
     drawn = [numbers.permutation(24)[:6] for _ in range(orders)]
     if knows:

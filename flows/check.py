@@ -15,8 +15,8 @@ from papa.errors import problems_of
 from papa.models.files import read_configuration_file, remembered, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.resources import usable_cores, usable_memory
+from papa.scores.custom import load_code
 from papa.scores.metrics import positive_class
-from papa.scores.own import loaded
 from papa.spec import StudySpec, TaskSpec
 from papa.storage.store import Store
 from papa.tasks.inputs import (
@@ -118,7 +118,7 @@ def check_study(
     for step in missing if inputs.code and not for_plan else ():
         if own := step.arguments.get("code"):
             for named in (own.metric, own.probe):
-                loaded(named)  # Refused where its file was not given.
+                load_code(named)  # Refused where its file was not given.
     if here and missing:
         _check_memory(inputs, workers or usable_cores())
     if 1 not in study.fractions:

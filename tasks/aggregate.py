@@ -56,7 +56,7 @@ def aggregate(
         invocation: The command line, and when it began, in seconds since 1970.
     """
     from papa.reporting.report import write_report
-    from papa.scores.orders import compare_orders
+    from papa.scores.order_comparison import compare_orders
     from papa.scores.summary import summarise
 
     artifacts = context.artifacts

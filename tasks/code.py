@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from papa.errors import SpecError, in_one_line
-from papa.scores.own import Named, OwnCode, not_given
+from papa.scores.custom import CustomCode, NamedCode, missing_code_message
 from papa.spec import CodeSpec, HeadScores, StudySpec, TaskSpec
 from papa.spec.orders import module_of, scores_in
 
@@ -48,7 +48,7 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     missing = [name for name in orders if module_of(name) not in texts and name not in computed]
     missing += [name for name in others if module_of(name) not in (None, *digests)]
     if missing:
-        raise SpecError(not_given(str(missing[0])))
+        raise SpecError(missing_code_message(str(missing[0])))
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
     study = study.model_copy(update={"code": tuple(code), "scores": kept})
     for task in study.tasks:
@@ -78,20 +78,20 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
     return study.model_copy(update={"scores": tuple(found)})
 
 
-def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> OwnCode | None:
+def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> CustomCode | None:
     """What a task runs of the user's own, as far as files are given."""
     metric, probe = (_named(study, name, texts) for name in (task.metric, task.own_probe))
-    return OwnCode(metric, probe) if metric or probe else None
+    return CustomCode(metric, probe) if metric or probe else None
 
 
-def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> Named | None:
+def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> NamedCode | None:
     """What is known of code by its name; None where the name is none of code's."""
     module = module_of(name)
     digests = (one.sha256 for one in study.code if one.name == module)
-    return Named(name, next(digests, ""), texts.get(module)) if name and module else None
+    return NamedCode(name, next(digests, ""), texts.get(module)) if name and module else None
 
 
-def _check(named: Named, *, is_probe: bool) -> None:
+def _check(named: NamedCode, *, is_probe: bool) -> None:
     """Refuse what is no probe, and what is no function of two arguments."""
     code = named.load()
     try:

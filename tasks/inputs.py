@@ -21,7 +21,7 @@ from papa.models.reference import (
     resolve_encoder,
 )
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
-from papa.scores.own import OwnCode
+from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
@@ -41,7 +41,7 @@ class StudyInputs:
     encoders: tuple[EncoderReference, ...]
     fingerprints: Mapping[Source, str]
     labels: Mapping[EncoderReference, str]
-    code: Mapping[TaskSpec, OwnCode] = field(default_factory=dict)
+    code: Mapping[TaskSpec, CustomCode] = field(default_factory=dict)
     matrices: Mapping[str, Any] = field(default_factory=dict)
 
 

@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
 from papa.scores.answers import best_constant_answer
+from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
-from papa.scores.own import OwnCode
 from papa.spec import TaskSpec
 from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, verified
@@ -33,7 +33,7 @@ def answer(
     text: Step,
     heads: ConstantHeads,
     task: TaskSpec,
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
 ) -> None:
     """Let a model's native head answer the validation rows while some heads are constant.
 
@@ -84,7 +84,7 @@ def score_answers(
     original_answers: Step,
     task: TaskSpec,
     seeds: tuple[int, ...],
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
 ) -> None:
     """Score the answers of a native head, as a probe's are; the score is the same for all seeds.
 
@@ -121,7 +121,9 @@ def score_answers(
 
 
 @stage("one_answer", version=1)
-def one_answer(context: Context, text: Step, task: TaskSpec, code: OwnCode | None = None) -> None:
+def one_answer(
+    context: Context, text: Step, task: TaskSpec, code: CustomCode | None = None
+) -> None:
     """Score always giving one answer, with which a native head is compared.
 
     In: the tokenised text's labels. Out: the best score of one answer, and what each validation

@@ -13,8 +13,8 @@ import numpy as np
 
 from papa.models.reference import EncoderReference
 from papa.scores.answers import best_constant_answer
+from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
-from papa.scores.own import OwnCode
 from papa.spec import FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
@@ -36,7 +36,7 @@ def probe(
     trained: bool,
     seeds: tuple[int, ...],
     features: FeaturesSpec,
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
 ) -> None:
     """Train the task's probe and score it on the validation split, once for each seed.
 
@@ -95,7 +95,7 @@ def baseline(
     task: TaskSpec,
     seeds: tuple[int, ...],
     features: FeaturesSpec,
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
 ) -> None:
     """Score always giving one answer, and the task's probe on word embeddings alone.
 
@@ -122,7 +122,7 @@ def _train_and_score(
     task: TaskSpec,
     seeds: tuple[int, ...],
     features: FeaturesSpec,
-    code: OwnCode | None,
+    code: CustomCode | None,
     substitute: Substitute | None = None,
     constant_heads: tuple[Head, ...] = (),
     trained: bool = False,

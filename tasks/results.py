@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from papa.ranking.seeds import HeadScores, TrainedLambda
-    from papa.scores.intervals import Measured
-    from papa.scores.orders import FoundOrder
+    from papa.scores.intervals import SeedScores
+    from papa.scores.order_comparison import StudiedOrder
 
 Artifacts = Mapping[Step, ArtifactReference]
 """The finished artifact of every step."""
@@ -91,7 +91,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     """A row for each cell of a pair and each seed that scores it."""
     import numpy as np
 
-    from papa.scores.intervals import Measured
+    from papa.scores.intervals import SeedScores
     from papa.scores.metrics import influence
 
     metric = pair.task.metric
@@ -102,7 +102,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     always_one_answer = math.nan
     one_answer = ""
     one_answer_influence = no_influence
-    word_embeddings: Measured | None = None
+    word_embeddings: SeedScores | None = None
     if pair.cells and pair.baselines:
         baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
         answer = baselines[0].one_answer
@@ -117,7 +117,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
         measured = _measured(
             metric, [(scores_of[step].scores, examples_of[step]) for step in scoring]
         )
-        beside = word_embeddings or Measured(
+        beside = word_embeddings or SeedScores(
             dict.fromkeys(measured.scores, math.nan), dict.fromkeys(measured.scores, no_influence)
         )
         for step in scoring:
@@ -148,9 +148,9 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
 
 def _measured(
     metric: Metric, scored: Iterable[tuple[tuple[ScoredSeed, ...], np.ndarray]]
-) -> Measured:
+) -> SeedScores:
     """The scores of all seeds, from those of some seeds and what examples add to them."""
-    from papa.scores.intervals import Measured
+    from papa.scores.intervals import SeedScores
 
     scores: dict[int, float] = {}
     examples_by_seed: list[np.ndarray] = []
@@ -158,19 +158,19 @@ def _measured(
         for scored_seed, of_seed in zip(scored_seeds, examples, strict=True):
             scores[scored_seed.seed] = scored_seed.score
             examples_by_seed.append(of_seed)
-    return Measured.of(metric, scores, examples_by_seed)
+    return SeedScores.from_examples(metric, scores, examples_by_seed)
 
 
 def head_orders(
     pairs: Iterable[PairSteps], artifacts: Artifacts
-) -> dict[tuple[str, str], dict[str, FoundOrder]]:
+) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
     """The head orders of cells with some heads constant, by (encoder, task) and name.
 
     Work that two orders share, such as λ for both of its directions, counts for the first alone.
     """
-    from papa.scores.orders import FoundOrder
+    from papa.scores.order_comparison import StudiedOrder
 
-    orders: dict[tuple[str, str], dict[str, FoundOrder]] = {}
+    orders: dict[tuple[str, str], dict[str, StudiedOrder]] = {}
     for pair in pairs:
         orders_of_pair = orders.setdefault(pair.pair, {})
         counted: set[Step] = set()
@@ -199,7 +199,7 @@ def head_orders(
                 if step in rankings
             ]
             seconds = sum(facts["worker_seconds"] for facts in metadata.values())
-            orders_of_pair[cell.order] = FoundOrder(
+            orders_of_pair[cell.order] = StudiedOrder(
                 heads_by_seed,
                 seconds if metadata else None,
                 sum(evaluations) if evaluations else None,

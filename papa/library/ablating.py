@@ -34,7 +34,7 @@ from papa.models.files import EMBEDDING, embeds_by
 from papa.models.layer import at_least_single
 from papa.probes.own import answers_by_label, has_many_labels
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
-from papa.scores.own import OwnScore, checked_score
+from papa.scores.custom import CustomScore, checked_score
 from papa.spec.orders import Head
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
@@ -123,7 +123,7 @@ def fidelity(
     data: Data,
     tokenizer: PreTrainedTokenizerBase | None = None,
     made_from: Data = None,
-    score: OwnScore | None = None,
+    score: CustomScore | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
     """How alike the answers of the user's model are with heads replaced, in its own use; no labels
@@ -204,7 +204,7 @@ def compared(
 
 @torch.inference_mode()
 def answers(
-    model: nn.Module, batches: Sequence[Mapping[str, Any]], score: OwnScore | None = None
+    model: nn.Module, batches: Sequence[Mapping[str, Any]], score: CustomScore | None = None
 ) -> dict[str, np.ndarray]:
     """``of_batch`` of all batches, without the logits of words."""
     found = []
@@ -232,7 +232,7 @@ def kl_divergence(
 
 
 def of_batch(
-    model: Any, inputs: Mapping[str, Any], score: OwnScore | None = None
+    model: Any, inputs: Mapping[str, Any], score: CustomScore | None = None
 ) -> dict[str, Tensor]:
     """What a model says to one batch: ``lengths``, the answers of each text, and ``score``,
     ``embeddings``, ``logits`` of classes, or ``words``, a language model's logits at each token

@@ -40,7 +40,7 @@ from papa.library.tasks import Task, as_list, study_inputs
 from papa.ranking.given import score_of_each
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
-from papa.scores.own import OwnScore
+from papa.scores.custom import CustomScore
 from papa.spec.orders import Head, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
@@ -67,7 +67,7 @@ def head_scores(
     seeds: Sequence[int] = (0, 1, 2),
     tokenizer: PreTrainedTokenizerBase | None = None,
     made_from: Data = None,
-    score: OwnScore | None = None,
+    score: CustomScore | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
     """A frame of head scores.

@@ -55,20 +55,20 @@ from papa.scores.answers import (
     embedding_score,
     same_answer,
 )
+from papa.scores.custom import CustomScore, custom_name
 from papa.scores.metrics import influence, mean_of
-from papa.scores.own import OwnScore, own_name
 from papa.scores.summary import summarise
 from papa.spec.orders import REVERSED, Cell, Head, constant_heads, scores_in
 from papa.spec.task import LOSS
 
-Measured = tuple[float, Float[np.ndarray, " texts"]]
-_BY_LABELS: dict[str, OwnScore] = {
+SeedScores = tuple[float, Float[np.ndarray, " texts"]]
+_BY_LABELS: dict[str, CustomScore] = {
     "accuracy": lambda out, batch: (out.logits.argmax(-1) == batch["labels"]).double(),
     "loss": lambda out, batch: (
         -F.cross_entropy(out.logits.float(), batch["labels"], reduction="none")
     ),
 }
-_BY_EACH_LABEL: dict[str, OwnScore] = {
+_BY_EACH_LABEL: dict[str, CustomScore] = {
     "accuracy": lambda out, batch: ((out.logits > 0) == batch["labels"].bool()).double().mean(1),
     "loss": lambda out, batch: (
         -F.binary_cross_entropy_with_logits(
@@ -105,7 +105,7 @@ def measure_held(
     data: Data,
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None,
-    score: str | OwnScore | None,
+    score: str | CustomScore | None,
     constants: Sequence[Any],
     orders: Sequence[str | OwnOrder],
     fractions: Sequence[float],
@@ -279,7 +279,7 @@ def _named(constants: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Each with a name of its own."""
     taken: list[str] = []
     for one in constants:
-        name = one if isinstance(one, str) else own_name(one).rpartition(":")[2]
+        name = one if isinstance(one, str) else custom_name(one).rpartition(":")[2]
         if isinstance(one, Mapping):
             name = ", ".join(str(part) for part in one.values())
         taken.append(name)
@@ -334,11 +334,11 @@ def _taken(value: Any, rows: Tensor) -> Any:
 
 
 def _measure(
-    model: nn.Module, batches: Sequence[Batch], score: str | OwnScore | None
-) -> tuple[str, OwnScore | None, Callable[[Mapping[str, np.ndarray]], Measured]]:
+    model: nn.Module, batches: Sequence[Batch], score: str | CustomScore | None
+) -> tuple[str, CustomScore | None, Callable[[Mapping[str, np.ndarray]], SeedScores]]:
     """The metric, the score that answers are asked by, if any, and what answers are worth."""
     if callable(score):
-        return own_name(score), score, lambda after: mean_of(after["score"])
+        return custom_name(score), score, lambda after: mean_of(after["score"])
     before = answers(model, batches)
     texts, labels = len(before["lengths"]), [batch.get("labels") for batch in batches]
     many_labels = has_many_labels(model.config)

@@ -30,7 +30,7 @@ from papa.probes.training import train_theta
 from papa.progress import bar
 from papa.ranking.seeds import HeadScores, TrainedLambda
 from papa.scores.answers import mean_over_examples
-from papa.scores.own import OwnScore
+from papa.scores.custom import CustomScore
 from papa.spec import ProbeSpec
 
 EPOCHS, LEARNING_RATE = 3, 0.05
@@ -49,7 +49,7 @@ def effects(
     model: nn.Module,
     batches: Sequence[Mapping[str, Any]],
     substitute: Substitute,
-    score: OwnScore | None,
+    score: CustomScore | None,
     progress: bool,
 ) -> pandas.DataFrame:
     """What is lost of the answers with each head alone replaced, with its interval over texts."""

@@ -12,7 +12,7 @@ from papa.reporting.answers import against_random
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
-from papa.scores.orders import compare_orders
+from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import INFLUENCE, heads_at, summarise
 from papa.spec.orders import Cell, Head
 

@@ -23,7 +23,7 @@ from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
 from papa.reporting.answers import answers, certainty, of_text
-from papa.scores.own import OwnScore
+from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
@@ -52,7 +52,7 @@ def measure(
     ranking_seeds: Sequence[int] = (0, 1, 2),
     store: str | Path | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    score: str | OwnScore | None = None,
+    score: str | CustomScore | None = None,
     progress: bool = True,
 ) -> Measurement:
     """How far an encoder's score falls as its heads become constant: a study in one call, in this

@@ -16,7 +16,7 @@ from papa.errors import DataError, SpecError
 from papa.library.encoder import TextEncoder, is_tabular, table_of
 from papa.probes.evaluate import check_probe
 from papa.probes.own import check_own
-from papa.scores.own import OwnCode, OwnMetric, OwnScore, own_name
+from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
@@ -50,7 +50,7 @@ class Task:
     text_pair: str | None = None
     words: str | None = None
     label: str | None = "label"
-    metric: NamedMetric | OwnMetric = "accuracy"
+    metric: NamedMetric | CustomMetric = "accuracy"
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     learning_rate: float | None = None
@@ -59,7 +59,7 @@ class Task:
     name: str = "data"
     head: Literal["probe", "own"] = "probe"
     probe: Any = None
-    score: OwnScore | None = None
+    score: CustomScore | None = None
 
 
 @contextmanager
@@ -122,7 +122,7 @@ def study_inputs(
             check_own(resolved, encoder.reference, None, None)
         if code:
             if resolved.metric == "own":
-                metric = own_name(code.metric or code.score)
+                metric = custom_name(code.metric or code.score)
                 resolved = resolved.model_copy(update={"metric": metric})
             named = inputs.study.model_copy(update={"tasks": (resolved,)})
             inputs = replace(inputs, study=named, code={resolved: code})
@@ -153,7 +153,7 @@ def as_list(values: object) -> object:
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
-def _code(task: Task) -> OwnCode | None:
+def _code(task: Task) -> CustomCode | None:
     """The user's own, where it fits together."""
     metric = task.metric if callable(task.metric) else None
     asked = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
@@ -165,8 +165,8 @@ def _code(task: Task) -> OwnCode | None:
         if task.head == "own" or task.label is None or task.metric == "spearman":
             raise SpecError("probe: it predicts classes: name their label, and leave head out")
         check_probe(task.probe)
-    given = OwnCode(metric, task.probe, task.score)
-    return None if given == OwnCode() else given
+    given = CustomCode(metric, task.probe, task.score)
+    return None if given == CustomCode() else given
 
 
 def _usual_task(tables: Iterable[SourceTable]) -> Task:

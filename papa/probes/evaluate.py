@@ -30,8 +30,8 @@ from papa.probes.probes import (
 from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_of
+from papa.scores.custom import CustomCode, Score, load_code, scorer
 from papa.scores.metrics import Scored
-from papa.scores.own import OwnCode, Score, loaded, scorer
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
 from papa.spec.orders import Head
 from papa.text.batches import micro_batches
@@ -65,7 +65,7 @@ def evaluate_cell(
     features: FeaturesSpec,
     execution: ExecutionSpec,
     scratch: Path,
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Scored]:
@@ -100,7 +100,7 @@ def evaluate_cell(
         options = scratch, execution, features.dtype
         replacing = heads and constants is not None
         with replaced(model, constants, heads) if replacing else nullcontext():
-            own = loaded(code.probe) if code else None
+            own = load_code(code.probe) if code else None
             probe = train_probe(encoder, corpus, task, seeds, *options, estimator=own, **told)
             with features_of(encoder, validation, *options) as source:
                 found = score_probe(probe, source, score)

@@ -28,7 +28,7 @@ from papa.models.reference import EncoderReference, load_tokenizer
 from papa.models.weights import load_model
 from papa.progress import Progress, ignore_progress
 from papa.scores.answers import Answers, check_sentences, classes_told
-from papa.scores.own import OwnScore, checked_score
+from papa.scores.custom import CustomScore, checked_score
 from papa.spec import TaskSpec
 from papa.spec.orders import Head
 from papa.text.batches import rows_of_like_length
@@ -213,7 +213,7 @@ class OwnHead(NamedTuple):
         constants: Substitute | None = None,
         heads: Sequence[Head] = (),
         *,
-        score: OwnScore | None = None,
+        score: CustomScore | None = None,
         ids: Int[np.ndarray, " classes"] | None = None,
         progress: Progress = ignore_progress,
     ) -> Answers:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from papa.scores.orders import DRAWS, LEVEL, alike, more_alike, random_alike
+from papa.scores.order_comparison import DRAWS, LEVEL, agrees_more, random_agreement, seed_agreement
 from papa.spec.orders import partial_counts
 from papa.spec.study import CONTROLLED
 
@@ -106,7 +106,7 @@ class TrainedLambda(HeadScores):
         return (low > 0.5) | (high < 0.5)
 
     def facts(self, fractions: Sequence[float] = ()) -> dict[str, Any]:
-        """How alike the orders of the seeds are, as a manifest holds it and
+        """How much the orders of the seeds agree, as a manifest holds it and
         ``papa.reporting.answers.certainty`` words it.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
@@ -125,8 +125,8 @@ class TrainedLambda(HeadScores):
         if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
             return {"seeds": seeds, "heads": heads}
         counts = partial_counts(fractions, heads)
-        found = alike(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
-        random = random_alike(seeds, heads, tuple(counts.values()))
+        found = seed_agreement(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
+        random = random_agreement(seeds, heads, tuple(counts.values()))
         # Rounding must not part what is equal.
         told = 1 + (random >= found - 1e-9).sum(axis=0) <= LEVEL * (1 + DRAWS)
         shared = [
@@ -158,4 +158,4 @@ class TrainedLambda(HeadScores):
             return None
         shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
         own, other = (each.by_seed.reshape(len(each.by_seed), -1) for each in (self, shuffled))
-        return float(alike(other, ())[0]), more_alike(own, other)
+        return float(seed_agreement(other, ())[0]), agrees_more(own, other)

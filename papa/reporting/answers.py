@@ -21,7 +21,7 @@ from papa.reporting.wording import (
     score_label,
     varying,
 )
-from papa.scores.orders import GROUP, RANDOM, least_random_lists
+from papa.scores.order_comparison import GROUP, RANDOM, fewest_random_lists
 from papa.scores.summary import (
     ONE_ANSWER,
     WORDS,
@@ -177,7 +177,7 @@ def _random_lists_needed(means: pandas.DataFrame) -> int:
     """How many random lists a difference from random orders takes to be beyond chance."""
     with_random = means[(means["order"] == RANDOM) | (means["other"] == RANDOM)]
     compared = with_random.groupby(GROUP).size()
-    return least_random_lists(int(compared.max())) if len(compared) else 0
+    return fewest_random_lists(int(compared.max())) if len(compared) else 0
 
 
 def orders_note(pairs: pandas.DataFrame) -> str:

@@ -40,7 +40,7 @@ from papa.reporting.wording import (
     varying,
 )
 from papa.scores.intervals import relative_drop
-from papa.scores.orders import GROUP
+from papa.scores.order_comparison import GROUP
 from papa.scores.summary import LINE, distinct_results, reason_sentence
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS

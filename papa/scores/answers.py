@@ -16,9 +16,9 @@ import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
 
 from papa.errors import DataError, joined
+from papa.scores.custom import CustomCode, score_by_custom_metric, scorer
 from papa.scores.intervals import Interval, clipped, over_examples, unit_of
 from papa.scores.metrics import Scored, mean_of, positive_class, scored
-from papa.scores.own import OwnCode, own_metric_scored, scorer
 from papa.spec import Metric, TaskSpec
 from papa.spec.task import EMBEDDING_METRICS, LOSS
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -45,7 +45,7 @@ def own_score(
     split: TokenisedSplit,
     names: Sequence[str] | None,
     own: Sequence[str],
-    code: OwnCode | None = None,
+    code: CustomCode | None = None,
 ) -> Scored:
     """What answers score: against the original's, or against the task's labels."""
     lengths = after["lengths"]
@@ -71,7 +71,7 @@ def own_score(
         # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
         numbers = np.full(len(own), -1)
         numbers[ids] = np.arange(len(ids))
-        return own_metric_scored(code.metric, numbers[_top(after)], labels, lengths)
+        return score_by_custom_metric(code.metric, numbers[_top(after)], labels, lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
     return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
 
@@ -154,7 +154,7 @@ class ConstantAnswer(Scored):
 
 
 def best_constant_answer(
-    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: OwnCode | None = None
+    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: CustomCode | None = None
 ) -> ConstantAnswer:
     """The best score that one answer for every example gets on the validation split, chosen there,
     which can only make it harder to beat.

@@ -1,10 +1,9 @@
-"""How far a score may fall: as a share of itself; a loss in nats, as a share means nothing."""
+"""The largest drop that a score may have: a share of it, or nats of a loss."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 from papa.errors import SpecError
 from papa.spec.task import LOSS
@@ -49,32 +48,33 @@ class MaxDrop:
         return cls(share=share, nats=None)
 
     def limit(self, metric: str) -> float | None:
-        """The limit in the unit in which drops of this metric are told."""
+        """Return the limit in the unit of drops of this metric."""
         return self.nats if metric == LOSS else self.share
 
     def label(self, metric: str) -> str:
-        """The limit in words: ``a drop of 1 %``."""
+        """Return the limit in words: ``a drop of 1 %``."""
         limit = self.limit(metric) or 0.0
         if metric == LOSS:
             return f"a drop of {limit:g} nats (perplexity × {perplexity_ratio(limit):.3g})"
         return f"a drop of {100 * limit:g} %"
 
     def mismatch(self, metric: str) -> str:
-        """Why this limit says nothing about a metric; "" where it does."""
+        """Return why this limit does not apply to a metric; "" if it does."""
         if self.limit(metric) is not None:
             return ""
         if metric == LOSS:
             share = f"{100 * (self.share or 0.0):g} %"
-            return f"{share} of a loss mean nothing: give a drop in nats, such as 0.05nats"
-        return f"{self.nats:g} nats are a drop of a loss: give a percentage, such as 1%"
+            return f"a drop of {share} means nothing for a loss: give nats, such as 0.05nats"
+        return f"a drop of {self.nats:g} nats applies to losses only: give a percentage, such as 1%"
 
 
 def perplexity_ratio(nats: float) -> float:
-    """The perplexity by that of a loss which is ``nats`` less."""
+    """Return by what factor the perplexity grows when the loss grows by ``nats``."""
+    # The exponential of more overflows a float.
     return math.exp(min(nats, 700.0))
 
 
-def _number(text: Any) -> float:
+def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -16,11 +15,13 @@ from papa.scores.metrics import influence
 from papa.spec import Metric
 from papa.spec.task import RANKED, is_own
 
-_ANY = (-math.inf, math.inf)
+_UNBOUNDED = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
     **dict.fromkeys(("matthews", *RANKED, "similarities", "cosine"), (-1.0, 1.0)),
     **dict.fromkeys(("divergence", "loss_before", "loss_after"), (0.0, math.inf)),
-    **dict.fromkeys(("score_before", "score_after", "score_difference", "loss_difference"), _ANY),
+    **dict.fromkeys(
+        ("score_before", "score_after", "score_difference", "loss_difference"), _UNBOUNDED
+    ),
     "negative_log_perplexity": (-math.inf, 0.0),
     "cosine_lost": (0.0, 2.0),
     **{
@@ -29,15 +30,15 @@ _RANGES: dict[str, tuple[float, float]] = {
     },
     **dict.fromkeys(("sklearn:cohen_kappa_score", "sklearn:matthews_corrcoef"), (-1.0, 1.0)),
 }
-"""Where scores and measures lie, if not from 0 to 1."""
+"""The range of scores and measures that do not lie from 0 to 1."""
 _CONTINUOUS = ("negative_log_perplexity", "cosine")
 _ZERO = 1e-12
-"""A score of this size is one of nothing but rounding; the smallest p value that is told."""
+"""The size below which a score is rounding error; also the smallest p value that is reported."""
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and its 95 % interval, whose ends are nan for one seed."""
+    """A mean over seeds and its 95 % interval, whose bounds are nan for one seed."""
 
     mean: float
     low: float
@@ -45,6 +46,7 @@ class Interval:
 
     @classmethod
     def around(cls, mean: float, half: float) -> Interval:
+        """Return the interval of a mean with this half-width."""
         return cls(float(mean), float(mean) - half, float(mean) + half)
 
 
@@ -52,11 +54,12 @@ NOT_KNOWN = Interval(math.nan, math.nan, math.nan)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Scores of one thing by seed, and what each loses without each validation example.
+class SeedScores:
+    """The scores of a cell or a baseline by seed, with each validation example's influence.
 
     Attributes:
-        unit: what one example in n may change, times n; nan where nobody knows.
+        influence: by seed what the score loses without each example.
+        unit: the largest change that one example in n can make, times n; nan if it is unknown.
     """
 
     scores: Mapping[int, float]
@@ -64,26 +67,26 @@ class Measured:
     unit: float = 1.0
 
     @classmethod
-    def of(
+    def from_examples(
         cls,
         metric: Metric,
         scores: Mapping[int, float],
-        examples: Sequence[Float[np.ndarray, "rows k"]],
-    ) -> Measured:
-        """From what each example adds to each seed's score (``papa.scores.metrics``)."""
-        values = [influence(metric, of_seed) for of_seed in examples]
-        return cls(scores, dict(zip(scores, values, strict=True)), unit_of(metric))
+        examples_by_seed: Sequence[Float[np.ndarray, "rows k"]],
+    ) -> SeedScores:
+        """Return scores with the influences of what each example adds (``papa.scores.metrics``)."""
+        influences = [influence(metric, examples) for examples in examples_by_seed]
+        return cls(scores, dict(zip(scores, influences, strict=True)), unit_of(metric))
 
 
 def unit_of(metric: str) -> float:
-    """A score's ``Measured.unit``; a loss and a cosine are continuous and have none, and nobody
-    knows that of a metric of one's own.
+    """Return the ``SeedScores.unit`` of a metric: nan for a loss and a cosine, which are
+    continuous, and for custom metrics.
     """
     return math.nan if is_own(metric) or metric in _CONTINUOUS else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
-    """Student's t interval of the mean of independent scores; one has ends of nan."""
+    """Return Student's t interval of the mean of independent scores; bounds of nan for one."""
     count = len(scores)
     mean = math.fsum(scores) / count
     if count == 1:
@@ -93,19 +96,30 @@ def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
 
 
 def _t(count: int, confidence: float) -> float:
-    """How many standard errors of a mean of so many values half its interval is."""
+    """Return the half-width of the interval of a mean of ``count`` values, in standard errors."""
+    # scipy takes half a second to import, which a command that reads stored tables does without.
     from scipy.special import stdtrit
 
     return float(stdtrit(count - 1, (1 + confidence) / 2))
 
 
 def ratio(
-    inputs: int, *moments: Any
+    inputs: int,
+    sums: Float[np.ndarray, "*shape"],
+    squares: Float[np.ndarray, "*shape"],
+    products: Float[np.ndarray, "*shape"],
+    counts: np.ndarray | np.floating,
+    squared_counts: np.ndarray | np.floating,
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Σs / Σn over inputs with its standard error, linear in what each input adds; from Σs, Σs²,
-    Σsn, Σn and Σn². One input's error is 0.
+    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input.
+
+    Args:
+        sums: Σs, of the sum s of an input's values.
+        squares: Σs².
+        products: Σsn.
+        counts: Σn, of the number n of an input's values: [*shape], or a scalar for all.
+        squared_counts: Σn², likewise.
     """
-    sums, squares, products, counts, squared_counts = moments
     mean = sums / counts
     spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)
     return mean, (spread * inputs / max(inputs - 1, 1)) ** 0.5 / counts
@@ -114,110 +128,133 @@ def ratio(
 def wilson(
     shares: Float[np.ndarray, " shares"], count: int
 ) -> tuple[Float[np.ndarray, " shares"], Float[np.ndarray, " shares"]]:
-    """The 95 % intervals of shares of so many independent trials (Wilson, 1927); scipy has that of
-    one share.
+    """Return the bounds of the 95 % intervals of shares of ``count`` independent trials (Wilson,
+    1927). scipy has that of one share only.
     """
     from scipy.special import ndtri
 
     z = ndtri(0.975)
     spread = z * np.sqrt(shares * (1 - shares) / count + z**2 / (4 * count**2))
-    centre, scale = shares + z**2 / (2 * count), 1 + z**2 / count
+    centre = shares + z**2 / (2 * count)
+    scale = 1 + z**2 / count
     return ((centre - spread) / scale).clip(min=0), ((centre + spread) / scale).clip(max=1)
 
 
 def over_examples(
     score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
 ) -> Interval:
-    """The interval of what no seed changes; no ends for one example."""
+    """Return the interval over examples of a score without seeds; bounds of nan for one example."""
     return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95))
 
 
-def joint(found: Measured) -> Interval:
-    """The mean score with its interval over seeds and examples; no ends for one of either."""
-    return _joint(*_paired(found)[0], found.unit)
+def joint(scores: SeedScores) -> Interval:
+    """Return the mean score and its interval over seeds and examples; bounds of nan for one of
+    either.
+    """
+    seed_scores, influences = _paired(scores)[0]
+    return _joint(seed_scores, influences, scores.unit)
 
 
-def clipped(metric: str, found: Interval) -> Interval:
-    """The interval of a score or measure, without what nothing in the metric can be."""
-    least, most = _RANGES.get(metric, _ANY if is_own(metric) else (0.0, 1.0))
-    return Interval(found.mean, max(found.low, least), min(found.high, most))
+def clipped(metric: str, interval: Interval) -> Interval:
+    """Return the interval of a score or measure, limited to the range of the metric."""
+    lowest, highest = _RANGES.get(metric, _UNBOUNDED if is_own(metric) else (0.0, 1.0))
+    return Interval(interval.mean, max(interval.low, lowest), min(interval.high, highest))
 
 
 def difference(
-    first: Measured,
-    second: Measured,
+    first: SeedScores,
+    second: SeedScores,
     confidence: float = 0.95,
     *,
     unseen: bool = True,
     deviation: float = 0.0,
 ) -> Interval:
-    """The first's mean score less the second's, paired by seed and example; where examples differ
-    in number they are not the same, and the variances over them are added.
+    """Return the first mean score less the second, paired by seed and example.
 
-    Its ends are nan for one seed or example, everything is nan where no seed is in both.
+    Numbers of examples that differ mean other examples: the variances over them are then added.
+    The bounds are nan for one seed or example; everything is nan if no seed is in both.
 
     Args:
-        unseen: allow for differences that no example shows. An interval that says how large a
-            difference may be does; one that tests whether there is any does not.
-        deviation: what the difference has beside, such as that of single lists of heads, known from
-            as many draws as there are seeds.
+        unseen: widen the interval by differences that no example shows (rule of three). Needed for
+            an interval of the difference's size, not for a test whether there is any.
+        deviation: another standard deviation of the difference, such as that of single lists of
+            heads, estimated from as many draws as there are seeds.
     """
-    if not (both := _paired(first, second)):
+    pair = _paired(first, second)
+    if not pair:
         return NOT_KNOWN
-    (one, values), (other, others) = both
-    if len(values) == len(others):
-        effects = values - others
+    (first_scores, first_influences), (second_scores, second_influences) = pair
+    if len(first_influences) == len(second_influences):
+        effects = first_influences - second_influences
     else:
-        effects = np.concatenate([values - values.mean(), others - others.mean()])
-    rows, unit = min(len(values), len(others)), first.unit if unseen else 0.0
-    return _joint(one - other, effects, unit, rows, confidence, deviation)
+        effects = np.concatenate(
+            [
+                first_influences - first_influences.mean(),
+                second_influences - second_influences.mean(),
+            ]
+        )
+    rows = min(len(first_influences), len(second_influences))
+    unit = first.unit if unseen else 0.0
+    return _joint(first_scores - second_scores, effects, unit, rows, confidence, deviation)
 
 
-def deviation_of_lists(random: Measured, others: Sequence[Measured]) -> float:
-    """How far the score of one list of heads lies from the mean of random lists: the deviation over
-    seeds, which draw a list each, of random scores less the others' mean; nan for one seed.
+def deviation_of_lists(random: SeedScores, fixed: Sequence[SeedScores]) -> float:
+    """Return the standard deviation of the scores of random lists of heads; nan for one seed.
+
+    Every seed draws one random list; from its score the mean score of the orders with ``fixed``
+    lists is subtracted, which removes what seeds share.
     """
     differences = [
-        score - np.mean([other.scores[seed] for other in others])
+        score - np.mean([order.scores[seed] for order in fixed])
         for seed, score in random.scores.items()
-        if all(seed in other.scores for other in others)
+        if all(seed in order.scores for order in fixed)
     ]
     return float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
 
 
-def paired_drop(original: Measured, other: Measured) -> Interval:
-    """The relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
+def paired_drop(original: SeedScores, replaced: SeedScores) -> Interval:
+    """Return the relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
 
-    The interval is that of a ratio of means, linearised. Its ends are nan for one seed or example,
-    everything is nan where no seed is in both or half the width of the original's interval is more
-    than half its score.
+    The interval is that of a ratio of means, linearised. Its bounds are nan for one seed or
+    example; everything is nan if no seed is in both, or if half the width of the original's
+    interval is more than half its score: a ratio by a number near 0 has no useful interval.
     """
-    if not (both := _paired(original, other)):
+    pair = _paired(original, replaced)
+    if not pair:
         return NOT_KNOWN
-    (scores, values), (lower, others) = both
-    full = _joint(scores, values, original.unit)
+    (original_scores, original_influences), (replaced_scores, replaced_influences) = pair
+    full = _joint(original_scores, original_influences, original.unit)
     size = abs(full.mean)
     if not size > _ZERO or full.high - full.mean > size / 2:
         return NOT_KNOWN
-    drop = float((scores - lower).mean()) / size
-    kept = 1 - math.copysign(1.0, full.mean) * drop
-    over_seeds = (kept * scores - lower) / size + drop
-    return _joint(over_seeds, (kept * values - others) / size, original.unit / size)
+    drop = float((original_scores - replaced_scores).mean()) / size
+    # The derivative of the ratio s_f / s₁ by s₁ is -s_f / s₁²: an original's score counts by the
+    # share of it that remains.
+    remaining = 1 - math.copysign(1.0, full.mean) * drop
+    over_seeds = (remaining * original_scores - replaced_scores) / size + drop
+    effects = (remaining * original_influences - replaced_influences) / size
+    return _joint(over_seeds, effects, original.unit / size)
 
 
 def _paired(
-    *each: Measured,
+    *scores_of_cells: SeedScores,
 ) -> list[tuple[Float[np.ndarray, " seeds"], Float[np.ndarray, " rows"]]]:
-    """The scores of each, and the influence of examples on their mean, over the seeds that all
-    have; nothing where there is none.
+    """Return of each cell the scores of the seeds that all cells have, and the influence of
+    examples on their mean; an empty list if there is no such seed.
     """
-    seeds = [seed for seed in each[0].scores if all(seed in one.scores for one in each)]
+    seeds = [
+        seed
+        for seed in scores_of_cells[0].scores
+        if all(seed in cell.scores for cell in scores_of_cells)
+    ]
+    if not seeds:
+        return []
     return [
         (
-            np.array([one.scores[seed] for seed in seeds]),
-            np.mean([one.influence[seed] for seed in seeds], axis=0),
+            np.array([cell.scores[seed] for seed in seeds]),
+            np.mean([cell.influence[seed] for seed in seeds], axis=0),
         )
-        for one in (each if seeds else ())
+        for cell in scores_of_cells
     ]
 
 
@@ -229,23 +266,24 @@ def _joint(
     confidence: float = 0.95,
     deviation: float = 0.0,
 ) -> Interval:
-    """The interval of the mean of scores that ``rows`` examples have those influences on."""
+    """Return the interval of the mean of scores, given the influences of ``rows`` examples."""
     over_seeds = interval(scores.tolist(), confidence)
-    halves = [
-        over_seeds.high - over_seeds.mean,
-        _half_over_examples(influences, rows or len(influences), unit, confidence),
-        _t(len(scores), confidence) * deviation if deviation else 0.0,
-    ]
-    return Interval.around(over_seeds.mean, math.hypot(*halves))
+    half_over_seeds = over_seeds.high - over_seeds.mean
+    half_over_examples = _half_over_examples(influences, rows or len(influences), unit, confidence)
+    half_of_deviation = _t(len(scores), confidence) * deviation if deviation else 0.0
+    # Independent sources of error: their squares add up.
+    half = math.hypot(half_over_seeds, half_over_examples, half_of_deviation)
+    return Interval.around(over_seeds.mean, half)
 
 
 def _half_over_examples(
     influences: Float[np.ndarray, " examples"], rows: int, unit: float, confidence: float
 ) -> float:
-    """Half the width of the interval over examples; nan for one example.
+    """Return half the width of the interval over examples; nan for one example.
 
-    Where n examples show nothing, up to 3.84 in n may (χ² at 95 %, one degree): the two-sided rule
-    of three. A ``unit`` of 0 allows for none, and one that nobody knows (nan) has no ends there.
+    It is never narrower than ``unit`` × 3.84/n (χ² at 95 %, one degree of freedom), the two-sided
+    rule-of-three bound for n examples without a change. An unknown ``unit`` (nan) gives nan if no
+    example shows a change, and no such bound otherwise.
     """
     from scipy.special import chdtri
 
@@ -259,37 +297,42 @@ def _half_over_examples(
 
 
 def relative_drop(full: float, score: float) -> float:
-    """(s₁ - s_f) / |s₁|, which is positive where the score got worse; nan where s₁ is 0."""
+    """Return (s₁ - s_f) / |s₁|, which is positive if the score got worse; nan if s₁ is 0."""
     return (full - score) / abs(full) if full else math.nan
 
 
-def p_value(first: Measured, second: Measured, deviation: float = 0.0) -> float:
-    """How surely two scores differ: one less the largest confidence at which the interval of the
-    ``difference`` that seeds and examples show, and ``deviation`` beside them, leaves 0 out; 1e-12
-    at least, nan where the interval has no ends.
+def p_value(first: SeedScores, second: SeedScores, deviation: float = 0.0) -> float:
+    """Return the p value of the difference of two scores: 1e-12 or more, nan without an interval.
+
+    It is 1 minus the largest confidence at which the interval of ``difference``, by what seeds,
+    examples and ``deviation`` show, excludes 0.
     """
     from scipy.optimize import brentq
 
-    def excess(exponent: float) -> float:
-        confidence = 1 - math.exp(exponent)
-        wide = difference(first, second, confidence, unseen=False, deviation=deviation)
-        return wide.high - wide.mean - abs(wide.mean)
+    def excess(log_p: float) -> float:
+        """By how much half the interval's width exceeds the mean: above 0 where 0 is inside."""
+        confidence = 1 - math.exp(log_p)
+        interval = difference(first, second, confidence, unseen=False, deviation=deviation)
+        return interval.high - interval.mean - abs(interval.mean)
 
-    least = math.log(_ZERO)
-    if math.isnan(excess(least)):
+    lowest_log_p = math.log(_ZERO)
+    if math.isnan(excess(lowest_log_p)):
         return math.nan
     if excess(0.0) >= 0:
         return 1.0
-    return _ZERO if excess(least) < 0 else math.exp(brentq(excess, least, 0.0, xtol=1e-4))
+    if excess(lowest_log_p) < 0:
+        return _ZERO
+    return math.exp(brentq(excess, lowest_log_p, 0.0, xtol=1e-4))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """P values of comparisons that are made together, so adjusted that the chance of any below .05
-    where nothing differs is 5 % (Holm, 1979); nan stays so and counts as no comparison.
+    """Return the p values of comparisons adjusted for their number (Holm, 1979): the chance of any
+    below .05 is 5 % if nothing differs. nan stays nan and counts as no comparison.
     """
-    known = sorted((p, place) for place, p in enumerate(p_values) if not math.isnan(p))
-    adjusted, largest = [math.nan] * len(p_values), 0.0
-    for rank, (p, place) in enumerate(known):
-        largest = max(largest, min(1.0, (len(known) - rank) * p))
-        adjusted[place] = largest
+    ascending = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
+    adjusted = [math.nan] * len(p_values)
+    largest = 0.0
+    for rank, (p, index) in enumerate(ascending):
+        largest = max(largest, min(1.0, (len(ascending) - rank) * p))
+        adjusted[index] = largest
     return adjusted

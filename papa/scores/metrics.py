@@ -37,8 +37,8 @@ def scored(
     lengths: np.ndarray | None = None,
     positive: int = 1,
 ) -> Scored:
-    """The score of predictions on a validation split, and what each example adds to the sums that
-    the metric is a function of.
+    """Score predictions on a validation split; return also what each example adds to the sums of
+    which the metric is a function.
 
     accuracy, token_f1, agreement: correct, labels. f1: true positives, predicted, true. entity_f1,
     bare_entity_f1: the same of entities. matthews: correct, labels, then predicted and true of
@@ -63,11 +63,15 @@ def scored(
     elif metric == "negative_log_perplexity":
         columns[0] = predictions
     elif metric == "f1":
-        predicted, true = predictions == positive, labels == positive
+        predicted = predictions == positive
+        true = labels == positive
         columns = [predicted & true, predicted, true]
     elif metric == "matthews":
-        classes = len(label_names) if label_names else max(predictions.max(), labels.max()) + 1
-        columns += [given == one for given in (predictions, labels) for one in range(classes)]
+        classes = range(
+            len(label_names) if label_names else max(predictions.max(), labels.max()) + 1
+        )
+        columns += [predictions == class_number for class_number in classes]
+        columns += [labels == class_number for class_number in classes]
     if metric in _ENTITIES:
         examples = _entities(predictions, labels, label_names or (), lengths)
     else:
@@ -77,36 +81,40 @@ def scored(
 
 
 def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
-    """The number of the positive class of metric ``f1``: the one that ``task.positive`` names, else
-    class 1, as of every other metric, which has none.
+    """Return the number of the positive class of metric ``f1``: the one that ``task.positive``
+    names, by default class 1; for every other metric 1, which is not used.
     """
     names = tuple(label_names or ())
     if task.metric != "f1" or (task.positive is None and len(names) <= 2):
         return 1
     if task.positive in names:
         return names.index(task.positive)
-    wrong = f"f1 needs a positive class and there are {len(names)} classes"
+    problem = f"f1 needs a positive class and there are {len(names)} classes"
     if task.positive:
-        wrong = f"positive is '{task.positive}', and no class has that name"
+        problem = f"positive is '{task.positive}', which is no class"
     raise DataError(
-        f"task '{task.name}': {wrong}{meant(task.positive, names)}: name one of {', '.join(names)} "
-        "as the task's 'positive', or score with metric accuracy"
+        f"task '{task.name}': {problem}{meant(task.positive, names)}: name one of "
+        f"{', '.join(names)} as the task's 'positive', or score with metric accuracy"
     )
 
 
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
-    """The name of the positive class of metric ``f1``; None for every other metric."""
+    """Return the name of the positive class of metric ``f1``; None for every other metric."""
     names = tuple(label_names or ()) if task.metric == "f1" else ()
     return dict(enumerate(names)).get(positive_class(task, names)) if names else None
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
-    """Of sums of ``Scored.examples``; 0 where nothing was counted, or ``matthews`` of one class."""
+    """Return the score of sums of ``Scored.examples``; 0 if nothing was counted, and ``matthews``
+    of one class.
+    """
     if metric == "f1" or metric in _ENTITIES:
         return _ratio(2 * totals[..., 0], totals[..., 1] + totals[..., 2])
     if metric != "matthews":
         return _ratio(totals[..., 0], totals[..., 1])
-    correct, labels = totals[..., 0], totals[..., 1]
+    # Gorodkin's R_K (2004), Matthews' correlation of any number of classes.
+    correct = totals[..., 0]
+    labels = totals[..., 1]
     predicted, true = np.split(totals[..., 2:], 2, axis=-1)
     covariance = correct * labels - (predicted * true).sum(-1)
     spread = (labels**2 - (predicted**2).sum(-1)) * (labels**2 - (true**2).sum(-1))
@@ -114,9 +122,12 @@ def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:
 
 
 def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> float:
-    """The score on all the examples together; rank correlations are 0 where a side is constant."""
+    """Return the score on all examples; rank correlations are 0 if predictions or labels are
+    constant.
+    """
     if metric not in RANKED:
         return float(score_of(metric, examples.sum(axis=0)))
+    # scipy.stats takes a second to import, which other metrics do without.
     from scipy.stats import rankdata
 
     ranks = rankdata(examples, axis=0)
@@ -124,15 +135,19 @@ def score_of_examples(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> 
 
 
 def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np.ndarray, " rows"]:
-    """What the score loses where one example is left out, for each of them: the jackknife's values.
+    """Return what the score loses without each example: the jackknife's values.
 
-    Of a measure of embeddings, and of a metric of the user's own, examples hold it already.
+    For measures of embeddings and custom metrics, ``examples`` hold them already.
     """
     if metric in EMBEDDING_METRICS or is_own(metric):
         return examples[:, 0]
     if metric in RANKED:
-        others = (np.delete(examples, row, axis=0) for row in range(len(examples)))
-        without = np.array([score_of_examples(metric, remaining) for remaining in others])
+        without = np.array(
+            [
+                score_of_examples(metric, np.delete(examples, row, axis=0))
+                for row in range(len(examples))
+            ]
+        )
     else:
         without = np.asarray(score_of(metric, examples.sum(axis=0) - examples))
     return score_of_examples(metric, examples) - without
@@ -141,17 +156,18 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 def mean_of(
     values: Shaped[np.ndarray, " n"], lengths: Int[np.ndarray, " rows"] | None = None
 ) -> tuple[float, Float[np.ndarray, " rows"]]:
-    """The mean of numbers, and what it loses without each example, which has ``lengths`` of them,
-    one each by default.
+    """Return the mean of numbers and what it loses without each example, which has ``lengths``
+    numbers (default: one each).
     """
-    found = scored("negative_log_perplexity", values, values, lengths=lengths)
-    return found.score, influence("negative_log_perplexity", found.examples)
+    # negative_log_perplexity is a mean over tokens, too.
+    mean = scored("negative_log_perplexity", values, values, lengths=lengths)
+    return mean.score, influence("negative_log_perplexity", mean.examples)
 
 
 def _entities(
     predictions: np.ndarray, labels: np.ndarray, names: Sequence[str], lengths: np.ndarray
 ) -> np.ndarray:
-    """True positives, predicted and true entities of every sentence, [rows, 3]."""
+    """Count true positives, predicted and true entities of every sentence: [rows, 3]."""
     tags = np.asarray(names, dtype=object)
     last_words = np.cumsum(lengths)[:-1]
     counts = []
@@ -164,5 +180,7 @@ def _entities(
     return np.array(counts, dtype=np.float64)
 
 
-def _ratio(above: Values, below: Values) -> Values:
-    return np.divide(above, below, out=np.zeros_like(above), where=below != 0)
+def _ratio(numerator: Values, denominator: Values) -> Values:
+    """Divide; 0 where the denominator is 0."""
+    zeros = np.zeros_like(numerator)
+    return np.divide(numerator, denominator, out=zeros, where=denominator != 0)

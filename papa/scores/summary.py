@@ -1,5 +1,5 @@
-"""The summary of a study, or of several: every cell's score and drop, and the baselines; what drops
-say: which heads may become constant within one, and means over tasks.
+"""The summary of one study or several: every cell's score, drop and baselines; from drops, which
+heads may become constant, and means over tasks.
 """
 
 from __future__ import annotations
@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas
 
@@ -16,7 +15,7 @@ from papa.scores.drops import MaxDrop, perplexity_ratio
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
-    Measured,
+    SeedScores,
     clipped,
     difference,
     joint,
@@ -26,51 +25,55 @@ from papa.scores.intervals import (
 from papa.spec.orders import Cell, Head
 from papa.spec.task import LOSS, UNLABELLED_METRICS
 
-ONE_ANSWER, WORDS = "always one answer", "word embeddings alone"
+ONE_ANSWER = "always one answer"
+WORDS = "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
-"""What the cells of one line of a table or figure have in common."""
+"""The columns that the cells of one line of a table or figure share."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
-_DROP = {
-    False: ("relative_drop", "drop_low", "drop_high"),
-    True: ("difference", "difference_low", "difference_high"),
-}
-"""The columns with a drop and the bounds of its interval, by whether the metric is a loss."""
+_SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
+_NATS_COLUMNS = ("difference", "difference_low", "difference_high")
+"""The columns with a drop and the bounds of its interval, of a loss the second."""
 _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
+"""The columns of stored tables that hold text."""
 
 
 def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
-    """A row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score, drop
-    and contrast with their intervals, and its baselines; in the study's own order, fractions from 1
-    down to 0.
+    """Return a row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score,
+    drop and contrast with their intervals, and its baselines; in the order of the study, fractions
+    from 1 down to 0.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
-    found = {key: measured(group) for key, group in groups.items()}
+    scores = {key: seed_scores(group) for key, group in groups.items()}
     kinds = results["constants"].unique()
-    compared = "average" if "average" in kinds else kinds[0]
+    reference_kind = "average" if "average" in kinds else kinds[0]
     rows = []
     for key, group in groups.items():
         first = group.iloc[0]
         metric = first["metric"]
         encoder, task, kind, order, fraction = key
-        uncut = encoder, task, kind, order, 1.0
-        original = found.get(uncut)
-        embeddings = measured(group, "word_embeddings", "word_embeddings_influence")
-        answer = measured(group, "always_one_answer", "one_answer_influence")
-        unbeaten = not_beaten(original, answer, embeddings)
+        original_key = (encoder, task, kind, order, 1.0)
+        original = scores.get(original_key)
+        embeddings = seed_scores(group, "word_embeddings", "word_embeddings_influence")
+        answer = seed_scores(group, "always_one_answer", "one_answer_influence")
+        not_beaten_reason = not_beaten(original, answer, embeddings)
         has_baseline = first[["always_one_answer", "word_embeddings"]].notna().any()
-        reason = _without_variety(groups.get(uncut)) or unbeaten
-        contrasted = kind != compared and fraction < 1
-        beside = found.get((encoder, task, compared, order, fraction)) if contrasted else None
-        ends = clipped(metric, joint(found[key]))
+        reason = _without_variety(groups.get(original_key)) or not_beaten_reason
+        reference = None
+        if kind != reference_kind and fraction < 1:
+            reference = scores.get((encoder, task, reference_kind, order, fraction))
+        score = clipped(metric, joint(scores[key]))
         if metric in UNLABELLED_METRICS and not first["constant_heads"]:
-            # A model is as it is: no other rows, and no other seeds, would give another answer.
-            ends = Interval.around(ends.mean, 0.0)
-        lost = drop = NOT_KNOWN
+            # The model agrees with itself on any rows and seeds: there is nothing to estimate.
+            score = Interval.around(score.mean, 0.0)
+        lost = NOT_KNOWN
+        drop = NOT_KNOWN
         if fraction == 1:
-            lost = drop = Interval.around(0.0, 0.0)
+            lost = Interval.around(0.0, 0.0)
+            drop = lost
         elif original:
-            lost, drop = difference(original, found[key]), paired_drop(original, found[key])
+            lost = difference(original, scores[key])
+            drop = paired_drop(original, scores[key])
         ratio = NOT_KNOWN
         if metric == LOSS:
             drop = NOT_KNOWN
@@ -82,15 +85,15 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
                 "constant_heads": int(first["constant_heads"]),
                 **first[["metric", "positive"]],
                 "seeds": group["seed"].nunique(),
-                **ends_of(ends, "mean", "low", "high"),
+                **interval_columns(score, "mean", "low", "high"),
                 "original": joint(original).mean if original else math.nan,
-                **ends_of(lost, "difference"),
-                **ends_of(drop, "relative_drop", "drop_low", "drop_high"),
-                **ends_of(ratio, "perplexity_ratio"),
-                **_contrast(compared, beside, found[key]),
+                **interval_columns(lost, "difference"),
+                **interval_columns(drop, "relative_drop", "drop_low", "drop_high"),
+                **interval_columns(ratio, "perplexity_ratio"),
+                **_contrast(reference_kind, reference, scores[key]),
                 **first[["always_one_answer", "one_answer"]],
-                **ends_of(clipped(metric, joint(embeddings)), "word_embeddings"),
-                "beats_baseline": not unbeaten if has_baseline else pandas.NA,
+                **interval_columns(clipped(metric, joint(embeddings)), "word_embeddings"),
+                "beats_baseline": not not_beaten_reason if has_baseline else pandas.NA,
                 "reason": reason,
             }
         )
@@ -99,30 +102,43 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def _position(column: pandas.Series) -> pandas.Series:
-    """Names stand in the order in which they come, fractions from 1 down to 0."""
+    """Return a sort key: names by their first occurrence, fractions from 1 down to 0."""
     return -column if column.name == "fraction" else pandas.Series(pandas.factorize(column)[0])
 
 
-def measured(group: pandas.DataFrame, *columns: str) -> Measured:
-    """The scores in the rows of one cell, or those of a baseline there."""
-    names = columns or ("score", "influence")
-    score, lost = (dict(zip(group["seed"], group[name], strict=True)) for name in names)
-    return Measured(score, lost, unit_of(group["metric"].iloc[0]))
+def seed_scores(
+    group: pandas.DataFrame, score_column: str = "score", influence_column: str = "influence"
+) -> SeedScores:
+    """Return the scores in the rows of one cell, or by other columns those of a baseline."""
+    scores = dict(zip(group["seed"], group[score_column], strict=True))
+    influence = dict(zip(group["seed"], group[influence_column], strict=True))
+    return SeedScores(scores, influence, unit_of(group["metric"].iloc[0]))
 
 
-def ends_of(found: Interval, mean: str, low: str = "", high: str = "") -> dict[str, float]:
-    low, high = low or f"{mean}_low", high or f"{mean}_high"
-    return {mean: found.mean, low: found.low, high: found.high}
+def interval_columns(
+    interval: Interval, mean: str, low: str = "", high: str = ""
+) -> dict[str, float]:
+    """Return an interval as columns of these names (default: MEAN, MEAN_low and MEAN_high)."""
+    return {
+        mean: interval.mean,
+        low or f"{mean}_low": interval.low,
+        high or f"{mean}_high": interval.high,
+    }
 
 
-def _contrast(name: str, first: Measured | None, other: Measured) -> dict[str, Any]:
-    found = difference(first, other) if first else NOT_KNOWN
-    return {"contrast_with": name if first else "", **ends_of(found, "contrast")}
+def _contrast(
+    name: str, reference: SeedScores | None, scores: SeedScores
+) -> dict[str, str | float]:
+    """Return the columns of the difference to the reference of that name, if there is one."""
+    interval = difference(reference, scores) if reference else NOT_KNOWN
+    return {"contrast_with": name if reference else "", **interval_columns(interval, "contrast")}
 
 
-def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings: Measured) -> str:
-    """Why an original score does not beat its baselines; "" where both differences' intervals are
-    above 0. A baseline that is nan, as there is none, is no reason.
+def not_beaten(
+    original: SeedScores | None, one_answer: SeedScores, word_embeddings: SeedScores
+) -> str:
+    """Return why an original score does not beat its baselines; "" if the intervals of both
+    differences are above 0. A baseline of nan does not exist and does not count.
     """
     if original is None:
         return "the study has no fraction 1"
@@ -141,24 +157,26 @@ def not_beaten(original: Measured | None, one_answer: Measured, word_embeddings:
 
 
 def _without_variety(original: pandas.DataFrame | None) -> str:
-    """That an original answers the same to every example; "" where it does not, or nobody knows."""
+    """Return that an original gives every example the same answer; "" if it does not, or if that is
+    not known.
+    """
     if original is None or "same_answer" not in original:
         return ""
     answer = original["same_answer"].iloc[0]
     return f"answers '{answer}' to every validation example" if answer else ""
 
 
-def reason_sentence(cell: Any) -> str:
-    """The reason of a row as a clause of its own."""
-    reason = str(cell["reason"])
+def reason_sentence(row: pandas.Series | Mapping[str, object]) -> str:
+    """Return the reason of a row of the summary as a clause."""
+    reason = str(row["reason"])
     if reason.startswith("does not beat"):
         return f"the original {reason} by more than its interval"
     return f"the original {reason}" if reason.startswith("answers") else reason
 
 
 def read_table(path: Path) -> pandas.DataFrame:
-    """``summary.csv``, ``orders.csv`` or ``order_scores.csv`` as it was written: a class may be
-    called "None".
+    """Read ``summary.csv``, ``orders.csv`` or ``order_scores.csv``. Columns of text are read as
+    written, as a class may be called "None".
     """
     columns = pandas.read_csv(path, nrows=0).columns
     return pandas.read_csv(
@@ -171,37 +189,47 @@ def read_table(path: Path) -> pandas.DataFrame:
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """The first row of each result, however many cells share it."""
+    """Return the first row of each result, which several cells may share."""
     results = [Cell.of(row).result() for row in summary.to_dict("records")]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
 
 
 def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """One line for each encoder and task: the study's first constants and head order."""
+    """Return one line for each encoder and task: of the study's first constants and head order."""
     first = summary.iloc[0]
     same = (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
     return summary[same]
 
 
 def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
-    """The summaries of studies as one table, ``study`` first; rows that they have in common are
-    adjacent, contrasts are with the first study's same cells, seeds paired by their number.
+    """Return the summaries of studies as one table with ``study`` as its first column.
+
+    Rows of the same line are adjacent. Contrasts are with the first study's same cells; seeds are
+    paired by their rank, as studies may have other seeds.
     """
     columns = [*LINE, "fraction", "metric"]
-    name, first, parts = "", dict[Any, Measured](), []
+    first_study = ""
+    first_scores: dict[tuple[object, ...], SeedScores] = {}
+    summaries = []
     for study, frame in results.items():
         groups = frame.groupby(columns, sort=False)
-        own = {key: measured(cell.assign(seed=range(len(cell)))) for key, cell in groups}
+        scores = {key: seed_scores(cell.assign(seed=range(len(cell)))) for key, cell in groups}
         summary = summarise(frame)
-        keys = summary[columns].itertuples(index=False, name=None)
-        contrasts = pandas.DataFrame([_contrast(name, first.get(key), own[key]) for key in keys])
-        parts.append(summary.assign(study=study, **contrasts))
-        if not first:
-            name, first = study, own
-    whole = pandas.concat(parts, ignore_index=True)
-    whole.insert(0, "study", whole.pop("study"))
-    lines = whole.groupby(LINE, sort=False).ngroup()
-    return whole.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
+        contrasts = pandas.DataFrame(
+            [
+                _contrast(first_study, first_scores.get(key), scores[key])
+                for key in summary[columns].itertuples(index=False, name=None)
+            ]
+        )
+        summary[contrasts.columns] = contrasts
+        summary.insert(0, "study", study)
+        summaries.append(summary)
+        if not first_scores:
+            first_study = study
+            first_scores = scores
+    table = pandas.concat(summaries, ignore_index=True)
+    lines = table.groupby(LINE, sort=False).ngroup()
+    return table.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
 
 
 def heads_at(
@@ -209,14 +237,16 @@ def heads_at(
     constant_heads: Mapping[Cell, Sequence[Head] | None],
     max_drop: MaxDrop,
 ) -> pandas.DataFrame:
-    """Which heads may become constant within a drop of the score (paper, Sections 3.4 and 4.2;
-    docs/results.md): a row for every cell with constant heads, in each line the fewest first, with
-    the metric, the drop (a share, or the nats of a loss), the verdict, the reason why nothing can
-    be told ("" where something can), and ``heads``, the ``constant_heads`` of the cell; None where
-    each seed has others.
+    """Return which heads may become constant within a drop of the score (paper, Sections 3.4 and
+    4.2; docs/results.md).
+
+    Returns:
+        A row for every cell with constant heads, in each line the fewest first: the metric, the
+        drop (a share, or the nats of a loss), the verdict, the reason why there is none ("" if
+        there is one), and ``heads``, the ``constant_heads`` of the cell, None if seeds differ.
 
     Raises:
-        SpecError: the drop has a unit that means nothing for any of the metrics.
+        SpecError: the unit of the drop applies to none of the metrics.
     """
     mismatches = {metric: max_drop.mismatch(metric) for metric in summary["metric"].unique()}
     if all(mismatches.values()):
@@ -225,29 +255,46 @@ def heads_at(
     rows = []
     for _, line in summary.groupby(LINE, sort=False):
         metric = line["metric"].iloc[0]
-        reason, all_within = mismatches[metric] or _doubt(line), True
+        reason = mismatches[metric] or _doubt(line)
         limit = max_drop.limit(metric) or 0.0
+        drop, low, high = _NATS_COLUMNS if metric == LOSS else _SHARE_COLUMNS
+        all_within = True
         constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
         for row in constant.to_dict("records"):
-            drop, low, high = (row[name] for name in _DROP[metric == LOSS])
-            verdict = "undecided" if reason else verdict_on(low, high, limit, all_within)
-            # A cell of which no example differs has no interval, and keeps none from being told.
-            all_within = verdict == "within" or (all_within and math.isnan(high))
-            judged = (verdict, reason, constant_heads.get(Cell.of(row)))
-            of_cell = (row[name] for name in (*LINE, "metric", "fraction", "constant_heads"))
-            rows.append((*of_cell, drop, low, high, *judged))
+            verdict = "undecided"
+            if not reason:
+                verdict = verdict_on(row[low], row[high], limit, all_within)
+            # A cell without an interval, as no example changed, does not stop larger cells.
+            all_within = verdict == "within" or (all_within and math.isnan(row[high]))
+            cell_columns = {
+                name: row[name] for name in (*LINE, "metric", "fraction", "constant_heads")
+            }
+            rows.append(
+                {
+                    **cell_columns,
+                    "drop": row[drop],
+                    "low": row[low],
+                    "high": row[high],
+                    "verdict": verdict,
+                    "reason": reason,
+                    "heads": constant_heads.get(Cell.of(row)),
+                }
+            )
     columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
     return pandas.DataFrame(rows, columns=[*LINE, "metric", *columns])
 
 
 def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
-    """What a drop's interval says, given whether every smaller number of heads is within."""
+    """Return the verdict on a drop's interval, given whether every smaller number of heads is
+    within ``max_drop``.
+    """
     if high <= max_drop and all_within:
         return "within"
     return "beyond" if low > max_drop else "undecided"
 
 
 def _doubt(line: pandas.DataFrame) -> str:
+    """Return why the drops of a line allow no verdict; "" if they do."""
     first = line.iloc[0]
     if not (line["fraction"] == 1).any():
         return "it has no fraction 1"
@@ -256,30 +303,32 @@ def _doubt(line: pandas.DataFrame) -> str:
     if first["reason"]:
         return reason_sentence(first)
     if first["metric"] != LOSS and line["relative_drop"].isna().any():
-        return "the original's score comes near 0, and a share of it says nothing"
+        return "the original's score is near 0, and a share of it says nothing"
     return ""
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
-    """Original scores and relative drops at the lowest fraction (paper, Figure 3), means over the
-    tasks that all encoders share, by the first constants and order: a row for every encoder, with
-    the other reading of an average drop, that of the mean score (``drop_of_means``); and, by task,
-    why others are left out.
+    """Return original scores and relative drops at the lowest fraction (paper, Figure 3), means
+    over tasks, of the study's first constants and order.
+
+    Returns:
+        A row for every encoder, with the mean of drops and the drop of the mean score
+        (``drop_of_means``); and by task why it is left out, which happens for all encoders.
     """
     line = main_lines(summary)
     lowest = line["fraction"].min()
     cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
     left_out = {}
-    for task, own in cells.groupby("task", sort=False):
-        doubtful = own.loc[own["reason"] != "", "encoder"]
-        if own["metric"].iloc[0] == LOSS:
+    for task, task_cells in cells.groupby("task", sort=False):
+        doubtful = task_cells.loc[task_cells["reason"] != "", "encoder"]
+        if task_cells["metric"].iloc[0] == LOSS:
             left_out[str(task)] = "a loss drops by nats, not by a share"
-        elif (own["original"] <= 0).any() or own["relative_drop"].isna().any():
+        elif (task_cells["original"] <= 0).any() or task_cells["relative_drop"].isna().any():
             left_out[str(task)] = "a drop in percent needs positive scores"
         elif len(doubtful):
             left_out[str(task)] = f"{', '.join(doubtful)}: inconclusive"
-    kept = cells[~cells["task"].isin(list(left_out))]
+    averaged = cells[~cells["task"].isin(list(left_out))]
     columns = ["original", "mean", "relative_drop"]
-    points = kept.groupby("encoder", sort=False)[columns].mean().reset_index()
+    points = averaged.groupby("encoder", sort=False)[columns].mean().reset_index()
     points["drop_of_means"] = 1 - points.pop("mean") / points["original"]
     return points, left_out

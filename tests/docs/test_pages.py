@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from docs.recipe import scores_by_fraction
-from papa.scores.orders import compare_orders
+from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
 from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import load_study, resolve_study

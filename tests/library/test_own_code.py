@@ -23,7 +23,7 @@ import papa
 from papa.errors import SpecError
 from papa.library.encoder import TextEncoder
 from papa.probes import features
-from papa.scores.own import OwnCode
+from papa.scores.custom import CustomCode
 from papa.spec.file import resolve_study
 from tests.flows.conftest import SMALL, artifacts
 from tests.models.inputs import with_tokenizer
@@ -39,7 +39,7 @@ FEW: dict[str, Any] = {
     "progress": False,
 }
 Reviews = dict[str, pandas.DataFrame]
-Measured = Callable[..., papa.Measurement]
+SeedScores = Callable[..., papa.Measurement]
 
 
 def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -52,14 +52,14 @@ def scores(found: papa.Measurement, fraction: float) -> list[float]:
 
 
 @pytest.fixture
-def measured(encoder: TextEncoder, reviews: Reviews) -> Measured:
+def measured(encoder: TextEncoder, reviews: Reviews) -> SeedScores:
     return lambda seeds=(0, 1), **changed: papa.measure(
         encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **{**FEW, "seeds": list(seeds)}
     )
 
 
 @pytest.mark.unchecked
-def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured) -> None:
+def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: SeedScores) -> None:
     named, own, other = (
         measured((0, 1, 2), **metric)
         for metric in ({}, {"metric": share_right}, {"metric": balanced_accuracy_score})
@@ -78,7 +78,7 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: Measured
 
 @pytest.mark.unchecked
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: TextEncoder, reviews: Reviews, measured: Measured, monkeypatch: pytest.MonkeyPatch
+    encoder: TextEncoder, reviews: Reviews, measured: SeedScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
@@ -207,7 +207,7 @@ def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None
     part = importlib.reload(module).Half
 
     def digest(estimator: Any) -> str | None:
-        return OwnCode(probe=estimator).digest
+        return CustomCode(probe=estimator).digest
 
     first = digest(make_pipeline(part(), LogisticRegression()))
     assert first == digest(make_pipeline(part(), LogisticRegression()))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from papa.reporting.report import page as written
-from papa.scores.orders import compare_orders
+from papa.scores.order_comparison import compare_orders
 from tests.reporting.browser import Page, chromium
 from tests.reporting.studies import average_of, findings, results, scores_of
 

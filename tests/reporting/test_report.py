@@ -15,7 +15,7 @@ import pytest
 
 from papa.reporting.report import page
 from papa.reporting.tables import REFERENCE_COLUMNS
-from papa.scores.orders import compare_orders
+from papa.scores.order_comparison import compare_orders
 from tests.reporting.studies import average_of, findings, results, scores_of
 
 

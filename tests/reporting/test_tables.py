@@ -25,8 +25,8 @@ from papa.reporting.wording import (
     percent_label,
     score_label,
 )
-from papa.scores.intervals import Measured
-from papa.scores.orders import compare_orders
+from papa.scores.intervals import SeedScores
+from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import LINE, not_beaten, read_table, summarise
 from tests.reporting.studies import FRACTIONS, LOG, results
 
@@ -147,7 +147,7 @@ def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
     }
     for (seeds, rows), reason in reasons.items():
         own = (dict.fromkeys(range(seeds), one) for one in (7.0, numpy.zeros(rows)))
-        same = Measured(*own, math.nan)
+        same = SeedScores(*own, math.nan)
         assert not_beaten(same, same, same) == reason
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from papa.scores.intervals import Interval, Measured, interval, paired_drop, relative_drop
+from papa.scores.intervals import Interval, SeedScores, interval, paired_drop, relative_drop
 from papa.scores.metrics import score_of, scored
 from papa.scores.summary import not_beaten, verdict_on
 from papa.spec import Metric
@@ -36,7 +36,7 @@ def true_score(metric: Metric, right: float) -> float:
     return float(score_of(metric, (of_label * np.array([right, 1 - right] * 2)) @ kinds))
 
 
-def seeds_alone(original: Measured, other: Measured) -> Interval:
+def seeds_alone(original: SeedScores, other: SeedScores) -> Interval:
     size = np.mean(list(original.scores.values()))
     return interval(
         [(original.scores[seed] - other.scores[seed]) / size for seed in original.scores]
@@ -62,14 +62,14 @@ class Study:
         self.noisy = draw.random(self.shape) < noisy
         self.hard, self.kept = draw.random(rows), draw.random(rows)
 
-    def cell(self, lost: float = 0.0) -> Measured:
+    def cell(self, lost: float = 0.0) -> SeedScores:
         """Right less often by this share; what one cell loses, those that lose more lose too."""
         known = (self.hard < self.right) & (self.kept >= lost)
         guessed = self.draw.random(self.shape) < self.right * (1 - lost)
         answers = np.where(self.noisy, guessed, known)
         examples = [counts(self.metric, given, self.labels) for given in answers]
         totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
-        return Measured.of(self.metric, dict(enumerate(totals)), examples)
+        return SeedScores.from_examples(self.metric, dict(enumerate(totals)), examples)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_an_original_that_is_no_better_rarely_beats_both_baselines(
     for _ in range(STUDIES):
         own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
         same = (dict.fromkeys(own.scores, one[0]) for one in (answer.scores, answer.influence))
-        one_answer = Measured(*same)
+        one_answer = SeedScores(*same)
         low = interval(list(own.scores.values())).low
         above = all(
             low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer)

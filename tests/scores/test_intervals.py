@@ -13,7 +13,7 @@ import pytest
 from papa.errors import SpecError
 from papa.scores.drops import MaxDrop
 from papa.scores.intervals import (
-    Measured,
+    SeedScores,
     clipped,
     deviation_of_lists,
     difference,
@@ -39,10 +39,10 @@ def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
     assert math.isnan(relative_drop(0.0, 0.1))
 
 
-def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6) -> Measured:
+def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6) -> SeedScores:
     """Scores on which every second example has this influence, every other the opposite."""
     values = influence * np.tile([1.0, -1.0], rows // 2)
-    return Measured(scores, dict.fromkeys(scores, values))
+    return SeedScores(scores, dict.fromkeys(scores, values))
 
 
 def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> None:
@@ -124,7 +124,7 @@ def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> 
 def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
     """What one example may change of it is known from examples alone."""
 
-    def own(scale: float, level: float, influence: float) -> Measured:
+    def own(scale: float, level: float, influence: float) -> SeedScores:
         found = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
         return replace(found, unit=unit_of("own"))
 
@@ -152,7 +152,7 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     one = paired_drop(measured({0: 0.8}), measured({0: 0.6}))
     assert one.mean == pytest.approx(0.25)
     assert math.isnan(one.low)
-    assert math.isnan(joint(Measured({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
+    assert math.isnan(joint(SeedScores({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
     worse = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
 
@@ -206,7 +206,7 @@ def test_heads_are_those_of_their_cells() -> None:
     ("frame", "reason"),
     [
         (summary((9, -0.02, 0.001), seeds=1), "one seed has no interval"),
-        (summary((9, math.nan, math.nan)), "the original's score comes near 0"),
+        (summary((9, math.nan, math.nan)), "the original's score is near 0"),
         (summary((9, -0.02, 0.001)).iloc[1:], "it has no fraction 1"),
         (summary((9, -0.02, 0.001), reason="does not beat one"), "the original does not beat one"),
     ],
@@ -246,7 +246,7 @@ def test_what_is_no_limit_of_a_drop_is_refused(value: str) -> None:
 SEEDS = 5
 
 
-def scores_of(numbers: np.random.Generator, *shares: float) -> list[Measured]:
+def scores_of(numbers: np.random.Generator, *shares: float) -> list[SeedScores]:
     """Accuracies of orders as good as ``shares`` on the same examples, some hard for all."""
     hard, found = numbers.normal(size=ROWS), []
     for share in shares:
@@ -263,7 +263,7 @@ def test_the_p_value_is_where_the_interval_meets_zero() -> None:
     assert p == pytest.approx(p_value(other, first))
     assert (p < 0.05) == (difference(first, other, unseen=False).low > 0)
     assert p_value(first, first) == 1, "equal scores differ by chance"
-    alone = Measured({0: first.scores[0]}, {0: first.influence[0]})
+    alone = SeedScores({0: first.scores[0]}, {0: first.influence[0]})
     assert math.isnan(p_value(alone, other)), "one seed tells nothing"
 
 
@@ -314,14 +314,16 @@ def test_an_order_far_beyond_single_lists_is_told() -> None:
 ROWS = 150
 
 
-def hits(correct: np.ndarray) -> Measured:
+def hits(correct: np.ndarray) -> SeedScores:
     examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
-    return Measured.of("accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples))
+    return SeedScores.from_examples(
+        "accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples)
+    )
 
 
 def lists_of_noise(
     numbers: np.random.Generator, fixed: int, seeds: int = 5, over_lists: float = 0.1
-) -> list[Measured]:
+) -> list[SeedScores]:
     """Accuracies of ``fixed`` orders of one list each, and of random ones, which draw a list for
     each seed: lists differ, and no order knows anything.
     """

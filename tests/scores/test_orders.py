@@ -12,8 +12,13 @@ import pytest
 from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.tables import order_table
-from papa.scores.intervals import Measured, deviation_of_lists, holm, p_value
-from papa.scores.orders import FoundOrder, compare_means, compare_orders, least_random_lists
+from papa.scores.intervals import SeedScores, deviation_of_lists, holm, p_value
+from papa.scores.order_comparison import (
+    StudiedOrder,
+    compare_means,
+    compare_orders,
+    fewest_random_lists,
+)
 from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
@@ -22,12 +27,12 @@ ORDERS = ("first_to_last", "reversed:first_to_last", "random", "lambda")
 SEEDS = (0, 1, 2)
 
 
-def found(seeds: Sequence[int] = SEEDS) -> dict[tuple[str, str], dict[str, FoundOrder]]:
+def found(seeds: Sequence[int] = SEEDS) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
     orders = {
-        order: FoundOrder({seed: head_order(order, None, 6, 12, seed) for seed in seeds})
+        order: StudiedOrder({seed: head_order(order, None, 6, 12, seed) for seed in seeds})
         for order in ORDERS[:3]
     }
-    orders["random"] = FoundOrder(orders["random"].by_seed, seconds=12.34, evaluations=5)
+    orders["random"] = StudiedOrder(orders["random"].by_seed, seconds=12.34, evaluations=5)
     return {(MINILM, "reviews"): orders}
 
 
@@ -41,10 +46,10 @@ def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFra
     return pairs, pairs[pairs["fraction"].isna()], scores
 
 
-def mean_by_seed(cells: pandas.DataFrame) -> Measured:
+def mean_by_seed(cells: pandas.DataFrame) -> SeedScores:
     groups = dict(list(cells.groupby("seed")))
     influence = {seed: np.mean([*one["influence"]], axis=0) for seed, one in groups.items()}
-    return Measured({seed: one["score"].mean() for seed, one in groups.items()}, influence)
+    return SeedScores({seed: one["score"].mean() for seed, one in groups.items()}, influence)
 
 
 def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
@@ -123,7 +128,7 @@ def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
     rows = frame(better=0.2, seeds=MANY_SEEDS)
     pairs, _, scores = compared(rows, found(MANY_SEEDS))
     assert "Of 6 differences between two head orders 3 are beyond chance" in orders_note(pairs)
-    assert f"takes {least_random_lists(3)} random lists" in orders_note(pairs)
+    assert f"takes {fewest_random_lists(3)} random lists" in orders_note(pairs)
     best, *others = order_table(scores, pairs, summarise(rows)).rows
     assert (best[1], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
     assert [row[-4:-2] for row in others] == [["0", "1"]] * 3
@@ -173,7 +178,7 @@ def test_orders_that_know_nothing_are_rarely_significant(
 
 def random_family(
     numbers: np.random.Generator, orders: int, seeds: int, critical: int | None
-) -> dict[str, Measured]:
+) -> dict[str, SeedScores]:
     """Scores of random lists on 60 examples: ``orders`` with one list, and one with a list a
     seed. A list loses .15 of the examples for each critical head among its three of 24.
     """
@@ -189,9 +194,9 @@ def random_family(
             right = (known & ~lost).astype(float)
         return right.mean(), (right - right.mean()) / 59
 
-    def measured(lists: list[tuple[float, np.ndarray]]) -> Measured:
+    def measured(lists: list[tuple[float, np.ndarray]]) -> SeedScores:
         scores = {seed: score for seed, (score, _) in enumerate(lists)}
-        return Measured(scores, {seed: influence for seed, (_, influence) in enumerate(lists)})
+        return SeedScores(scores, {seed: influence for seed, (_, influence) in enumerate(lists)})
 
     family = {f"order {number}": measured([measured_list()] * seeds) for number in range(orders)}
     return {**family, "random": measured([measured_list() for _ in range(seeds)])}

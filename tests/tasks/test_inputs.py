@@ -61,7 +61,7 @@ def test_inputs_that_are_not_what_the_key_says(
     step = tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
     for path in splits.values():
         write_rows(path, "after")
-        with pytest.raises(DataError, match=r"source of task 'task' changed meanwhile .*run again"):
+        with pytest.raises(DataError, match="task 'task'"):
             run_here([step], store, ExecutionSpec(), Told())
         write_rows(path, "before")
     path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()

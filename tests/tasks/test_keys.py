@@ -15,7 +15,7 @@ from pydantic import BaseModel
 
 from papa.heads.constants import ConstantMatrices
 from papa.models.reference import EncoderReference
-from papa.scores.own import OwnCode
+from papa.scores.custom import CustomCode
 from papa.spec import FilesSource
 from papa.spec.file import override, resolve_study
 from papa.tasks.inputs import StudyInputs
@@ -112,7 +112,7 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
     if isinstance(value, Step):
         yield path, value.changed(**{next(iter(value.arguments)): "another"})
-    elif isinstance(value, PairSteps | EncoderReference | OwnCode | ConstantMatrices):
+    elif isinstance(value, PairSteps | EncoderReference | CustomCode | ConstantMatrices):
         return  # A test of its own.
     elif isinstance(value, BaseModel):
         for name, own in vars(value).items():
@@ -168,7 +168,7 @@ def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
     assert len({step(ones), step(0 * ones), step(ones, ~seen)}) == 3
     assert step(ones) == step(ones.clone())
     (scored, *_) = (step for step in steps_of().steps if step.stage.name == "probe")
-    assert scored != scored.changed(code=OwnCode(len))
+    assert scored != scored.changed(code=CustomCode(len))
 
 
 def test_a_key_is_of_stage_and_version_and_steps_of_one_key_are_one(
