@@ -47,9 +47,6 @@ if _processes == "0" or "PYTEST_XDIST_WORKER" in os.environ:  # Not where others
     checked_modules = [f"papa.{name}" for name in names if name.isidentifier() and name != "flows"]
     jaxtyping.install_import_hook(checked_modules, f"{__name__}.checked")
 
-SHARED = Path(
-    os.environ.get("PAPA_SHARED") or Path(__file__).resolve().parents[2] / "shared"
-).resolve()
 _STARTS = {"subprocess.Popen", "os.posix_spawn", "os.spawn", "os.system", "os.fork", "os.forkpty"}
 _light: str | None = None
 """The test that runs now, where it is one that may start no process."""
@@ -93,11 +90,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """The folder with real corpora and golden tensors: $PAPA_SHARED, else beside the checkout."""
-    if not SHARED.is_dir():
-        pytest.skip(f"real corpora and golden tensors are not at {SHARED}")
-    return SHARED
+def corpora_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the corpora of tests/corpora, and two of the embedded reviews."""
+    from tests.corpora.reviews import write_corpora
+
+    folder = tmp_path_factory.mktemp("corpora") / "data"
+    write_corpora(folder)
+    return folder
 
 
 @pytest.fixture(scope="session")

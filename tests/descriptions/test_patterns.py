@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from papa.descriptions.patterns import head_patterns
 from papa.heads.constants import control
 from papa.text.layout import special_slots
+from tests.golden.tensors import load_golden
 
 SLOTS = 64
 SPECIAL = special_slots("text", SLOTS)
@@ -92,9 +90,9 @@ def test_special_slots_follow_the_layout() -> None:
     assert special_slots("causal", 64) == (0,)
 
 
-def test_real_averages_hold_real_patterns(shared: Path) -> None:
+def test_real_averages_hold_real_patterns() -> None:
     """MiniLM on CoLA: some heads look at the slot before, some at [CLS]."""
-    golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
+    golden = load_golden().tensors
     matrices, counts = golden["average_attention"], golden["counts"]
     patterns = head_patterns(matrices, counts, SPECIAL)
     own = patterns.summary()["special heads"]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from papa.heads.average import AttentionAverager
@@ -17,16 +13,11 @@ from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
 from papa.models.layer import Heads, LayerAttention, Rule, chosen
+from tests.golden.tensors import SLOTS, GoldenTensors, load_golden
 from tests.models.inputs import Inputs
 
-SLOTS = 64
 
-
-@dataclass(frozen=True)
-class Golden:
-    tensors: dict[str, Tensor]
-    order: list[tuple[int, int]]
-
+class Golden(GoldenTensors):
     @property
     def constants(self) -> ConstantMatrices:
         return ConstantMatrices(
@@ -47,11 +38,9 @@ class Golden:
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path) -> Golden:
-    path = shared / "golden" / "minilm_cola_s64.safetensors"
-    with safe_open(path, "pt") as file:
-        order = json.loads(file.metadata()["order"])
-    return Golden(load_file(path), [(layer, head) for layer, head in order])
+def golden() -> Golden:
+    golden = load_golden()
+    return Golden(golden.tensors, golden.order, golden.trained)
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])

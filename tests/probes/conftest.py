@@ -36,8 +36,8 @@ def encoder(reference: EncoderReference) -> Encoder:
 
 
 DESCRIBED: dict[str, tuple[Any, ...]] = {
-    "cola": ("text", "matthews", 64, 64, 30, {"text": "sentence", "label": "label"}),
-    "rte": (
+    "reviews": ("text", "matthews", 64, 64, 30, {"text": "sentence", "label": "label"}),
+    "review_pairs": (
         *("pair", "accuracy", 128, 24, 8),
         {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
     ),
@@ -48,11 +48,13 @@ KEYS = ("kind", "metric", "slots", "train_rows", "validation_rows", "columns")
 
 
 @pytest.fixture(scope="session")
-def tasks(shared: Path) -> dict[str, TaskSpec]:
-    data, found = shared / "data", dict[str, TaskSpec]()
-    raw = data / "wikitext_raw"
+def tasks(corpora_folder: Path) -> dict[str, TaskSpec]:
+    found = dict[str, TaskSpec]()
+    raw = corpora_folder / "wikitext_raw"
     for name, values in DESCRIBED.items():
-        files = {split: data / name / f"{split}.jsonl" for split in ("train", "validation")}
+        files = {
+            split: corpora_folder / name / f"{split}.jsonl" for split in ("train", "validation")
+        }
         if name == "wikitext":
             files = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
         described = {"name": name, "source": {"kind": "files", **files}, "probe": RATE}

@@ -41,7 +41,13 @@ REVIEWS: dict[str, Any] = {
 
 @pytest.mark.parametrize(
     ("task", "window"),
-    [("cola", 16), ("rte", 16), ("wnut17", 16), ("wikitext", 16), ("wikitext", WINDOW_ROWS)],
+    [
+        ("reviews", 16),
+        ("review_pairs", 16),
+        ("wnut17", 16),
+        ("wikitext", 16),
+        ("wikitext", WINDOW_ROWS),
+    ],
 )
 def test_stored_and_streamed_features_give_the_same_scores(
     task: str,
@@ -57,7 +63,7 @@ def test_stored_and_streamed_features_give_the_same_scores(
     with counted_passes(encoder) as streamed_passes:
         streamed = cell(task, budget=0)
     np.testing.assert_allclose(scores(stored), scores(streamed), atol=1e-4)
-    if task == "cola":
+    if task == "reviews":
         # The last columns say which class each row has: in the split's order.
         labels = corpora[task].split("validation").labels
         np.testing.assert_array_equal(stored[0].examples[:, -1], labels)
@@ -65,13 +71,15 @@ def test_stored_and_streamed_features_give_the_same_scores(
         monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", 8)
         other_order = scores(cell(task)) - scores(stored)
         assert np.abs(other_order).min() > 1e-3, "negative control"
-    rows = {"cola": (64, 30), "rte": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[task]
+    rows = {"reviews": (64, 30), "review_pairs": (24, 8), "wnut17": (40, 20), "wikitext": (24, 10)}[
+        task
+    ]
     assert sum(stored_passes) == rows[0] + rows[1], "one pass serves every seed and epoch"
     assert sum(streamed_passes) == 2 * rows[0] + rows[1]
 
 
 @pytest.mark.parametrize("trained", [False, True])
-@pytest.mark.parametrize("name", ["cola", "wnut17", "wikitext"])
+@pytest.mark.parametrize("name", ["reviews", "wnut17", "wikitext"])
 def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     name: str, trained: bool, cell: Cell, tasks: dict[str, TaskSpec]
 ) -> None:
@@ -93,8 +101,8 @@ def test_text_is_learned(
     """Sentiment of the embedded reviews, against the same probe on features that say nothing; the
     probe never reads the split it is scored on.
     """
-    corpus = corpus_of("cola", **REVIEWS, train_rows=300, validation_rows=150)
-    task = tasks["cola"].model_copy(update={"metric": "accuracy"})
+    corpus = corpus_of("reviews", **REVIEWS, train_rows=300, validation_rows=150)
+    task = tasks["reviews"].model_copy(update={"metric": "accuracy"})
 
     def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
         return [torch.zeros(len(batch.input_ids), encoder.width)] * (encoder.layers + 1)
@@ -110,7 +118,7 @@ def test_text_is_learned(
 def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(
     cell: Cell, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
 ) -> None:
-    split, model = corpora["rte"].split("validation"), WordEmbeddings(encoder)
+    split, model = corpora["review_pairs"].split("validation"), WordEmbeddings(encoder)
     (states,) = model.token_states(micro_batch(split, [3, 0, 7]))
     ids = torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long()
     torch.testing.assert_close(states, encoder.word_embeddings[ids], rtol=0, atol=0)
@@ -152,7 +160,7 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
     def watch(done: int, total: int) -> None:
         seen.add(len(list((tmp_path / "scratch").rglob("*.bin"))))
 
-    cell("cola", cell={"progress": watch})
+    cell("reviews", cell={"progress": watch})
     assert seen == {1}
     assert not list((tmp_path / "scratch").iterdir())
 
@@ -161,7 +169,7 @@ def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cell("cola", cell={"progress": fail})
+        cell("reviews", cell={"progress": fail})
     assert not list((tmp_path / "scratch").iterdir())
 
 
@@ -178,10 +186,10 @@ def test_a_full_disk_is_said_before_anything_runs(
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     said = r"No space left on device.* or set execution\.features_budget_gb"
     with counted_passes(encoder) as passes, pytest.raises(PapaError, match=said):
-        cell("cola")
+        cell("reviews")
     assert not passes
     assert not [*(tmp_path / "scratch").rglob("*.bin")]
-    assert len(cell("cola", budget=0)) == 2
+    assert len(cell("reviews", budget=0)) == 2
 
 
 @pytest.mark.parametrize(("budget", "dropout"), [(1, False), (0, False), (1, True)])
@@ -201,8 +209,8 @@ def test_a_cell_sees_its_constants_and_the_replacement_around_it(
 def test_training_moves_the_matrices_of_constant_heads_alone(
     encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
 ) -> None:
-    start, corpus = control("toeplitz", LAYERS, 12, 64), corpora["cola"]
-    task = with_probe(tasks["cola"], epochs=1, batch_size=16, learning_rate=1e-2)
+    start, corpus = control("toeplitz", LAYERS, 12, 64), corpora["reviews"]
+    task = with_probe(tasks["reviews"], epochs=1, batch_size=16, learning_rate=1e-2)
     matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
     given = ([{"params": [matrices]}], loss), encoder, split, task.probe
@@ -228,7 +236,10 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     corpora: dict[str, TokenisedCorpus],
 ) -> None:
     """An average over few texts, of the task or of shorter reviews, against a count by hand."""
-    over, scored = corpus_of("cola", **changes).split("train"), corpora["cola"].split("validation")
+    over, scored = (
+        corpus_of("reviews", **changes).split("train"),
+        corpora["reviews"].split("validation"),
+    )
     constants = average_split(encoder, over, slots=64, batch_tokens=512).average()
     seen, read = set(pairs(over)), pairs(scored)
     expected = sum(pair not in seen for pair in read) / len(read)

@@ -28,11 +28,11 @@ from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS as EVERY
 from tests.probes.conftest import Cell, scores
 
-TASKS = ["cola", "rte", "wnut17", "wikitext"]
+TASKS = ["reviews", "review_pairs", "wnut17", "wikitext"]
 
 
 @pytest.mark.parametrize(
-    ("task", "batch_tokens"), [*((task, 512) for task in TASKS), ("cola", 64), ("cola", 2048)]
+    ("task", "batch_tokens"), [*((task, 512) for task in TASKS), ("reviews", 64), ("reviews", 2048)]
 )
 def test_features_are_those_of_each_input_alone(
     task: str,
@@ -77,8 +77,8 @@ SPLITS = ("train", "validation")
 
 
 @pytest.fixture(scope="module")
-def pos(tasks: dict[str, TaskSpec], shared: Path) -> TaskSpec:
-    files = {split: shared / "data" / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
+def pos(tasks: dict[str, TaskSpec], corpora_folder: Path) -> TaskSpec:
+    files = {split: corpora_folder / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
     changes = {
         "source": {"kind": "files", **files},
         "columns": {"words": "tokens", "label": "pos_tags"},
@@ -139,7 +139,7 @@ def stock(reference: EncoderReference) -> PreTrainedModel:
 
 @pytest.fixture(scope="module")
 def train(corpora: dict[str, TokenisedCorpus]) -> TokenisedSplit:
-    return corpora["cola"].split("train")
+    return corpora["reviews"].split("train")
 
 
 def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:

@@ -4,7 +4,6 @@ optimiser, matched step by step.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file
 from torch import Tensor
 
 from papa.heads.constants import ConstantMatrices
@@ -26,8 +23,11 @@ from papa.ranking.learned import mixing
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
 from papa.text.layout import PackedTokens
+from tests.golden.tensors import SLOTS, load_golden
 
-SLOTS, STEPS, BATCH, RATE = 64, 10, 16, 1e-3
+STEPS = 10
+BATCH = 16
+RATE = 1e-3
 ROWS = STEPS * BATCH
 TASK = TaskSpec(
     name="cola",
@@ -97,12 +97,9 @@ class Golden:
 
 
 @pytest.fixture(scope="module")
-def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
-    path = shared / "golden" / "minilm_cola_s64.safetensors"
-    with safe_open(path, "pt") as file:
-        order = [tuple(head) for head in json.loads(file.metadata()["order"])]
-    start = load_file(path)
-    trained = load_file(shared / "golden" / "minilm_cola_s64_training.safetensors")
+def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
+    golden = load_golden()
+    start = golden.tensors
     folder = tmp_path_factory.mktemp("golden")
     mask = start["corpus.attention_mask"][:ROWS].bool()
     lengths = mask.sum(dim=1).numpy()
@@ -113,11 +110,11 @@ def golden(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Golden:
         lengths=lengths,
         first_lengths=lengths - 2,
     )
-    labels = trained["labels"].long().numpy()
+    labels = golden.trained["labels"].long().numpy()
     write_shard(folder / "train-00000.arrow", tokens, labels, label_per_token=False)
     metadata = {"shards": {"train": [{"file": "train-00000.arrow", "rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
-    return Golden(start, trained, order, corpus)
+    return Golden(start, golden.trained, golden.order, corpus)
 
 
 def probing(

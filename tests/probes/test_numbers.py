@@ -40,10 +40,11 @@ def poisoned(reference: EncoderReference) -> Poisoned:
     return build
 
 
-def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
-    """A token that only one row has: the token, its row, and its batch, counted from 1."""
+def rare_token(split: TokenisedSplit, other: TokenisedSplit) -> tuple[int, int, int]:
+    """A token that one row of both splits has: the token, its row, and its batch, from 1."""
     batches = list(micro_batches(split, None, BATCH_TOKENS))
-    counts = Counter(token for batch in batches for token in batch.input_ids.tolist())
+    counts = Counter(split.tokens().input_ids.tolist())
+    counts.update(other.tokens().input_ids.tolist())
     for number, batch in enumerate(batches[1:], 2):
         for token, owner in zip(batch.input_ids, batch.inputs_of_tokens, strict=True):
             if counts[int(token)] == 1:
@@ -55,7 +56,7 @@ def rare_token(split: TokenisedSplit) -> tuple[int, int, int]:
 def test_an_average_names_layer_row_batch_and_weights(
     poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], place: int
 ) -> None:
-    split = corpora["cola"].split("train")
+    split = corpora["reviews"].split("train")
     with pytest.raises(NumbersError) as raised:
         average_split(poisoned(VALUES, place), split, slots=64, batch_tokens=BATCH_TOKENS)
     first = next(micro_batches(split, None, BATCH_TOKENS))
@@ -88,15 +89,17 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     precision: Precision,
 ) -> None:
     """In the validation split a NaN would lose a prediction and nothing else."""
-    corpus, task = corpora["cola"], tasks["cola"]
-    token, row, batch = rare_token(corpus.split(part))  # type: ignore[arg-type]
+    corpus, task = corpora["reviews"], tasks["reviews"]
+    split = corpus.split("train" if part == "train" else "validation")
+    other = corpus.split("validation" if part == "train" else "train")
+    token, row, batch = rare_token(split, other)
     encoder = poisoned(WORDS, token, precision)
     bad = rf"the embeddings of row {row + 1}, {{}} holds NaN or infinity: so do"
     of_batch = bad.format(f"batch {batch} of the {part} split")
     how: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=of_batch):
-            cell("cola", model=model, **how)
+            cell("reviews", model=model, **how)
     if part == "train":
         constants = control("toeplitz", encoder.layers, encoder.heads, 64)
         of_minibatch = "^" + bad.format(r"minibatch \d of epoch 1")
@@ -104,17 +107,17 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
             train_lambda(encoder, constants, corpus, task, RankingSpec())
         trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
         with pytest.raises(NumbersError, match=of_minibatch):
-            cell("cola", model=encoder, cell=trained)
+            cell("reviews", model=encoder, cell=trained)
 
 
 def test_a_loss_that_diverges_names_its_minibatch(
     encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], cell: Cell
 ) -> None:
     """The first step is sound, whatever the rate; the second reads what the first has made."""
-    task = with_probe(tasks["cola"], learning_rate=1e30)
+    task = with_probe(tasks["reviews"], learning_rate=1e30)
     expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"  # noqa: E501
     with pytest.raises(SpecError, match=expected):
         cell(task, batch_tokens=BATCH_TOKENS)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     with pytest.raises(SpecError, match=expected):
-        train_lambda(encoder, constants, corpora["cola"], task, RankingSpec())
+        train_lambda(encoder, constants, corpora["reviews"], task, RankingSpec())

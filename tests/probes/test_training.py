@@ -77,10 +77,10 @@ def test_sequence_probes_have_the_authors_dropout_with_the_encoders(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     for task, model_type, dropout, share in (
-        ("cola", "bert", True, 0.1),
-        ("rte", "deberta", True, 0.1),
-        ("cola", "bert", False, 0.0),
-        ("cola", "roberta", True, 0.0),
+        ("reviews", "bert", True, 0.1),
+        ("review_pairs", "deberta", True, 0.1),
+        ("reviews", "bert", False, 0.0),
+        ("reviews", "roberta", True, 0.0),
         ("wnut17", "bert", True, 0.0),
     ):
         monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
@@ -147,7 +147,7 @@ def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
     return max(float((a - b).abs().max() / b.abs().max()) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.parametrize("name", ["cola", "rte", "wnut17", "wikitext"])
+@pytest.mark.parametrize("name", ["reviews", "review_pairs", "wnut17", "wikitext"])
 def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
     learned, split = build(name)
     minibatch = np.random.default_rng(0).permutation(len(split))[:16]
@@ -172,7 +172,7 @@ def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
 def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
     build: Build, encoder: Encoder, tasks: dict[str, TaskSpec]
 ) -> None:
-    ((groups, loss), split), seen = build("cola", dropout=True), list[int]()
+    ((groups, loss), split), seen = build("reviews", dropout=True), list[int]()
     part = parts_of(split, MINIBATCH, 60, (0,))[0]
     once = loss(part).item()
     torch.manual_seed(5)
@@ -183,7 +183,7 @@ def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
         seen.append(part.dropout_seed)
         return loss(part)
 
-    train_parts((groups, noted), encoder, split, tasks["cola"].probe, seed=0)
+    train_parts((groups, noted), encoder, split, tasks["reviews"].probe, seed=0)
     assert len({*seen}) == len(seen) >= 2 * 64 / 8
 
 
@@ -209,7 +209,7 @@ SIZES = {"layers": LAYERS + 1, "width": 384, "slots": 64}
 
 @pytest.fixture
 def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
-    split = corpora["cola"].split("train")
+    split = corpora["reviews"].split("train")
     return compute_features(encoder, split, 512, "float32", rows=split.rows[:8])
 
 

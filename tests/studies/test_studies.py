@@ -28,10 +28,11 @@ def test_studies_load_name_only_what_everybody_can_have_and_have_names_of_their_
         assert {source.kind for source in sources} <= {"hub", "embedded"}, study.name
 
 
-def test_a_local_copy_takes_the_hubs_place_as_the_page_says(shared: Path) -> None:
+def test_a_local_copy_takes_the_hubs_place_as_the_page_says(corpora_folder: Path) -> None:
     lines = (STUDIES / "README.md").read_text().splitlines()
     (line,) = [line for line in lines if "tasks.0.source" in line]
-    _, _, study, _, override = shlex.split(line.replace("/data/", f"{shared}/data/"))
+    line = line.replace("/data/rte/", f"{corpora_folder}/review_pairs/")
+    _, _, study, _, override = shlex.split(line)
     (task,) = load_study(STUDIES.parent / study, [override]).tasks
     assert isinstance(task.source, FilesSource)
     assert task.source.train.is_file()
@@ -153,12 +154,10 @@ def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
 
 
 @pytest.mark.parametrize("number", DESIGNS)
-def test_its_numbers_are_those_of_the_tables_and_a_table_is_there_whole(
-    number: str, shared: Path
-) -> None:
+def test_its_numbers_are_those_of_the_tables_and_a_table_is_there_whole(number: str) -> None:
     """Tables 2 and 5 print no originals; those of Tables 1 and 4 are the same setting."""
     electra, tables = (ELECTRA, "mlm", "average", "lambda"), dict[str, dict[Cell, float]]()
-    for row in csv.DictReader((shared / "paper" / "tables.csv").read_text().splitlines()):
+    for row in csv.DictReader((Path(__file__).parent / "tables.csv").read_text().splitlines()):
         tables.setdefault(f"table{row['table']}", {}).update(printed(row))
     own, scores = tables.get(number, {}), scores_of(number)
     known = tables["table1"] | tables["table4"] | own

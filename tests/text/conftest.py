@@ -27,7 +27,7 @@ MLM = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_perpl
 WORDS = {"kind": "words", "columns": {"words": "tokens", "label": "tags"}, "metric": "token_f1"}
 UD = {**WORDS, "columns": {"words": "tokens", "label": "pos_tags"}}
 ENTITIES = {**WORDS, "metric": "entity_f1"}
-COLA = {"columns": {"text": "sentence", "label": "label"}, "slots": 64}
+REVIEWS = {"columns": {"text": "sentence", "label": "label"}, "slots": 128}
 
 
 def known_task(name: str, **overrides: object) -> TaskSpec:
@@ -111,12 +111,12 @@ def corpus_of(tmp_path: Path) -> Build:
 
 
 @pytest.fixture
-def real(shared: Path, make_task: Make) -> Make:
+def real(corpora_folder: Path, make_task: Make) -> Make:
 
     def make(
         name: str, train: str = "train", validation: str = "validation", **settings: Any
     ) -> TaskSpec:
-        folder, suffix = shared / "data" / name, "txt" if name == "wikitext_raw" else "jsonl"
+        folder, suffix = corpora_folder / name, "txt" if name == "wikitext_raw" else "jsonl"
         return make_task(
             folder / f"{train}.{suffix}", folder / f"{validation}.{suffix}", **settings
         )

@@ -16,9 +16,9 @@ from papa.text.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batc
 from papa.text.corpus import TokenisedSplit
 from papa.text.layout import PackedTokens
 from tests.models.inputs import some_inputs
-from tests.text.conftest import COLA, PAIR, Build, Make
+from tests.text.conftest import PAIR, REVIEWS, Build, Make
 
-KINDS = {"cola": COLA, "rte": {**PAIR, "slots": 256}}
+KINDS = {"reviews": REVIEWS, "review_pairs": {**PAIR, "slots": 256}}
 
 
 @pytest.fixture(params=KINDS)

@@ -15,7 +15,7 @@ from papa.files import sha256_of_file
 from papa.spec import TaskSpec
 from papa.storage.artifacts import signed
 from papa.text.corpus import CORPUS, load_corpus
-from tests.text.conftest import COLA, MLM, UD, WORDS, Build, Make
+from tests.text.conftest import MLM, REVIEWS, UD, WORDS, Build, Make
 
 
 def values_of_rows(split: Any, values: np.ndarray) -> list[list[int]]:
@@ -28,14 +28,14 @@ def source_of(task: TaskSpec) -> list[Any]:
 
 def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_of: Build) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
-    cola = real("cola", **COLA)
-    corpus, source = corpus_of(cola, bert), source_of(cola)
+    reviews = real("reviews", **REVIEWS)
+    corpus, source = corpus_of(reviews, bert), source_of(reviews)
     split, tokens = corpus.split("validation"), corpus.split("validation").tokens()
-    assert len(split) == len(source) == 1043
+    assert len(split) == len(source) == 280
     expected = bert([row["sentence"] for row in source])["input_ids"]
     assert values_of_rows(split, tokens.input_ids) == expected
     assert values_of_rows(split, tokens.slot_ids) == [
-        [*range(len(ids) - 1), 63] for ids in expected
+        [*range(len(ids) - 1), 127] for ids in expected
     ]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
@@ -63,7 +63,7 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     real: Make, corpus_of: Build, bert: Any
 ) -> None:
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
-    task = real("ud_ewt", **UD, slots=512, train_rows=500)
+    task = real("ud_ewt", **UD, slots=512, train_rows=200)
     corpus = corpus_of(task, bert)
     split, names = corpus.split("validation"), corpus.label_names
     assert names is not None
@@ -82,7 +82,7 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
 
 
 def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, bert: Any) -> None:
-    task = real("wikitext_raw", "validation", "test", **MLM, slots=64, train_rows=200)
+    task = real("wikitext_raw", "validation", "test", **MLM, slots=64, train_rows=150)
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
     labels, shown = split.labels, split.tokens().input_ids

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
@@ -16,6 +14,7 @@ from papa.errors import EncoderError
 from papa.spec import LayoutSpec
 from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity, text_capacity
 from papa.text.tokens import masked, special_tokens_of, tokens_of_texts, tokens_of_words
+from tests.golden.tensors import load_golden
 
 
 @pytest.mark.parametrize(
@@ -74,12 +73,13 @@ def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> No
         assert special_tokens_of(plain).pad == 3
 
 
-def test_the_authors_layout_is_met(shared: Path, bert: Any) -> None:
+def test_the_authors_layout_is_met(bert: Any) -> None:
     """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP]
     last.
     """
-    golden = load_file(shared / "golden" / "minilm_cola_s64.safetensors")
-    ids, mask = golden["corpus.input_ids"], golden["corpus.attention_mask"].astype(bool)
+    golden = load_golden().tensors
+    ids = golden["corpus.input_ids"].numpy()
+    mask = golden["corpus.attention_mask"].bool().numpy()
     special_tokens, half = special_tokens_of(bert), LayoutSpec(one_text_truncation="half")
     limit = text_capacity(half, "text", 64)
     rows = [row[seen][1:-1].tolist() for row, seen in zip(ids, mask, strict=True)]

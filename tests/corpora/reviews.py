@@ -1,0 +1,46 @@
+"""Corpora made of the embedded review sentences."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any, Literal
+
+from papa.text.sources import read_reviews
+
+ROWS = {"train": 300, "validation": 280}
+
+
+def write_corpora(folder: Path) -> None:
+    """Copy the corpora beside this file into a folder, with `reviews` and `review_pairs`.
+
+    `reviews` has columns `sentence` and `label` (positive or not). `review_pairs` has `sentence1`,
+    `sentence2` and `label`: the second has 0 to 8 words of the first review and the rest of the
+    next one; its label is 0 where four or more are of the first, as in entailment, else 1.
+    """
+    shutil.copytree(
+        Path(__file__).parent, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__")
+    )
+    splits: tuple[Literal["train", "validation"], ...] = ("train", "validation")
+    for split in splits:
+        reviews = read_reviews(split).rows.to_pylist()
+        rows = [
+            {"sentence": review["text"], "label": review["label"]}
+            for review in reviews[: ROWS[split]]
+        ]
+        _write(folder / "reviews" / f"{split}.jsonl", rows)
+        pairs = []
+        for row in range(ROWS[split]):
+            words = reviews[row]["text"].split()
+            other_words = reviews[row + 1]["text"].split()
+            shared = row % 9
+            second = words[:shared] + other_words[: 8 - shared]
+            pair = {"sentence1": reviews[row]["text"], "sentence2": " ".join(second)}
+            pairs.append({**pair, "label": int(shared < 4)})
+        _write(folder / "review_pairs" / f"{split}.jsonl", pairs)
+
+
+def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
