@@ -140,7 +140,7 @@ class Files:
                 try:
                     held = Path(f"/proc/self/fd/{handle}")
                     yield held if held.exists() else local
-                    os.fchmod(handle, stat.S_IMODE(os.stat(parent).st_mode))
+                    _grant_tree(handle, parent)
                 finally:
                     os.close(handle)
             if self.folder is None:
@@ -225,8 +225,48 @@ def _below(name: str, handle: int, make: bool) -> int:
         if not make:
             raise
     with suppress(FileExistsError):
-        os.mkdir(name, dir_fd=handle)
+        os.mkdir(name, 0o700, dir_fd=handle)
+        made = os.open(name, _LISTED, dir_fd=handle)
+        try:
+            _grant(made, os.fstat(handle))
+        finally:
+            os.close(made)
     return os.open(name, _HELD, dir_fd=handle)
+
+
+def _grant(descriptor: int, above: os.stat_result) -> None:
+    """Give a new file or folder the group of the folder above, and the rights that this folder
+    has for its group; other users get none.
+
+    The umask does not decide: some libraries write files of mode 0600 under any, and Ray's
+    workers on other machines have that of their node.
+    """
+    status = os.fstat(descriptor)
+    if status.st_gid != above.st_gid:
+        # Who is not in the group cannot give it anything.
+        with suppress(PermissionError):
+            os.fchown(descriptor, -1, above.st_gid)
+    mode = 0o770 if above.st_mode & stat.S_IWGRP else 0o700
+    if stat.S_ISDIR(status.st_mode):
+        mode |= above.st_mode & stat.S_ISGID
+    else:
+        mode &= 0o660
+    os.fchmod(descriptor, mode)
+
+
+def _grant_tree(folder: int, parent: int) -> None:
+    """Grant a new folder and all in it, which only this user can reach until then."""
+    above = os.fstat(parent)
+    for _, folders, files, handle in os.fwalk(".", dir_fd=folder):
+        for name in (*folders, *files):
+            # A pipe that lies there would be waited for.
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+            descriptor = os.open(name, flags, dir_fd=handle)
+            try:
+                _grant(descriptor, above)
+            finally:
+                os.close(descriptor)
+    _grant(folder, above)
 
 
 @contextmanager
@@ -258,9 +298,10 @@ def _written_beside(path: Path, data: bytes) -> Iterator[tuple[str, int]]:
     with held_folder(path.parent, make=True) as handle:
         name = name_aside(path.name)
         try:
-            new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=handle)
+            new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
             with open(new, "wb") as file:
                 file.write(data)
+                _grant(file.fileno(), os.fstat(handle))
             yield name, handle
         finally:
             with suppress(FileNotFoundError):

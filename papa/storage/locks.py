@@ -28,6 +28,8 @@ def claimed(
     while another run holds it, ``waits`` is called once, and ``given_up`` until it is True.
     """
     path = store.locks / f"{what}.lock"
+    # Else the umask of whoever comes first decides whether others of a group can lock it.
+    Files(store.locks).write(path.name, b"")
     lock = FileLock(path)
     with held_folder(store.locks, make=True) as folder, refused_link(path, folder):
         try:

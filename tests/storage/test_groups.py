@@ -1,0 +1,190 @@
+"""A store that a group shares, by two users of it; in a real file system, as root."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GROUP = 64_321
+pytestmark = [
+    pytest.mark.server,
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root may take other users' accounts"),
+    pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed"),
+]
+
+PUBLISH = """
+import sys, numpy
+from safetensors.numpy import save_file
+from papa.storage.artifacts import published
+from papa.storage.store import Store
+store = Store(sys.argv[1])
+store.make()
+with published(store.folder("probe", "0" * 64), {"stage": "probe", "key": "0" * 64}) as folder:
+    (folder / "inner").mkdir()
+    save_file({"weights": numpy.ones(2)}, folder / "inner" / "weights.safetensors")
+"""
+READ = """
+import sys
+from safetensors.numpy import load_file
+from papa.storage.artifacts import verified
+from papa.storage.store import Store
+folder = verified(Store(sys.argv[1]).folder("probe", "0" * 64))
+print(load_file(folder / "inner" / "weights.safetensors")["weights"].sum().item())
+"""
+REMOVE = """
+import sys
+from papa.storage.artifacts import remove
+from papa.storage.store import Store
+remove(Store(sys.argv[1]).folder("probe", "0" * 64))
+"""
+LOCK = """
+import sys
+from papa.storage.locks import claimed
+from papa.storage.store import Store
+with claimed(Store(sys.argv[1]), "study-shared"):
+    print("held")
+"""
+
+
+UNCOVER = """
+mkdir -p "$1" && mount --bind "$3" "$1" && mount -t tmpfs -o mode=755 none "$2" &&
+mkdir -p "$3" && mount --bind "$1" "$3" && shift 3 && exec "$@"
+"""
+"""Run a command where a folder that only root may enter shows one folder below it to everybody."""
+
+
+def as_everybody_sees(folder: Path) -> list[str]:
+    """Return what runs a command in which other users can start this Python too: it may have been
+    installed below the home of root.
+    """
+    program = Path(sys.executable).resolve()
+    for path in reversed(program.parents):
+        if not path.stat().st_mode & 0o001:
+            below = path / program.relative_to(path).parts[0]
+            mounts = [str(folder / "python"), str(path), str(below)]
+            return ["unshare", "--mount", "sh", "-c", UNCOVER, "sh", *mounts]
+    return []
+
+
+@dataclass(frozen=True)
+class User:
+    """An account whose own group is not the one that shares the store."""
+
+    number: int
+    home: Path
+    umask: str = "022"
+    groups: Sequence[int] = (GROUP,)
+
+    def run(self, *command: str | Path) -> subprocess.CompletedProcess[str]:
+        """Run a command with this account, with a home, cache and umask of its own."""
+        self.home.mkdir(exist_ok=True)
+        os.chown(self.home, self.number, self.number)
+        account = [f"--reuid={self.number}", f"--regid={self.number}"]
+        groups = ",".join(map(str, self.groups))
+        account += [f"--groups={groups}"] if groups else ["--clear-groups"]
+        return subprocess.run(
+            [
+                *as_everybody_sees(self.home.parent),
+                "setpriv",
+                *account,
+                "sh",
+                "-c",
+                f'umask {self.umask}; exec "$0" "$@"',
+                *command,
+            ],
+            env={
+                "PATH": os.environ["PATH"],
+                "HOME": str(self.home),
+                "PAPA_CACHE": str(self.home / "cache"),
+                "PYTHONPATH": str(ROOT),
+                "OMP_NUM_THREADS": "1",
+                "COLUMNS": "300",
+            },
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    def python(self, code: str, *arguments: str | Path) -> str:
+        """Run Python code with this account; return what it printed."""
+        done = self.run(sys.executable, "-c", code, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder that every user may enter, unlike pytest's own."""
+    path = Path(tempfile.mkdtemp(prefix="papa-group-", dir="/tmp"))
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture
+def users(folder: Path) -> tuple[User, User]:
+    first, second = User(64_001, folder / "first"), User(64_002, folder / "second")
+    if second.run(sys.executable, "-c", "import papa, numpy").returncode:
+        pytest.skip("other users may not read the environment of these tests")
+    return first, second
+
+
+@pytest.fixture(params=[0o2770, 0o770], ids=["setgid", "plain"])
+def store(folder: Path, request: pytest.FixtureRequest) -> Path:
+    """A folder that the group may write to."""
+    path = folder / "store"
+    path.mkdir()
+    os.chown(path, 0, GROUP)
+    path.chmod(request.param)
+    return path
+
+
+def test_one_user_reads_what_another_wrote(users: tuple[User, User], store: Path) -> None:
+    first, second = users
+    first.python(PUBLISH, store)
+    assert float(second.python(READ, store)) == 2.0
+
+
+def test_one_user_removes_what_another_wrote(users: tuple[User, User], store: Path) -> None:
+    first, second = users
+    first.python(PUBLISH, store)
+    second.python(REMOVE, store)
+    assert not list((store / "artifacts" / "probe").iterdir())
+
+
+def test_one_user_takes_the_lock_that_another_made(users: tuple[User, User], store: Path) -> None:
+    first, second = users
+    first.python(LOCK, store)
+    assert second.python(LOCK, store) == "held"
+
+
+def test_users_outside_of_the_group_read_nothing(users: tuple[User, User], store: Path) -> None:
+    first, second = users
+    first.python(PUBLISH, store)
+    outsider = User(second.number, second.home, groups=())
+    done = outsider.run(sys.executable, "-c", READ, store)
+    assert done.returncode != 0
+    written = [path for path in store.rglob("*") if path.stat().st_mode & 0o007]
+    assert not written
+
+
+def test_a_store_that_the_group_may_not_write_to_is_its_owners_alone(
+    users: tuple[User, User], folder: Path
+) -> None:
+    first, second = users
+    store = folder / "private"
+    store.mkdir(mode=0o755)
+    os.chown(store, first.number, GROUP)
+    first.python(PUBLISH, store)
+    assert second.run(sys.executable, "-c", READ, store).returncode != 0
+    assert not [path for path in store.rglob("*") if path.stat().st_mode & 0o077]
