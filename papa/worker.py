@@ -8,16 +8,23 @@ import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.models.native import NativeReference
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from papa.models.encoder import Encoder
+
+ModelReference: TypeAlias = EncoderReference | NativeReference
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
 INSTALL = "install PAPA and the same versions on every node"
 
@@ -53,16 +60,16 @@ class Executor(Protocol):
         function: Callable[..., Any],
         *,
         arguments: Mapping[str, Any],
-        encoder: EncoderReference | None = None,
+        model: ModelReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
         """Call a module-level function on the next idle worker, and wait for its result.
 
         Args:
-            function: Called with ``arguments``, ``progress`` and the loaded ``encoder``, if any.
+            function: Called with ``arguments``, ``progress`` and the loaded ``model``, if any.
             arguments: Its keyword arguments.
-            encoder: The encoder that the worker shall have loaded.
+            model: What the worker shall have loaded: an encoder, or a model with its native head.
             progress: Called with (done, total) while the function runs.
             at_driver: Whether the function reads files of the driver's machine.
         """
@@ -72,11 +79,11 @@ class Worker:
     """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
 
     Each call has one thread, so that its results do not depend on how many workers there are. The
-    encoder that was loaded last is kept for the next call.
+    model that was loaded last is kept for the next call, and no other.
 
     Args:
-        device: The device that encoders are loaded on.
-        loaded: Encoders that are in memory already.
+        device: The device that models are loaded on.
+        loaded: Encoders that are in memory already; native heads of these are on their devices.
         versions: Versions of the driver's libraries, where the driver may be another machine.
     """
 
@@ -87,18 +94,20 @@ class Worker:
     def __init__(
         self,
         device: str = "auto",
-        loaded: Mapping[EncoderReference, Any] | None = None,
+        loaded: Mapping[EncoderReference, Encoder] | None = None,
         versions: Mapping[str, str] | None = None,
     ) -> None:
-        self._device, self._versions, self._given = device, versions, dict(loaded or {})
-        self._last: dict[EncoderReference, Any] = {}
+        self._device = device
+        self._versions = versions
+        self._in_memory = dict(loaded or {})
+        self._last: _Loaded | None = None
 
     def run(
         self,
         function: Callable[..., Any],
         *,
         arguments: Mapping[str, Any],
-        encoder: EncoderReference | None = None,
+        model: ModelReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
@@ -110,8 +119,9 @@ class Worker:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            given = {"encoder": self._load(encoder)} if encoder else {}
-            return function(**given, **arguments, progress=progress)
+            if model is None:
+                return function(**arguments, progress=progress)
+            return function(**arguments, model=self._load(model), progress=progress)
         finally:
             torch.set_num_threads(threads)
 
@@ -142,19 +152,46 @@ class Worker:
                 "such as --store s3://bucket/papa, or a shared folder"
             )
 
-    def _load(self, reference: EncoderReference) -> Any:
-        if reference in self._given:
-            return self._given[reference]
-        if reference not in self._last:
-            import torch
+    def _load(self, model: ModelReference) -> Encoder | PreTrainedModel:
+        """Return the model that was loaded last, or another one in its place."""
+        if isinstance(model, EncoderReference):
+            encoder = model
+            model_class = ""
+        else:
+            encoder = model.encoder
+            model_class = model.model_class
+        in_memory = self._in_memory.get(encoder)
+        if in_memory is not None and not model_class:
+            return in_memory
+        if self._last is None or self._last.key != (encoder, model_class):
+            self._last = None  # Its memory is needed before the next one is there.
+            device = str(in_memory.device) if in_memory is not None else self._device_here()
+            here = encoder_here(encoder) if self._versions else encoder
+            self._last = _Loaded((encoder, model_class), _load(here, model_class, device))
+        return self._last.model
 
-            from papa.models.encoder import load_encoder
+    def _device_here(self) -> str:
+        import torch
 
-            self._last.clear()
-            auto = "cuda" if torch.cuda.is_available() else "cpu"
-            here = encoder_here(reference) if self._versions else reference
-            self._last[reference] = load_encoder(here, self._device.replace("auto", auto))
-        return self._last[reference]
+        return self._device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+
+
+@dataclass(frozen=True)
+class _Loaded:
+    """The model that was loaded last; its key has the class of its native head, "" for none."""
+
+    key: tuple[EncoderReference, str]
+    model: Encoder | PreTrainedModel
+
+
+def _load(reference: EncoderReference, model_class: str, device: str) -> Encoder | PreTrainedModel:
+    if model_class:
+        from papa.models.native import load_native_model
+
+        return load_native_model(reference, model_class, device)
+    from papa.models.encoder import load_encoder
+
+    return load_encoder(reference, device)
 
 
 def versions_here() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Ray actors that run a study's calls, several at a time, on this machine or on a cluster.
 
-An actor keeps the encoder that it loaded last, and nothing else: a call whose actor is lost goes to
+An actor keeps the model that it loaded last, and nothing else: a call whose actor is lost goes to
 the next one, and another takes its place. Each computes with one thread, so results are the same
 for any number of them. This file and ``ray_node.py`` are the only ones that know Ray.
 """
@@ -22,12 +22,11 @@ from queue import Empty, LifoQueue
 from typing import Any, Literal
 
 from papa.errors import PapaError, TransientError
-from papa.models.reference import EncoderReference
 from papa.progress import Progress, ignore_progress
 from papa.ray_node import RayNode
 from papa.resources import usable_cores
 from papa.temporary import temporary_folder
-from papa.worker import INSTALL, ClusterError, Worker, versions_here
+from papa.worker import INSTALL, ClusterError, ModelReference, Worker, versions_here
 
 _CLIENT = "ray://"
 _START_SECONDS = 120.0
@@ -91,7 +90,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         function: Callable[..., Any],
         *,
         arguments: Mapping[str, Any],
-        encoder: EncoderReference | None = None,
+        model: ModelReference | None = None,
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
@@ -105,7 +104,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             actor = self._next()
             progress(0, 1)
             try:
-                pending = actor.run.remote(function, arguments=arguments, encoder=encoder)
+                pending = actor.run.remote(function, arguments=arguments, model=model)
                 while not self._ray.wait([pending], timeout=_POLL_SECONDS)[0]:
                     self._check_node()
                 result = self._ray.get(pending)
@@ -216,7 +215,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         actor.ready.remote(self._shared).future().add_done_callback(answered)
 
     def _next(self) -> Any:
-        """The next idle worker, of which the one used last has its encoder at hand."""
+        """The next idle worker, of which the one used last has its model at hand."""
         while self._refusal is None:
             self._check_node()
             with suppress(Empty):

@@ -22,9 +22,11 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.step import Context, Step, model_of, stage
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from papa.models.encoder import Encoder
 
 _CALLS_PER_WORKER = 4
@@ -48,8 +50,7 @@ def average(context: Context, encoder: EncoderReference, text: Step, slots: int)
         rows = sum(rows_by_shard[shard] for shard in shards_of_call)
         sums: ShardSums = workers.run(
             sum_shards,
-            # A decoder is loaded with its native head, by ``sum_shards``.
-            encoder=None if encoder.causal else encoder,
+            model=model_of(context.step),
             arguments={
                 "step": context.step,
                 "shards": shards_of_call,
@@ -107,12 +108,13 @@ def sum_shards(
     store: Store,
     execution: ExecutionSpec,
     progress: Progress,
-    encoder: Encoder | None = None,
+    model: Encoder | PreTrainedModel,
 ) -> ShardSums:
     """On a worker: sum the attention over some shards of the training text."""
     from papa.heads.average import average_split
 
-    context = Context((step,), store, execution, progress, encoder)
+    context = Context((step,), store, execution, progress, model)
+    reference = step["encoder"]
     split = context.open_text(step["text"]).split("train")
     sums_by_shard = []
     for number, shard in enumerate(shards):
@@ -120,11 +122,11 @@ def sum_shards(
         def advance(done: int, rows: int, shards_before: int = number) -> None:
             progress(shards_before * rows + done, len(shards) * rows)
 
-        if encoder is None:
-            native_head = context.open_native_head(step["text"]["task"], step["encoder"])
-            heads = step["encoder"].heads
-            sums = native_head.average_by_position(split.shard(shard), heads, advance)
+        if reference.causal:
+            native_head = context.open_native_head(step["text"]["task"], reference)
+            sums = native_head.average_by_position(split.shard(shard), reference.heads, advance)
         else:
+            encoder = context.loaded_encoder
             sums = average_split(
                 encoder,
                 split.shard(shard),

@@ -332,7 +332,8 @@ class _PairBuilder:
     def _answer(self, name: str, heads: ConstantHeads) -> Step:
         """What the native head answers; all metrics of the text share it."""
         metric = "cosine" if self.task.of_embeddings else "agreement"
-        task = _task_with(self.task, "labels", columns=_label_column(self.task), metric=metric)
+        columns = _label_column(self.task)
+        task = _task_with(self.task, "head", "labels", columns=columns, metric=metric)
         code = self.code if self.code and self.code.score else None
         return self.add(answer(f"answer · {name}", self.encoder, self.text, heads, task, code))
 

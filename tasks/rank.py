@@ -147,7 +147,7 @@ def score_heads(
     # A label-free method is given no ``head`` of the task.
     answers_task = not first.label_free and task.head == "own"
     request = Asked(
-        encoder=context.encoder,
+        encoder=None if answers_task else context.loaded_encoder,
         constants=ConstantMatrices.load(
             context.artifacts[average], encoder=encoder, slots=task.slots
         ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING
 
 from papa.errors import DamagedError
 from papa.models.reference import EncoderReference
@@ -17,8 +17,13 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
 from papa.storage.locks import claimed, in_use
 from papa.storage.store import Store
-from papa.tasks.step import Context, Step, StepGroup, group_by_seed
+from papa.tasks.step import Context, Step, StepGroup, group_by_seed, model_of
 from papa.worker import Executor, Worker
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from papa.models.encoder import Encoder
 
 Epoch = tuple[int, Mapping[int, float], float]
 """Its number, from 1; each seed's mean training loss; when it ended, in seconds since 1970."""
@@ -128,11 +133,9 @@ def _run_in_place(steps: tuple[Step, ...], session: Session, progress: Progress)
         )
         stage.body(context, **steps[0].arguments)
         return
-    encoder = steps[0].arguments.get("encoder")
     epochs = session.executor.run(
         run_body,
-        # A decoder is loaded with its native head, by the body.
-        encoder=encoder if encoder and not encoder.causal else None,
+        model=model_of(steps[0]),
         arguments={"steps": steps, "store": session.store, "execution": session.execution},
         progress=progress,
         at_driver=stage.place == "driver",
@@ -153,7 +156,7 @@ def run_body(
     store: Store,
     execution: ExecutionSpec,
     progress: Progress,
-    encoder: Any = None,
+    model: Encoder | PreTrainedModel | None = None,
 ) -> list[Epoch]:
     """On a worker: run the body of steps; return the epochs that it trained for."""
     epochs: list[Epoch] = []
@@ -165,7 +168,7 @@ def run_body(
     arguments = dict(first.arguments)
     if first.stage.by_seed:
         arguments["seeds"] = tuple(seed for step in steps for seed in step["seeds"])
-    context = Context(steps, store, execution, progress, encoder, on_epoch)
+    context = Context(steps, store, execution, progress, model, on_epoch)
     first.stage.body(context, **arguments)
     return epochs
 
@@ -175,7 +178,7 @@ def run_here(
     store: Store,
     execution: ExecutionSpec,
     reporter: Reporter,
-    loaded: Mapping[EncoderReference, Any] | None = None,
+    loaded: Mapping[EncoderReference, Encoder] | None = None,
 ) -> None:
     """Run steps in this process, each after its inputs, to the first that fails.
 

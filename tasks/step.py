@@ -15,20 +15,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from pydantic import BaseModel
 
 from papa.files import sha256_of_json
+from papa.models.native import NativeReference
 from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch
 from papa.spec import ExecutionSpec, StudySpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.files import Files
 from papa.storage.store import Store
-from papa.worker import Executor
+from papa.worker import Executor, ModelReference
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from papa.models.encoder import Encoder
     from papa.probes.own import OwnHead
     from papa.text.corpus import TokenisedCorpus
@@ -102,8 +105,8 @@ def stage(
         name: The stage's name.
         unkeyed: Arguments that change no result, and so are left out of the key.
         version: Raise it by hand when the function gives other results for the same arguments.
-        place: "worker": on the next idle worker, which loads the argument ``encoder``, if there is
-            one, and gives it to the body as ``context.encoder``. "driver": in the driver, or on a
+        place: "worker": on the next idle worker, which loads the model of the step (``model_of``)
+            and gives it to the body as ``context.model``. "driver": in the driver, or on a
             worker of its machine, where the input's files lie. "all workers": in a thread of the
             driver, whose body has all workers at hand (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
@@ -277,6 +280,21 @@ def group_by_seed(steps: Iterable[Step]) -> list[StepGroup]:
     return [StepGroup(tuple(members)) for members in groups.values()]
 
 
+def model_of(step: Step) -> ModelReference | None:
+    """Return what a worker loads for a step: its ``encoder``, or that model with its native head,
+    where the step's task is answered by it, or the model is a decoder, which has no other.
+    """
+    encoder = step.arguments.get("encoder")
+    if encoder is None:
+        return None
+    task: TaskSpec | None = step.arguments.get("task")
+    if encoder.causal:
+        return NativeReference(encoder, task or step["text"]["task"])
+    if task is not None and task.head == "own":
+        return NativeReference(encoder, task)
+    return cast("EncoderReference", encoder)
+
+
 def in_threads(
     function: Callable[[_Value], _Result], values: Iterable[_Value]
 ) -> dict[_Value, _Result]:
@@ -295,8 +313,8 @@ class Context:
         store: Where its artifact and those of its inputs lie.
         execution: Settings that never change results.
         progress: Called with (done, total).
-        encoder: The argument ``encoder``, loaded on this worker; None for decoders, and for stages
-            that do not run on a worker; read it as ``loaded_encoder``.
+        model: What ``model_of`` the step says, loaded on this worker: read it as
+            ``loaded_encoder``, or by ``open_native_head``.
         on_epoch: Called after each epoch of training with (epoch, loss by seed).
         workers: All workers, for a stage that runs on "all workers"; read it as ``executor``.
     """
@@ -305,7 +323,7 @@ class Context:
     store: Store
     execution: ExecutionSpec
     progress: Progress
-    encoder: Encoder | None = None
+    model: Encoder | PreTrainedModel | None = None
     on_epoch: OnEpoch = ignore_epoch
     workers: Executor | None = None
     _started: float = field(default_factory=time.monotonic)
@@ -325,8 +343,8 @@ class Context:
     @property
     def loaded_encoder(self) -> Encoder:
         """The argument ``encoder``, loaded."""
-        assert self.encoder is not None, "a decoder is loaded with its native head"
-        return self.encoder
+        assert self.model is not None, "the step has an encoder"
+        return cast("Encoder", self.model)
 
     @cached_property
     def artifacts(self) -> dict[Step, ArtifactReference]:
@@ -340,12 +358,11 @@ class Context:
         return open_corpus(self.artifacts[text])
 
     def open_native_head(self, task: TaskSpec, encoder: EncoderReference) -> OwnHead:
-        """Load the model with its native head from its files on this machine."""
+        """Open the model that this worker has loaded with its native head, for a task."""
         from papa.probes.own import opened_own
 
-        if self.encoder is None:
-            return opened_own(task, encoder, "cpu")
-        return opened_own(task, self.encoder.reference or encoder, str(self.encoder.device))
+        assert self.model is not None, "the step has a native head"
+        return opened_own(task, encoder, cast("PreTrainedModel", self.model))
 
     @contextmanager
     def scratch_folder(self) -> Iterator[Path]:
@@ -362,7 +379,7 @@ class Context:
 
     def time_spent(self) -> dict[str, Any]:
         """The device and its seconds: processor time on a CPU, elapsed time on a GPU."""
-        device = "cpu" if self.encoder is None else str(self.encoder.device.type)
+        device = "cpu" if self.model is None else str(self.model.device.type)
         if device == "cpu":
             seconds = time.process_time() - self._processor_started
         else:

@@ -76,9 +76,9 @@ def export_cell(
     """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
     import papa
     from papa.exported import family_to_export
+    from papa.models.native import native_class
     from papa.models.reference import load_tokenizer
     from papa.models.weights import load_model
-    from papa.probes.own import own_class
 
     line = _line(finished.summary, wanted)
     at = fraction if max_drop is None else _within(line, max_drop)
@@ -94,7 +94,7 @@ def export_cell(
     if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
     encoder, constants = finished.encoder_here(cell.encoder), finished.read_constants(cell)
-    head = own_class(task, encoder) if task.head == "own" else "AutoModel"
+    head = native_class(task, encoder) if task.head == "own" else "AutoModel"
     model: Any = load_model(encoder, head=head, attention="sdpa").eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 import transformers
+from safetensors import safe_open
 from safetensors.torch import load
 from torch import Tensor, nn
 from transformers.utils import logging
@@ -66,32 +67,33 @@ def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> 
 
 
 def load_model(
-    reference: EncoderReference, *, attention: str = "eager", head: str = "AutoModel"
+    reference: EncoderReference,
+    *,
+    attention: str = "eager",
+    head: str = "AutoModel",
+    dtype: torch.dtype = torch.float32,
+    with_weights: bool = True,
 ) -> nn.Module:
-    """The model of a reference in float32, by a class of transformers; what is read is checked."""
+    """The model of a reference, by a class of transformers; what is read is checked. Without
+    weights only their names and shapes are read: all are zeros, which take no memory.
+    """
     folder, what = Path(reference.folder), f"encoder '{reference.name}'"
     document, configuration = files.read_configuration_file(folder, what)
     config = checked_configuration(document, folder, what)
-    weights, digests = dict[str, Tensor](), dict[str, str]()
-    for path in files.weight_files(folder):
-        data = path.read_bytes()
-        digests[path.name] = hashlib.sha256(data).hexdigest()
-        weights |= _tensors(data, path, what)
-    if (digest := files.encoder_digest(digests, configuration)) != reference.digest:
-        raise EncoderError(
-            f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
-            f"{digest[:12]}): put back what was there, or run again with what is there now"
-        )
+    if with_weights:
+        weights = _checked_weights(reference, configuration, folder, what)
+    else:
+        weights = _shapes_of_weights(folder, what)
     try:
         with _quiet():
             with torch.device("meta"):
-                described = getattr(transformers, head).from_config(config, dtype=torch.float32)
+                described = getattr(transformers, head).from_config(config, dtype=dtype)
             model, loading = type(described).from_pretrained(
                 None,
                 config=config,
                 state_dict=weights,
                 attn_implementation=attention,
-                dtype=torch.float32,
+                dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
             )
@@ -125,6 +127,45 @@ def load_model(
         )
     model.name_or_path = model.config.name_or_path = str(folder)
     return model
+
+
+def _checked_weights(
+    reference: EncoderReference, configuration: str, folder: Path, what: str
+) -> dict[str, Tensor]:
+    """The weights by name, of files that are those of the reference."""
+    weights: dict[str, Tensor] = {}
+    digests: dict[str, str] = {}
+    for path in files.weight_files(folder):
+        data = path.read_bytes()
+        digests[path.name] = hashlib.sha256(data).hexdigest()
+        weights |= _tensors(data, path, what)
+    if (digest := files.encoder_digest(digests, configuration)) != reference.digest:
+        raise EncoderError(
+            f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
+            f"{digest[:12]}): put back what was there, or run again with what is there now"
+        )
+    return weights
+
+
+def _shapes_of_weights(folder: Path, what: str) -> dict[str, Tensor]:
+    """Zeros in the shape of each weight, all in the memory of one number."""
+    weights: dict[str, Tensor] = {}
+    for path in files.weight_files(folder):
+        if path.suffix != ".safetensors":
+            shapes = {
+                name: own.shape for name, own in _tensors(path.read_bytes(), path, what).items()
+            }
+        else:
+            try:
+                with safe_open(path, "pt") as file:
+                    names = file.keys()
+                    shapes = {name: file.get_slice(name).get_shape() for name in names}
+            except Exception as error:  # The library says it in many ways.
+                raise EncoderError(
+                    f"{what}: {path} is damaged ({in_one_line(error)}): get it again"
+                ) from None
+        weights |= {name: torch.zeros(()).expand(*shape) for name, shape in shapes.items()}
+    return weights
 
 
 def _pruned_weight(

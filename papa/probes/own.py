@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,10 +20,9 @@ from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.interface import attention_modules, routed
 from papa.heads.substitutes import Substitute, rules_of
 from papa.models.encoder import sum_is_finite
-from papa.models.files import embeds_by, read_configuration_file
 from papa.models.layer import Rule, See, Watching
+from papa.models.native import load_native_model, native_class, native_model_without_weights
 from papa.models.reference import EncoderReference, load_tokenizer
-from papa.models.weights import load_model
 from papa.progress import Progress, ignore_progress
 from papa.scores.answers import Answers, check_sentences, classes_told
 from papa.scores.custom import CustomScore, checked_score
@@ -36,46 +33,16 @@ from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED, SpecialTokens, special_tokens_of
 
 _BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
-_CLASSES, _TAGS = "AutoModelForSequenceClassification", "AutoModelForTokenClassification"
-_OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "words": _TAGS}
 
 
-def own_class(task: TaskSpec, reference: EncoderReference) -> str:
-    """The class of transformers that loads the head that a task asks."""
-    if task.of_embeddings:
-        if how := embeds_by(Path(reference.folder)):
-            raise EncoderError(
-                f"'{reference.name}': {how}, and PAPA measures means over tokens: "
-                "measure it in your own loop, with papa.ablated"
-            )
-        return "AutoModel"
-    if task.kind in _OF_KIND:
-        return _OF_KIND[task.kind]
-    what = f"encoder '{reference.name}'"
-    configuration, _ = read_configuration_file(Path(reference.folder), what)
-    named = str((configuration.get("architectures") or ["nothing"])[0])
-    if task.columns.label is None and named.endswith("ForTokenClassification"):
-        return _TAGS
-    if task.columns.label is None and not named.endswith("ForSequenceClassification"):
-        raise EncoderError(
-            f"{what} has no head that gives classes ({named}): measure it by nearest_10, or with "
-            "kind: mlm"
-        )
-    return _CLASSES
-
-
-@lru_cache(maxsize=1)
-def load_own(reference: EncoderReference, head: str, device: str = "cpu") -> PreTrainedModel:
-    """The model with its own head, in float32 and in eval mode; a process keeps the last one."""
-    model = load_model(reference, head=head)
-    attention_modules(model)  # Refused before anything runs.
-    return cast("PreTrainedModel", model.eval().to(device))
-
-
-def opened_own(task: TaskSpec, reference: EncoderReference, device: str = "cpu") -> OwnHead:
-    """The model with the head that a task asks."""
+def opened_own(
+    task: TaskSpec, reference: EncoderReference, model: PreTrainedModel | None = None
+) -> OwnHead:
+    """The model with the head that a task asks; ``model`` where it is loaded already."""
     tokens = special_tokens_of(load_tokenizer(reference), task.kind)
-    model = load_own(reference, own_class(task, reference), device)
+    if model is None:
+        model = load_native_model(reference, native_class(task, reference))
+    attention_modules(model)  # Refused before anything runs.
     if getattr(model.config, "type_vocab_size", 2) < 2:
         tokens = replace(tokens, segments=(0, 0, 0))
     return OwnHead(model, tokens)
@@ -90,7 +57,8 @@ def check_own(
             f"the encoder {reference.name} is held in memory, without its own head: give "
             "papa.measure the model itself, with tokenizer="
         )
-    model = load_own(reference, own_class(task, reference))
+    model = native_model_without_weights(reference, native_class(task, reference))
+    attention_modules(model)  # Refused before anything runs.
     told = classes_told(names, class_names(model), task)
     if rows is not None:
         check_sentences(task, rows)

@@ -23,8 +23,8 @@ def own_process(*, progress: Progress) -> int:
     return os.getpid()
 
 
-def loaded(*, encoder: Any, progress: Progress) -> tuple[int, int]:
-    return os.getpid(), id(encoder)
+def loaded(*, model: Any, progress: Progress) -> tuple[int, int]:
+    return os.getpid(), id(model)
 
 
 def opened(*, address: str, progress: Progress) -> None:

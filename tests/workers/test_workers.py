@@ -154,7 +154,7 @@ def test_another_account_cannot_enter_rays_folder(pool: WorkerPool) -> None:
 
 @server
 def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
-    calls = {pool.run(loaded, encoder=encoder(), arguments={}) for _ in range(3)}
+    calls = {pool.run(loaded, model=encoder(), arguments={}) for _ in range(3)}
     assert len(calls) == 1, "the worker used last is the next one, with the same encoder"
 
 
@@ -231,7 +231,7 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
         encoder_here(replace(known, name=str(tmp_path / "none")))
     other = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
-        Worker("cpu", versions=versions_here()).run(loaded, encoder=other, arguments={})
+        Worker("cpu", versions=versions_here()).run(loaded, model=other, arguments={})
 
 
 @server

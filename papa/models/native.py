@@ -1,0 +1,95 @@
+"""A model with the native head that a task asks for: which class loads it, and on which device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from papa.errors import EncoderError
+from papa.models.files import embeds_by, read_configuration_file
+from papa.models.identity import EncoderReference
+from papa.spec import TaskSpec
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_CLASSES = "AutoModelForSequenceClassification"
+_TAGS = "AutoModelForTokenClassification"
+_CLASS_OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "words": _TAGS}
+
+
+@dataclass(frozen=True)
+class NativeReference:
+    """A model by name and content, with the native head that a task asks for.
+
+    Attributes:
+        encoder: The model.
+        task: What its head answers.
+    """
+
+    encoder: EncoderReference
+    task: TaskSpec
+
+    @property
+    def model_class(self) -> str:
+        """The class of transformers that loads it."""
+        return native_class(self.task, self.encoder)
+
+
+def native_class(task: TaskSpec, reference: EncoderReference) -> str:
+    """Return the class of transformers that loads the head that a task asks for."""
+    if task.of_embeddings:
+        if how := embeds_by(Path(reference.folder)):
+            raise EncoderError(
+                f"'{reference.name}': {how}, and PAPA measures means over tokens: "
+                "measure it in your own loop, with papa.ablated"
+            )
+        return "AutoModel"
+    if task.kind in _CLASS_OF_KIND:
+        return _CLASS_OF_KIND[task.kind]
+    what = f"encoder '{reference.name}'"
+    configuration, _ = read_configuration_file(Path(reference.folder), what)
+    architecture = str((configuration.get("architectures") or ["nothing"])[0])
+    if task.columns.label is None and architecture.endswith("ForTokenClassification"):
+        return _TAGS
+    if task.columns.label is None and not architecture.endswith("ForSequenceClassification"):
+        raise EncoderError(
+            f"{what} has no head that gives classes ({architecture}): measure it by nearest_10, "
+            "or with kind: mlm"
+        )
+    return _CLASSES
+
+
+def native_model_without_weights(reference: EncoderReference, model_class: str) -> PreTrainedModel:
+    """Return a model with its native head whose weights, all zeros, take no memory.
+
+    Raises:
+        EncoderError: The files lack weights, or hold others than the configuration describes.
+    """
+    from papa.models.weights import load_model
+
+    model = load_model(reference, head=model_class, with_weights=False)
+    return cast("PreTrainedModel", model.eval())
+
+
+def load_native_model(
+    reference: EncoderReference, model_class: str, device: str = "cpu"
+) -> PreTrainedModel:
+    """Load a model with its native head from its files, in eval mode.
+
+    Args:
+        reference: The model, and the precision of its weights in memory.
+        model_class: From ``native_class``.
+        device: Where it computes.
+    """
+    import torch
+
+    from papa.models.reference import check_device, check_precision
+    from papa.models.weights import load_model
+
+    check_device(device)
+    check_precision(reference.precision, device)
+    dtype = torch.bfloat16 if reference.precision == "bfloat16" else torch.float32
+    model = load_model(reference, head=model_class, dtype=dtype)
+    return cast("PreTrainedModel", model.eval().to(device))
