@@ -150,16 +150,23 @@ class ByDistance(Weights):
         weights: r[layer, head, d], what a token takes from the one ``d`` before it; d = 0 is in the
             middle. A distance beyond the first or the last entry has that entry's.
         ends: weights of the first token, and of the last one in an encoder.
+        sinks: mean share of each head's learned sink, in models that have such.
     """
 
     weights: Float[Tensor, "layers heads distances"]
     ends: Float[Tensor, "layers heads 2"]
+    sinks: Float[Tensor, "layers heads"] | None = None
     kind: ClassVar[str] = "relative by distance"
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
         table = torch.cat([self.ends[layer], self.weights[layer]], dim=-1).to(part.value.device)
         at = places(part, self.weights.shape[-1] // 2)
         return table[indices(heads, table.device)][:, at].transpose(0, 1)
+
+    def sink_weights(self, layer: int, heads: Heads) -> Float[Tensor, " chosen"] | None:
+        if self.sinks is None:
+            return None
+        return self.sinks[layer][indices(heads, self.sinks.device)]
 
 
 def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
@@ -181,6 +188,8 @@ class AverageByDistance:
     """Means of A along diagonals, a text's ends apart; the last row of the sums counts pairs."""
 
     sums: dict[int, Float[Tensor, "rows places"]] = field(default_factory=dict)
+    sink_sums: dict[int, Float[Tensor, " heads"]] = field(default_factory=dict)
+    queries: dict[int, int] = field(default_factory=dict)
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
         empty = attention.value.new_zeros(len(attention.every) + 1, APART + 1, dtype=torch.float64)
@@ -195,6 +204,10 @@ class AverageByDistance:
             at = places(part, (sums.shape[1] - APART) // 2).expand(pairs.shape).flatten()
             sums[:-1].index_add_(1, at, weights.transpose(0, 1).flatten(1))
             sums[-1].index_add_(0, at, pairs.double().flatten())
+            if attention.sinks is not None:
+                shares = (1 - weights.sum(dim=-1)) * part.real[:, None]
+                self.sink_sums[layer] = self.sink_sums.get(layer, 0) + shares.sum(dim=(0, 2))
+                self.queries[layer] = self.queries.get(layer, 0) + int(part.real.sum())
         return attention.output(attention.every)
 
     def substitute(self) -> ByDistance:
@@ -203,7 +216,11 @@ class AverageByDistance:
             means = sums[:-1] / sums[-1].clamp(min=1)
             near.append(means[:, APART:][:, _last_seen(sums[-1, APART:] > 0)])
             ends.append(means[:, :APART])
-        return ByDistance(torch.stack(near).float(), torch.stack(ends).float())
+        sinks: Tensor | None = None
+        if len(self.sink_sums) == len(self.sums):
+            shares = [self.sink_sums[layer] / self.queries[layer] for layer in sorted(self.sums)]
+            sinks = torch.stack(shares).float()
+        return ByDistance(torch.stack(near).float(), torch.stack(ends).float(), sinks)
 
 
 def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:

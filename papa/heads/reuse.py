@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from papa.heads.interface import attention_modules, head_count, routed
+from papa.heads.attention_layers import attention_modules, head_count
+from papa.heads.interface import routed
 from papa.heads.substitutes import Zeros, rules_of
 from papa.spec.orders import Head
 

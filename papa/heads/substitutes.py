@@ -65,6 +65,10 @@ class Weights(Substitute):
         """Weights of each pair of tokens."""
         raise NotImplementedError
 
+    def sink_weights(self, layer: int, heads: Heads) -> Float[Tensor, " chosen"] | None:
+        """Weights of a learned sink, beside those of tokens; None where rows leave them out."""
+        return None
+
     def matrices_of(
         self, part: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "batch chosen queries keys"]:
@@ -73,7 +77,11 @@ class Weights(Substitute):
         rows = rows.to(torch.promote_types(part.value.dtype, torch.float32))
         if part.visible is not None:
             rows = rows * chosen(part.visible, heads)
-        return normalised(rows).expand(len(part.value), -1, -1, -1)
+        if part.sinks is not None:
+            rows = beside_sink(rows, self.sink_weights(layer, heads))
+        else:
+            rows = normalised(rows)
+        return rows.expand(len(part.value), -1, -1, -1)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         value, found = at_least_single(chosen(attention.value, heads)), list[Tensor]()
@@ -143,6 +151,21 @@ def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
     """Rows divided by their sums; a row of zeros stays."""
     sums = rows.abs().sum(dim=-1, keepdim=True)
     return rows / torch.where(sums == 0, 1.0, sums)
+
+
+def beside_sink(
+    rows: Float[Tensor, "batch chosen queries keys"], sinks: Float[Tensor, " chosen"] | None
+) -> Float[Tensor, "batch chosen queries keys"]:
+    """Rows that leave a learned sink its share: they sum to less than one.
+
+    Args:
+        rows: weights of tokens. Without ``sinks`` what a row lacks to one is the sink's share.
+        sinks: weight of each head's sink, on the scale of ``rows``.
+    """
+    sums = rows.abs().sum(dim=-1, keepdim=True)
+    if sinks is None:
+        return rows / sums.clamp(min=1.0)
+    return rows / (sums + sinks.to(rows)[:, None, None]).clamp(min=torch.finfo(rows.dtype).tiny)
 
 
 def read_at(

@@ -24,7 +24,8 @@ from papa.errors import (
     SpecError,
     joined,
 )
-from papa.heads.interface import attention_layers, head_count, routed
+from papa.heads.attention_layers import attention_layers
+from papa.heads.interface import routed
 from papa.heads.masks import real_tokens
 from papa.heads.substitutes import rules_of
 from papa.hub import fetched
@@ -51,6 +52,7 @@ def ablated(
     *,
     data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    part: str | None = None,
     seed: int = 0,
 ) -> Iterator[None]:
     """Inside the block these heads of the user's model put out something else; the model is as
@@ -71,14 +73,16 @@ def ablated(
             that gives [slots, slots], called for each length of the texts in a batch.
         data: for a ``by`` that is made from text; no text may be longer than that made slots.
         tokenizer: of the model, where ``data`` are texts.
+        part: the part of the model whose heads are meant, by the model's own name, such as
+            "encoder", "decoder" or "vision"; None where it has one part.
         seed: of the draw of "resampled_output".
     """
-    layers = attention_layers(model)
-    sizes = [0] * layers.layer_count
-    for number, module in zip(layers.numbers, layers.modules, strict=True):
-        sizes[number] = head_count(module)
-    chosen = [(layers.numbers.index(layer), head) for layer, head in checked_heads(heads, sizes)]
-    rules = rules_of(substitute_for(model, by, data, seed, tokenizer), chosen)
+    layers = attention_layers(model, part)
+    chosen = [
+        (layers.numbers.index(layer), head)
+        for layer, head in checked_heads(heads, layers.head_counts)
+    ]
+    rules = rules_of(substitute_for(model, by, data, seed, tokenizer, part), chosen)
     with routed(cast("PreTrainedModel", model), layers.modules, rules):
         yield
 
@@ -124,6 +128,7 @@ def fidelity(
     tokenizer: PreTrainedTokenizerBase | None = None,
     made_from: Data = None,
     score: CustomScore | None = None,
+    part: str | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
     """How alike the answers of the user's model are with heads replaced, in its own use; no labels
@@ -147,6 +152,7 @@ def fidelity(
         made_from: other data, for a ``by`` that is made from text: the fairer test.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
+        part: as for ``ablated``.
 
     Returns:
         A row for every measure: value, and its 95 % interval over texts, low and high;
@@ -155,12 +161,12 @@ def fidelity(
     check_answering(model)
     batches = batches_of(data, model, tokenizer)
     made = batches if made_from is None else made_from
-    substitute = substitute_for(model, by, made, seed, tokenizer)
+    substitute = substitute_for(model, by, made, seed, tokenizer, part)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:
             own = of_batch(model, inputs, score)
-            with ablated(model, heads, substitute):
+            with ablated(model, heads, substitute, part=part):
                 replaced = of_batch(model, inputs, score)
             if "words" in own:
                 replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, joined
-from papa.heads.interface import attention_modules
+from papa.heads.attention_layers import attention_parts
 from papa.library.encoder import Texts, is_tabular, table_of
 from papa.probes.own import has_many_labels
 from papa.text.tokens import check_vocabulary
@@ -72,7 +72,7 @@ def batches_of(
 
 def check_answering(model: nn.Module) -> None:
     """Refuse a model that shall answer and is in train mode."""
-    attention_modules(model)
+    attention_parts(model)
     if any(module.training for module in model.modules()):
         why = "where dropout changes its answers: call model.eval() first"
         raise EncoderError(f"the model is in train mode, {why}")

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, joined, meant
-from papa.heads.interface import attention_layers
+from papa.heads.attention_layers import attention_layers
 from papa.heads.masks import real_tokens
 from papa.library.ablating import ablated, answers
 from papa.library.batches import (

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
 from papa.errors import NumbersError
-from papa.heads.interface import attention_layers, head_count
+from papa.heads.attention_layers import attention_layers
 from papa.heads.substitutes import Mixed, Substitute
 from papa.library.ablating import (
     ablated,
@@ -87,8 +87,8 @@ def _lost(
 
 def every_head(model: nn.Module) -> dict[int, range]:
     """By layer, as the model numbers its layers."""
-    modules, numbers, _ = attention_layers(model)
-    return {number: range(head_count(one)) for number, one in zip(numbers, modules, strict=True)}
+    counts = attention_layers(model).head_counts
+    return {layer: range(count) for layer, count in enumerate(counts) if count}
 
 
 def numbered(model: nn.Module, frame: pandas.DataFrame) -> pandas.DataFrame:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, SpecError, in_one_line, joined, nearest_first
+from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
 from papa.heads.constants import ConstantMatrices, control, derived
-from papa.heads.interface import AttentionLayers, attention_layers, head_count, routed
+from papa.heads.interface import routed
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import OfFunction, Substitute
 from papa.library.batches import Data, batches_of, called
@@ -35,6 +36,7 @@ def substitute_for(
     data: Data = None,
     seed: int = 0,
     tokenizer: PreTrainedTokenizerBase | None = None,
+    part: str | None = None,
 ) -> Substitute:
     """Return the substitute that a user requested for an in-memory model.
 
@@ -45,12 +47,13 @@ def substitute_for(
         data: The text, for substitutes that are computed from text.
         seed: Seeds what is drawn.
         tokenizer: The model's, where ``data`` are texts.
+        part: The part of the model, as of ``papa.ablated``.
 
     Raises:
         SpecError: There is no such substitute, or a parameter is wrong.
         ArtifactError: The matrices do not fit the model.
     """
-    layers = attention_layers(model)
+    layers = attention_layers(model, part)
     device = cast("PreTrainedModel", model).device
     if isinstance(requested, ConstantMatrices):
         checked_matrices(requested.matrices, len(layers.modules), head_count(layers.modules[0]))

@@ -15,7 +15,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from papa.models.dispatch import Dispatch, attend, split_heads
+from papa.models.dispatch import Dispatch, ScoreBias, attend, split_heads
 from papa.models.layer import at_least_single
 
 Relative = tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]
@@ -46,7 +46,8 @@ def _attend(
         )
         shared, terms = module.share_att_key, 1 + ("c2p" in kinds) + ("p2c" in kinds)
         names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
-    scaling, told = (head_width * terms) ** -0.5, dict[str, Any]()
+    scaling = (head_width * terms) ** -0.5
+    score_bias: ScoreBias | None = None
     if relative_pos is not None and rel_embeddings is not None:
         rows, pairs = relative_pos
         embeddings = module.pos_dropout(rel_embeddings[rows])[None]
@@ -67,10 +68,17 @@ def _attend(
                 scores = by_key if scores is None else scores + by_key
             return scores
 
-        told["bias"] = bias
-    told["dropout"] = module.dropout.p if module.training else 0.0
-    mask = attention_mask.bool()
-    output, matrices = attend(module, query, key, value, mask, scaling, **told)
+        score_bias = bias
+    output, matrices = attend(
+        module,
+        query,
+        key,
+        value,
+        attention_mask.bool(),
+        scaling,
+        dropout=module.dropout.p if module.training else 0.0,
+        score_bias=score_bias,
+    )
     return output.flatten(2), matrices
 
 

@@ -1,6 +1,6 @@
-"""The one place through which every layer's attention passes, so that it can be watched, replaced
+"""The one place through which every layer's attention passes, so that it can be observed, replaced
 or mixed. A layer hands over its queries, keys and values, by transformers' attention interface or
-by its family's forward method; its rule, if any, decides what its heads put out.
+by its family's forward method; its rules, if any, decide what its heads output.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,6 +22,21 @@ from papa.errors import EncoderError
 from papa.models.layer import Heads, LayerAttention, PassTexts, Rule, chosen, real_keys
 from papa.text.batches import MicroBatch
 
+ScoreBias = Callable[[Tensor, Tensor], Float[Tensor, "#batch #heads queries keys"] | None]
+"""What is added to scaled scores, from the queries and keys of the heads that need them."""
+
+
+@dataclass(frozen=True)
+class TokenSlots:
+    """Where the queries and keys of a call stand in their texts; as in ``LayerAttention``."""
+
+    query_slots: Int[Tensor, "#batch queries"]
+    key_slots: Int[Tensor, "#batch keys"]
+    real: Bool[Tensor, "batch queries"]
+    lengths: Int[Tensor, " batch"]
+    ends: Int[Tensor, "#batch 1 1"]
+    longest: int = 0
+
 
 @dataclass
 class Dispatch:
@@ -30,15 +44,18 @@ class Dispatch:
 
     Attributes:
         modules: that of each layer; one stands for several layers where they share weights.
+        heads: number of heads of each layer, counted by query.
         rules: of the layers that have some, those of outer blocks first.
-        batch: what packed tokens are of; None where they are padded.
-        slots, real, seen_real: the slot of each token, and which are real, of the pass and before,
-            where the caller knows.
-        before: how many tokens each text has before those of ``seen_real``, as a cache of a window
+        batch: the packed batch of the current pass; None where tokens are padded.
+        slots, real: slot of each token and which tokens are real, in packed passes.
+        seen_real: which tokens of the current pass and of those cached are real; None if unknown.
+        before: number of tokens of each text before those of ``seen_real``, as a cache of a window
             has lost them.
-        matrices: whether a pass of padded tokens shall give them, too.
+        texts: a digest of each text of the pass; None if unknown.
+        matrices: whether a pass of padded tokens returns attention matrices, too.
         reached: whether attention came by since the last pass began; None before any.
-        calls, places: of each module, and by how many queries and keys, in the current pass.
+        calls: of each module in the current pass.
+        slots_by_size: slots by number of queries and keys, computed once a pass.
     """
 
     modules: Sequence[nn.Module]
@@ -53,95 +70,133 @@ class Dispatch:
     matrices: bool = False
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
-    places: dict[Any, dict[str, Any]] = field(default_factory=dict)
+    slots_by_size: dict[tuple[int, int, torch.device], TokenSlots] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
-        self.batch, self.reached = batch, self.reached or False
+        self.batch = batch
+        self.reached = self.reached or False
         if batch is not None:
-            self.slots, self.real = batch.columns[None], batch.attention_mask
+            self.slots = batch.columns[None]
+            self.real = batch.attention_mask
         self.calls.clear()
-        self.places.clear()
+        self.slots_by_size.clear()
+
+    def layers_of(self, module: nn.Module) -> list[int]:
+        """Return the layers that a module stands for, in the order of its calls."""
+        return [layer for layer, other in enumerate(self.modules) if other is module]
 
     def layer(self, module: nn.Module) -> int:
-        """The layer that a module stands for at its next call."""
-        own = [layer for layer, one in enumerate(self.modules) if one is module]
-        return own[self.calls[module] % len(own)]
+        """Return the layer that a module stands for at its next call."""
+        layers = self.layers_of(module)
+        return layers[self.calls[module] % len(layers)]
 
     def dependent_heads(self, module: nn.Module) -> Heads | None:
-        """The heads whose queries and keys a module's next call needs; None for all."""
+        """Return the heads whose queries and keys a module's next call needs; None for all."""
         constant = frozenset[int]()
         for rule in self.rules.get(self.layer(module), ()):
             constant = rule.constant(constant)
         return tuple(h for h in range(self.heads) if h not in constant) if constant else None
 
     def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "m m"]:
-        """By how many slots column i of the current pass comes after column j."""
+        """Return by how many slots column i of the current pass comes after column j."""
         if self.batch is None:
             slots = torch.arange(tokens.shape[1], device=tokens.device)
         else:
             slots = self.batch.columns
         return slots[:, None] - slots
 
-    def places_of(
+    def token_slots(
+        self,
+        query: Float[Tensor, "batch heads queries width"],
+        key: Float[Tensor, "batch heads keys width"],
+        mask: Bool[Tensor, "#batch #heads #queries keys"] | None,
+        position_ids: Int[Tensor, "*batch queries"] | None,
+        causal: bool,
+    ) -> TokenSlots:
+        """Return where queries and keys stand; once a pass, as on a GPU this waits."""
+        size = (query.shape[-2], key.shape[-2], query.device)
+        if size not in self.slots_by_size:
+            if self.slots is None:
+                slots = self._padded_slots(query, key, mask, position_ids, causal)
+            else:
+                slots = self._packed_slots(query.device, causal)
+            self.slots_by_size[size] = slots
+        return self.slots_by_size[size]
+
+    def _packed_slots(self, device: torch.device, causal: bool) -> TokenSlots:
+        """Slots of a packed batch, which are given."""
+        assert self.slots is not None
+        assert self.real is not None
+        slots = self.slots.to(device)  # A model may lie on several devices.
+        longest = 0 if self.batch is not None else int(slots.max()) + 1
+        lengths = self.real.sum(dim=1)
+        return TokenSlots(
+            slots, slots, self.real, lengths, _ends(slots, self.real, causal), longest
+        )
+
+    def _padded_slots(
         self,
         query: Tensor,
         key: Tensor,
         mask: Tensor | None,
         position_ids: Tensor | None,
         causal: bool,
-    ) -> dict[str, Any]:
-        """Where queries and keys stand, once a pass, as on a GPU it waits."""
-        queries, keys, device = size = query.shape[-2], key.shape[-2], query.device
-        if size in self.places:
-            return self.places[size]
-        real, seen, first = self.real, self.seen_real, 0
-        # From a text's first token, as texts may be padded on either side; in a causal model real
-        # tokens count.
-        if self.slots is not None:
-            own = others = self.slots.to(device)  # A model may lie on several devices.
-        elif seen is not None and not causal and seen.shape[1] == keys:
-            before = seen.int().argmax(dim=1)[:, None].to(device)
-            own = others = (torch.arange(keys, device=device) - before).clamp(min=0)
-        elif seen is not None and causal:
-            counted = ((seen.long().cumsum(dim=1) - 1).clamp(min=0) + self.before).to(device)
+    ) -> TokenSlots:
+        """Slots of padded texts, counted from the first token of each.
+
+        Texts may be padded on either side: in a causal model real tokens count, and keys may come
+        from a cache of a fixed size or of a window.
+        """
+        queries = query.shape[-2]
+        keys = key.shape[-2]
+        device = query.device
+        # The key at which the first query itself stands.
+        first_query = 0
+        if self.seen_real is not None and not causal and self.seen_real.shape[1] == keys:
+            padding = self.seen_real.int().argmax(dim=1)[:, None].to(device)
+            query_slots = (torch.arange(keys, device=device) - padding).clamp(min=0)
+            key_slots = query_slots
+        elif self.seen_real is not None and causal:
+            real_before = (self.seen_real.long().cumsum(dim=1) - 1).clamp(min=0)
+            slots = (real_before + self.before).to(device)
             # A cache of a fixed size has keys to come, one of a window has lost the first.
-            first = min(keys, counted.shape[1]) - queries
-            own = counted[:, -queries:]
-            others = F.pad(counted, (0, max(0, keys - counted.shape[1])))[:, -keys:]
+            first_query = min(keys, slots.shape[1]) - queries
+            query_slots = slots[:, -queries:]
+            key_slots = F.pad(slots, (0, max(0, keys - slots.shape[1])))[:, -keys:]
         else:
-            until = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
-            by_index = torch.arange(max(keys, until), device=device)[None]
-            own, window = by_index[:, until - queries : until], not causal or until > keys
-            first = (keys if window else until) - queries
-            others = by_index[:, -keys:] if window else by_index[:, :keys]
-        if self.slots is None:
-            # Tokens, and no padding, may look at themselves.
-            every = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask
-            square = every[:, 0].expand(len(query), queries, -1)
-            real = square.diagonal(offset=first, dim1=-2, dim2=-1)
-        assert real is not None
-        last = (own * real).amax(dim=1)
-        self.places[size] = {
-            "query_slots": own,
-            "key_slots": others,
-            "real": real,
-            "lengths": last + 1 if self.slots is None else real.sum(dim=1),
-            "ends": last.new_full((1, 1, 1), -1) if causal else last[:, None, None],
-            "longest": 0 if self.batch is not None else int(others.max()) + 1,
-        }
-        return self.places[size]
+            end = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
+            indices = torch.arange(max(keys, end), device=device)[None]
+            query_slots = indices[:, end - queries : end]
+            keys_are_last = not causal or end > keys
+            first_query = (keys if keys_are_last else end) - queries
+            key_slots = indices[:, -keys:] if keys_are_last else indices[:, :keys]
+        # Tokens, and no padding, may look at themselves.
+        allowed = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask
+        square = allowed[:, 0].expand(len(query), queries, -1)
+        real = square.diagonal(offset=first_query, dim1=-2, dim2=-1)
+        last = (query_slots * real).amax(dim=1)
+        ends = _ends(query_slots, real, causal)
+        return TokenSlots(query_slots, key_slots, real, last + 1, ends, int(key_slots.max()) + 1)
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
-        """Inside the block layers follow ``rules``, of what those in force leave of the heads."""
-        before = self.rules
-        inner = {layer: (*before.get(layer, ()), rule) for layer, rule in rules.items()}
-        self.rules = {**before, **inner}
+        """Add rules of some layers inside the block, to what outer blocks leave of the heads."""
+        outer = self.rules
+        inner = {layer: (*outer.get(layer, ()), rule) for layer, rule in rules.items()}
+        self.rules = {**outer, **inner}
         try:
             yield
         finally:
-            self.rules = before
+            self.rules = outer
+
+
+def _ends(
+    slots: Int[Tensor, "#batch queries"], real: Bool[Tensor, "batch queries"], causal: bool
+) -> Int[Tensor, "#batch 1 1"]:
+    """The slot of each text's last token; -1 in a causal model, where it is no special one."""
+    last = (slots * real).amax(dim=1)
+    return last.new_full((1, 1, 1), -1) if causal else last[:, None, None]
 
 
 def split_heads(
@@ -164,27 +219,26 @@ _LEAST_VISIBLE = -9e3
 
 
 def visible(mask: Tensor) -> Bool[Tensor, "..."]:
-    """Where a mask, boolean or additive, lets queries see keys."""
+    """Return where a mask, boolean or additive, lets queries see keys."""
     return mask if mask.dtype == torch.bool else mask > _LEAST_VISIBLE
 
 
 def is_served(argument: str) -> bool:
-    """Whether rules keep what a module gives its attention function by this name."""
+    """Return whether rules keep what a module gives its attention function by this name."""
     known = {*inspect.signature(attend).parameters, *_WITHOUT_EFFECT, *_OF_FLASH}
     return argument in known
 
 
-def _without_places(query: Tensor, key: Tensor) -> dict[str, Any]:
+def _without_slots(query: Tensor, key: Tensor) -> TokenSlots:
     """Of attention without rules, such as a decoder's to an encoder's tokens."""
-    batch, queries, keys = len(query), query.shape[-2], key.shape[-2]
     zeros = query.new_zeros
-    return {
-        "query_slots": zeros(1, queries, dtype=torch.long),
-        "key_slots": zeros(1, keys, dtype=torch.long),
-        "real": zeros(batch, queries, dtype=torch.bool),
-        "lengths": zeros(batch, dtype=torch.long),
-        "ends": zeros(1, 1, 1, dtype=torch.long),
-    }
+    return TokenSlots(
+        query_slots=zeros(1, query.shape[-2], dtype=torch.long),
+        key_slots=zeros(1, key.shape[-2], dtype=torch.long),
+        real=zeros(len(query), query.shape[-2], dtype=torch.bool),
+        lengths=zeros(len(query), dtype=torch.long),
+        ends=zeros(1, 1, 1, dtype=torch.long),
+    )
 
 
 # A compiled pass would keep the rules of the block in which it was compiled.
@@ -200,70 +254,126 @@ def attend(
     dropout: float = 0.0,
     softcap: float | None = None,
     position_ids: Tensor | None = None,
-    bias: Callable[[Tensor, Tensor], Tensor | None] = lambda query, key: None,
-    **others: Any,
+    position_bias: Float[Tensor, "#batch heads queries keys"] | None = None,
+    s_aux: Float[Tensor, " heads"] | None = None,
+    score_bias: ScoreBias | None = None,
+    **others: object,
 ) -> tuple[
     Float[Tensor, "batch queries heads value_width"],
     Float[Tensor, "batch heads queries keys"] | None,
 ]:
-    """What the heads of a layer put out, of packed tokens in one row or of padded ones."""
-    for name, given in others.items():
-        # It would be lost, such as the sinks of gpt-oss.
-        if given is not None and name not in _WITHOUT_EFFECT:
+    """Compute what the heads of a layer output, of packed tokens in one row or of padded ones.
+
+    Arguments are those of transformers' attention functions; ``position_bias`` is T5's, ``s_aux``
+    are learned sinks. ``score_bias`` is a bias that depends on queries and keys.
+
+    Raises:
+        EncoderError: the module passes an argument that changes attention and is not served.
+    """
+    for name, argument in others.items():
+        if argument is not None and name not in _WITHOUT_EFFECT:
             raise EncoderError(
                 f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
                 "heads cannot be replaced"
             )
     routed = hasattr(module, "papa_dispatch")
     dispatch: Dispatch = getattr(module, "papa_dispatch", Dispatch([module], query.shape[1]))
-    batch, heads, mask = dispatch.batch, query.shape[1], attention_mask
-    options: dict[str, Any] = {"batch": batch, "dropout": dropout, "softcap": softcap}
-    options["rules"] = dispatch.rules.get(dispatch.layer(module), ())
-    if batch is None:
-        if mask is not None and mask.dtype == torch.bool:
-            lowest = torch.finfo(query.dtype).min
-            mask = torch.zeros_like(mask, dtype=query.dtype).masked_fill(~mask, lowest)
-        added, sharing = bias(query, key), heads // key.shape[1]
-        if mask is not None:
-            added = mask if added is None else mask + added
-            mask = visible(mask)
-        key, value = (states.repeat_interleave(sharing, dim=1) for states in (key, value))
-        options["texts"] = dispatch.texts
-    else:
-        options["dependent"] = dependent = dispatch.dependent_heads(module)
-        own = tuple(range(dispatch.heads)) if dependent is None else dependent
-        mask = real_keys(batch)
-        if sliding_window is not None:
-            distances = dispatch.distances(query[0])
-            near = (distances.abs() < sliding_window)[None, None]
-            # A row of padding sees itself, as an empty one may give NaN.
-            mask = near if mask is None else near & mask | (distances == 0)
-        # Where one map gives queries, keys and values, those of all heads are there.
-        query, key = (
-            batch.unpack(chosen(states, own) if heads == dispatch.heads else states)
-            for states in (query, key)
-        )
-        added = bias(query, key) if own else None
-        if added is not None and added.shape[1] == dispatch.heads:
-            added = chosen(added, own)
-        value = batch.unpack(value)
     causal = bool(getattr(module, "is_causal", False))
-    if routed:
-        options |= dispatch.places_of(query, key, mask, position_ids, causal)
+    batch = dispatch.batch
+    dependent: Heads | None = None
+    bias: Tensor | None
+    if batch is None:
+        mask, bias = _mask_and_bias(attention_mask, position_bias, query.dtype)
+        if score_bias is not None:
+            scores = score_bias(query, key)
+            if scores is not None:
+                bias = scores if bias is None else bias + scores
+        # Heads of a group share their keys and values.
+        group_size = query.shape[1] // key.shape[1]
+        key = key.repeat_interleave(group_size, dim=1)
+        value = value.repeat_interleave(group_size, dim=1)
     else:
-        options |= _without_places(query, key)
-    scaling = query.shape[-1] ** -0.5 if scaling is None else scaling
-    call = LayerAttention(query, key, value, mask, scaling, bias=added, **options)
+        dependent = dispatch.dependent_heads(module)
+        heads = tuple(range(dispatch.heads)) if dependent is None else dependent
+        mask = _packed_mask(dispatch, batch, query, sliding_window)
+        if query.shape[1] == dispatch.heads:
+            # Where one map gives queries, keys and values, those of all heads are there.
+            query = chosen(query, heads)
+            key = chosen(key, heads)
+        query = batch.unpack(query)
+        key = batch.unpack(key)
+        bias = position_bias
+        if score_bias is not None and heads:
+            bias = score_bias(query, key)
+        if bias is not None and bias.shape[1] == dispatch.heads:
+            bias = chosen(bias, heads)
+        value = batch.unpack(value)
+    if routed:
+        slots = dispatch.token_slots(query, key, mask, position_ids, causal)
+    else:
+        slots = _without_slots(query, key)
+    attention = LayerAttention(
+        query=query,
+        key=key,
+        value=value,
+        mask=mask,
+        scaling=query.shape[-1] ** -0.5 if scaling is None else scaling,
+        query_slots=slots.query_slots,
+        key_slots=slots.key_slots,
+        real=slots.real,
+        lengths=slots.lengths,
+        ends=slots.ends,
+        longest=slots.longest,
+        bias=bias,
+        sinks=s_aux,
+        softcap=softcap,
+        dropout=dropout,
+        dependent=dependent,
+        rules=dispatch.rules.get(dispatch.layer(module), ()),
+        call=dispatch.calls[module] // len(dispatch.layers_of(module)),
+        texts=dispatch.texts if batch is None else None,
+        batch=batch,
+    )
     dispatch.calls[module] += 1
     dispatch.reached = True
-    output = call.output(call.every).to(value.dtype)
+    output = attention.output(attention.every).to(value.dtype)
     if batch is not None:
         output = batch.pack(output)
-    matrices = call.matrices() if dispatch.matrices and batch is None else None
+    matrices = attention.matrices() if dispatch.matrices and batch is None else None
     return output.transpose(1, 2).contiguous(), matrices
 
 
-PACKED, PADDED = "papa", "papa_padded"
+def _mask_and_bias(
+    mask: Tensor | None, position_bias: Tensor | None, dtype: torch.dtype
+) -> tuple[Bool[Tensor, "#batch #heads #queries keys"] | None, Tensor | None]:
+    """Which keys a mask of padded tokens lets queries see, and what it and a bias add to scores."""
+    if mask is None:
+        return None, position_bias
+    if mask.dtype == torch.bool:
+        lowest = torch.finfo(dtype).min
+        added = torch.zeros_like(mask, dtype=dtype).masked_fill(~mask, lowest)
+    else:
+        added = mask
+    return visible(mask), added if position_bias is None else added + position_bias
+
+
+def _packed_mask(
+    dispatch: Dispatch, batch: MicroBatch, query: Tensor, sliding_window: int | None
+) -> Bool[Tensor, "#batch 1 #m m"] | None:
+    """Which keys packed tokens see: those of their text, within a window where there is one."""
+    mask = real_keys(batch)
+    if sliding_window is None:
+        return mask
+    distances = dispatch.distances(query[0])
+    near = (distances.abs() < sliding_window)[None, None]
+    if mask is None:
+        return near
+    # A row of padding sees itself, as an empty one may give NaN.
+    return near & mask | (distances == 0)
+
+
+PACKED = "papa"
+PADDED = "papa_padded"
 AttentionInterface.register(PACKED, attend)
 AttentionInterface.register(PADDED, attend)
 # Of packed tokens no mask of all tokens × all tokens is built.

@@ -57,6 +57,9 @@ class LayerAttention:
         ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores, which ``softcap`` bounds where it is set (Gemma 2).
+        sinks: a learned score of each head beside those of its keys, so that its weights sum to
+            less than one (gpt-oss); None in other models.
+        call: how often the layer has attended in this pass before.
         rules: of the layer, outermost first, which say what the heads put out.
         texts: the texts of the pass; None where they are not known.
         batch: the packed batch that the inputs are of; None where they were padded.
@@ -74,8 +77,10 @@ class LayerAttention:
     ends: Int[Tensor, "#batch 1 1"]
     longest: int = 0
     bias: Float[Tensor, "#batch #dependent #queries keys"] | None = None
+    sinks: Float[Tensor, " heads"] | None = None
     softcap: float | None = None
     dropout: float = 0.0
+    call: int = 0
     dependent: Heads | None = None
     rules: tuple[Rule, ...] = ()
     texts: PassTexts | None = None
@@ -108,7 +113,7 @@ class LayerAttention:
             yield replace(self, **told, query_slots=slots, real=real)
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
-        """A of some heads, float32 at least."""
+        """A of some heads, float32 at least; rows sum to less than one beside a learned sink."""
         query, key, bias = self._own(heads)
         # Queries are scaled, not scores: m · width numbers in place of m · m.
         scores = (at_least_single(query) * self.scaling) @ at_least_single(key).mT
@@ -121,7 +126,11 @@ class LayerAttention:
         if self.mask is not None:
             # Not -inf: a row of padding, which nobody reads, would turn all that follows into NaN.
             scores.masked_fill_(~chosen(self.mask, heads), torch.finfo(scores.dtype).min)
-        return scores.softmax(dim=-1)
+        if self.sinks is None:
+            return scores.softmax(dim=-1)
+        sinks = self.sinks[indices(heads, self.sinks.device)].to(scores)
+        column = sinks[None, :, None, None].expand(*scores.shape[:-1], 1)
+        return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
         """What some heads put out: A·V by the fused kernel, or as the innermost rule has it."""
@@ -129,7 +138,8 @@ class LayerAttention:
             *outer, rule = self.rules
             return rule.put_out(replace(self, rules=tuple(outer)), heads)
         value = chosen(self.value, heads)
-        if self.softcap is not None:
+        # The fused kernel has neither.
+        if self.softcap is not None or self.sinks is not None:
             rows = (part.probabilities(heads).to(value.dtype) for part in self.parts())
             return torch.cat([F.dropout(part, self.dropout) @ value for part in rows], dim=2)
         query, key, bias = self._own(heads)

@@ -153,9 +153,15 @@ def _attend_mpnet(
     query, key, value = (
         split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
     )
-    told: Any = {"dropout": module.dropout.p if module.training else 0.0}
-    told["bias"] = lambda query, key: position_bias
-    output, matrices = attend(module, query, key, value, attention_mask, **told)
+    output, matrices = attend(
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        dropout=module.dropout.p if module.training else 0.0,
+        position_bias=position_bias,
+    )
     return module.o(output.flatten(2)), matrices
 
 

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from papa.errors import DataError, EncoderError, NumbersError
+from papa.heads.attention_layers import attention_modules
 from papa.heads.average import AttentionAverager, AttentionSums
-from papa.heads.interface import attention_modules, routed
+from papa.heads.interface import routed
 from papa.heads.substitutes import Substitute, rules_of
 from papa.models.encoder import sum_is_finite
 from papa.models.layer import Rule, See, Watching

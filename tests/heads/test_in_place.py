@@ -18,8 +18,8 @@ from torch import Tensor
 import papa
 from papa.errors import SpecError
 from papa.heads import TESTED
+from papa.heads.attention_layers import attention_modules
 from papa.heads.constants import ConstantMatrices
-from papa.heads.interface import attention_modules
 from papa.heads.substitutes import Mixed, Streaming
 from papa.models import layer as layers
 from papa.probes.own import OwnHead, Padded

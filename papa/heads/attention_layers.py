@@ -1,0 +1,250 @@
+"""The layers of a model that have attention, by the model's own numbers, part by part.
+
+A model has several parts where it has several stacks of layers: an encoder and a decoder, or a
+vision model and a text model. A part is chosen by the name that the model itself uses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from papa.errors import EncoderError, joined
+from papa.heads.forward_source import (
+    calls_attention_interface,
+    passes_other_states,
+    unserved_arguments,
+)
+from papa.models.supported import family_of
+
+_COMPRESSED = {"deepseek_v4": "its keys are compressed blocks of tokens, not tokens"}
+"""Model types whose attention passes the interface and has no key for each token."""
+
+
+@dataclass(frozen=True)
+class AttentionLayers:
+    """The self-attention of one stack of layers.
+
+    Attributes:
+        modules: the attention module of each layer that has one, first layer first; a module that
+            layers share is listed once for each of them.
+        numbers: the model's number of each of those layers.
+        layer_count: number of layers of the stack, those without attention included.
+        path: where the stack lies in the model, such as "model.vision_tower.encoder.layers".
+    """
+
+    modules: list[nn.Module]
+    numbers: list[int]
+    layer_count: int
+    path: str = ""
+
+    @property
+    def head_counts(self) -> list[int]:
+        """Number of heads of each layer, counted by query; 0 where a layer has no attention."""
+        counts = [0] * self.layer_count
+        for number, module in zip(self.numbers, self.modules, strict=True):
+            counts[number] = head_count(module)
+        return counts
+
+
+def attention_modules(model: nn.Module, part: str | None = None) -> list[nn.Module]:
+    """Return the attention module of each layer that has one."""
+    return attention_layers(model, part).modules
+
+
+def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLayers:
+    """Return where the self-attention of a model, or of one of its parts, lies.
+
+    Args:
+        model: of transformers.
+        part: the model's own name of a part, such as "encoder" or "vision_tower", or a word that
+            only one part's name has, such as "vision". None where the model has one part.
+
+    Raises:
+        EncoderError: rules cannot replace heads of this model, or it has several parts and ``part``
+            names none or more than one of them.
+    """
+    parts = attention_parts(model)
+    layers = parts[_chosen_part(model, parts, part)]
+    classes = sorted({type(module).__name__ for module in layers.modules})
+    if len({head_count(module) for module in layers.modules}) > 1:
+        raise EncoderError(
+            f"{type(model).__name__} has layers with different numbers of heads "
+            f"({', '.join(classes)}): its heads cannot be replaced"
+        )
+    return layers
+
+
+def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
+    """Return every stack of layers with self-attention behind the interface, by its name.
+
+    Raises:
+        EncoderError: there is none, or a module passes its attention function what rules would
+            lose, or the model is compiled or none of transformers.
+    """
+    if hasattr(model, "_orig_mod"):
+        raise EncoderError(
+            "the model is compiled by torch.compile: give the model before it, model._orig_mod"
+        )
+    if not isinstance(model, PreTrainedModel):
+        raise EncoderError(
+            f"expected a model of transformers, found a {type(model).__name__}: give the one inside"
+        )
+    config = model.config
+    family = family_of(config.model_type)
+    if family is not None:
+        if reason := family.refuse(config):
+            raise EncoderError(f"this {family.name} model is not supported: {reason}")
+        layers = family.modules(model.base_model, family.attention)
+        return {"encoder": AttentionLayers(layers, [*range(len(layers))], len(layers))}
+    behind_interface = {
+        path: module for path, module in model.named_modules() if calls_attention_interface(module)
+    }
+    name = type(model).__name__
+    if config.model_type in _COMPRESSED:
+        raise EncoderError(
+            f"{name}: {_COMPRESSED[config.model_type]}: its heads cannot be replaced"
+        )
+    # Also of cross-attention and of other parts: inside a block all pass through our function.
+    unserved = {
+        argument for module in behind_interface.values() for argument in unserved_arguments(module)
+    }
+    if unserved:
+        raise EncoderError(
+            f"{name} passes its attention {joined(sorted(unserved))} besides queries, keys and "
+            "values, which would be lost: its heads cannot be replaced"
+        )
+    paths_by_stack: dict[str, list[str]] = {}
+    for path in behind_interface:
+        if not _is_cross_attention(model, path):
+            paths_by_stack.setdefault(_stack_of(path), []).append(path)
+    if not paths_by_stack:
+        raise EncoderError(
+            f"{name} ({config.model_type}) computes attention outside of transformers' attention "
+            "interface, so its heads cannot be replaced in place: load it with papa.load_encoder "
+            "where it is supported"
+        )
+    names = _shortest_names([*paths_by_stack])
+    return {
+        names[stack]: _stack_layers(model, stack, paths) for stack, paths in paths_by_stack.items()
+    }
+
+
+def _stack_layers(model: nn.Module, stack: str, paths: Sequence[str]) -> AttentionLayers:
+    """One stack's layers by the model's numbers where each has one attention, else in order."""
+    modules = [model.get_submodule(path) for path in paths]
+    positions = [_position_of(path) for path in paths]
+    numbers = [position.number for position in positions if position is not None]
+    if len(set(numbers)) < len(paths):
+        return AttentionLayers(modules, [*range(len(paths))], len(paths), stack)
+    return AttentionLayers(modules, numbers, len(model.get_submodule(stack)._modules), stack)
+
+
+class _Position(NamedTuple):
+    """The list of layers that a module lies in, its layer's number there, and the path below."""
+
+    stack: str
+    number: int
+    below: list[str]
+
+
+def _position_of(path: str) -> _Position | None:
+    """The position of a module in the outermost list of modules on its path."""
+    match = re.fullmatch(r"(?:(.*?)\.)?(\d+)\.(.+)", path)
+    return None if match is None else _Position(match[1] or "", int(match[2]), match[3].split("."))
+
+
+def _stack_of(path: str) -> str:
+    """The path of the list of layers that a module lies in; its own path where it lies in none."""
+    position = _position_of(path)
+    return path if position is None else position.stack
+
+
+def _is_cross_attention(model: nn.Module, path: str) -> bool:
+    """Return whether a layer passes this attention the states of another sequence.
+
+    Looks from the layer down to the attention, for the first module that calls the next on the path
+    directly; modules in between that only hold a list are passed over.
+    """
+    position = _position_of(path)
+    if position is None:
+        return False
+    ancestor = model.get_submodule(f"{position.stack}.{position.number}".removeprefix("."))
+    for attribute in position.below:
+        passes = passes_other_states(ancestor, attribute)
+        if passes is not None:
+            return passes
+        ancestor = ancestor.get_submodule(attribute)
+    return False
+
+
+def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
+    """The shortest name for each path that no other path shares, without what all begin with.
+
+    Examples:
+        >>> _shortest_names(["model.vision.layers", "model.text.decoder.layers"])
+        {'model.vision.layers': 'vision', 'model.text.decoder.layers': 'text'}
+    """
+    components = {stack: stack.split(".") for stack in stacks}
+    shared = 0
+    if len(stacks) > 1:
+        for names in zip(*components.values(), strict=False):
+            if len(set(names)) > 1:
+                break
+            shared += 1
+    result: dict[str, str] = {}
+    for stack, names in components.items():
+        length = shared + 1
+        others = [other for other_stack, other in components.items() if other_stack != stack]
+        while length < len(names) and any(other[:length] == names[:length] for other in others):
+            length += 1
+        result[stack] = ".".join(names[shared:length]) or stack
+    return result
+
+
+def _chosen_part(model: nn.Module, parts: dict[str, AttentionLayers], requested: str | None) -> str:
+    """The name of the requested part: by name, by a word of its name or path, or by its
+    configuration's key, such as "text" for ``text_config``.
+    """
+    choices = joined(sorted(parts))
+    if requested is None:
+        if len(parts) == 1:
+            return next(iter(parts))
+        raise EncoderError(
+            f"{type(model).__name__} has {len(parts)} parts with attention: choose one with "
+            f"part=, of {choices}"
+        )
+    if requested in parts:
+        return requested
+    words = {name: _words_of(name, layers) for name, layers in parts.items()}
+    by_word = [name for name in parts if requested in words[name]]
+    by_fragment = [name for name in parts if requested in name]
+    matching = by_word or by_fragment
+    if len(matching) != 1:
+        problem = "no part" if not matching else f"{len(matching)} parts"
+        raise EncoderError(
+            f"part={requested!r} names {problem} of {type(model).__name__}: choose one of {choices}"
+        )
+    return matching[0]
+
+
+def _words_of(name: str, layers: AttentionLayers) -> set[str]:
+    config = getattr(layers.modules[0], "config", None)
+    key = str(getattr(config, "base_config_key", ""))
+    return {layers.path, *name.split("."), *layers.path.split("."), key.removesuffix("_config")}
+
+
+def head_count(module: nn.Module) -> int:
+    """Return how many heads an attention module has, counted by query."""
+    config = getattr(module, "config", None)
+    for name in ("num_heads", "num_attention_heads", "n_heads"):
+        for holder in (module, config):
+            count = getattr(holder, name, None)
+            if isinstance(count, int):
+                return count
+    raise EncoderError(f"{type(module).__name__} does not say how many heads it has")
