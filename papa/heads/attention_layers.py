@@ -193,8 +193,8 @@ def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
     components = {stack: stack.split(".") for stack in stacks}
     shared = 0
     if len(stacks) > 1:
-        for names in zip(*components.values(), strict=False):
-            if len(set(names)) > 1:
+        for beginnings in zip(*components.values(), strict=False):
+            if len(set(beginnings)) > 1:
                 break
             shared += 1
     result: dict[str, str] = {}

@@ -11,6 +11,7 @@ import inspect
 import re
 from functools import lru_cache
 from textwrap import dedent
+from types import FunctionType
 from typing import NamedTuple
 
 from torch import nn
@@ -27,8 +28,14 @@ transformers' own functions, and pass it to every other function, as ours is.
 
 def calls_attention_interface(module: nn.Module) -> bool:
     """Return whether a module looks its attention function up in transformers' interface."""
+    return "ALL_ATTENTION_FUNCTIONS" in _forward_of(module).__code__.co_names
+
+
+def _forward_of(module: nn.Module) -> FunctionType:
+    """The forward method of a module's class, without decorators."""
     forward = inspect.unwrap(type(module).forward)
-    return "ALL_ATTENTION_FUNCTIONS" in forward.__code__.co_names
+    assert isinstance(forward, FunctionType)
+    return forward
 
 
 def passes_other_states(module: nn.Module, attribute: str) -> bool | None:
@@ -36,14 +43,14 @@ def passes_other_states(module: nn.Module, attribute: str) -> bool | None:
 
     None where its forward method does not call ``self.attribute``, as for modules in a list.
     """
-    return _children_called(type(module)).get(attribute)
+    return _children_called(_forward_of(module)).get(attribute)
 
 
 @lru_cache
-def _children_called(module_class: type[nn.Module]) -> dict[str, bool]:
+def _children_called(forward: FunctionType) -> dict[str, bool]:
     """Whether each child that a forward method calls gets states of another sequence."""
     children: dict[str, bool] = {}
-    for node in _forward_nodes(module_class):
+    for node in _forward_nodes(forward):
         if not isinstance(node, ast.Call):
             continue
         callee = ast.unparse(node.func)
@@ -61,10 +68,10 @@ def _children_called(module_class: type[nn.Module]) -> dict[str, bool]:
 
 
 @lru_cache
-def _forward_nodes(module_class: type[nn.Module]) -> list[ast.AST]:
+def _forward_nodes(forward: FunctionType) -> list[ast.AST]:
     """The nodes of a forward method; none where its source is not available."""
     try:
-        source = inspect.getsource(inspect.unwrap(module_class.forward))
+        source = inspect.getsource(forward)
         return [*ast.walk(ast.parse(dedent(source)))]
     except (OSError, SyntaxError):
         return []
@@ -77,7 +84,7 @@ def unserved_arguments(module: nn.Module) -> list[str]:
     """
     return [
         argument.name
-        for argument in _unknown_arguments(type(module))
+        for argument in _unknown_arguments(_forward_of(module))
         if argument.attribute is None or getattr(module, argument.attribute, None) is not None
     ]
 
@@ -90,9 +97,9 @@ class _Argument(NamedTuple):
 
 
 @lru_cache
-def _unknown_arguments(module_class: type[nn.Module]) -> list[_Argument]:
+def _unknown_arguments(forward: FunctionType) -> list[_Argument]:
     """The arguments of the attention function that rules do not serve."""
-    nodes = _forward_nodes(module_class)
+    nodes = _forward_nodes(forward)
     may_be_none = {
         ast.unparse(node.targets[0])
         for node in nodes

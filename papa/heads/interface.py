@@ -41,11 +41,11 @@ def routed(
     Raises:
         EncoderError: another block holds other layers, or the model cannot be routed.
     """
-    dispatches = [
-        module.papa_dispatch
-        for module in modules
-        if isinstance(getattr(module, "papa_dispatch", None), Dispatch)
-    ]
+    dispatches: list[Dispatch] = []
+    for module in modules:
+        module_dispatch: object = getattr(module, "papa_dispatch", None)
+        if isinstance(module_dispatch, Dispatch):
+            dispatches.append(module_dispatch)
     if dispatches:
         outer = dispatches[0]
         if len(dispatches) < len(modules) or list(outer.modules) != list(modules):

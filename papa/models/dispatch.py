@@ -108,10 +108,10 @@ class Dispatch:
 
     def token_slots(
         self,
-        query: Float[Tensor, "batch heads queries width"],
-        key: Float[Tensor, "batch heads keys width"],
-        mask: Bool[Tensor, "#batch #heads #queries keys"] | None,
-        position_ids: Int[Tensor, "*batch queries"] | None,
+        query: Tensor,
+        key: Tensor,
+        mask: Tensor | None,
+        position_ids: Tensor | None,
         causal: bool,
     ) -> TokenSlots:
         """Return where queries and keys stand; once a pass, as on a GPU this waits."""
@@ -254,7 +254,7 @@ def attend(
     dropout: float = 0.0,
     softcap: float | None = None,
     position_ids: Tensor | None = None,
-    position_bias: Float[Tensor, "#batch heads queries keys"] | None = None,
+    position_bias: Float[Tensor, "#batch heads m_queries m_keys"] | None = None,
     s_aux: Float[Tensor, " heads"] | None = None,
     score_bias: ScoreBias | None = None,
     **others: object,
@@ -302,7 +302,8 @@ def attend(
             key = chosen(key, heads)
         query = batch.unpack(query)
         key = batch.unpack(key)
-        bias = position_bias
+        # Where all heads are constant, queries and keys are placeholders.
+        bias = position_bias if heads else None
         if score_bias is not None and heads:
             bias = score_bias(query, key)
         if bias is not None and bias.shape[1] == dispatch.heads:
