@@ -65,7 +65,7 @@ def gpt_oss() -> Any:
 def eager(create: Callable[[], Any]) -> Any:
     """A model with random weights, sharp attention, and attention matrices that it returns."""
     torch.manual_seed(0)
-    model = create().eval().double()
+    model = create().eval()
     for name, parameter in model.named_parameters():
         if parameter.dim() == 1 and (name.endswith("bias") or "sinks" in name):
             torch.nn.init.normal_(parameter, std=0.35)
@@ -78,7 +78,7 @@ def outputs(model: Any, **options: Any) -> Any:
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = TOKENS.flip(1)
     if model.config.model_type == "clip":
-        inputs["pixel_values"] = IMAGE.double()
+        inputs["pixel_values"] = IMAGE
     with torch.no_grad():
         return model(**inputs, **options)
 
@@ -136,10 +136,10 @@ def test_the_models_own_matrices_reproduce_its_output(
     matrices = torch.stack([layer[0] for layer in plain[matrices_name]])
     with papa.ablated(model, EVERY_HEAD, matrices, part=part):
         constant = outputs(model)
-    torch.testing.assert_close(constant.logits, plain.logits)
+    torch.testing.assert_close(constant.logits, plain.logits, rtol=1e-3, atol=1e-3)
     with papa.ablated(model, EVERY_HEAD, matrices.flip(1), part=part):
         other = outputs(model)
-    assert not torch.allclose(other.logits, plain.logits, atol=1e-3), "negative control"
+    assert not torch.allclose(other.logits, plain.logits, atol=1e-2), "negative control"
 
 
 def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
@@ -147,7 +147,7 @@ def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
     expected = torch.stack(outputs(model, output_attentions=True).attentions)
     with papa.ablated(model, {}):
         matrices = torch.stack(outputs(model, output_attentions=True).attentions)
-    torch.testing.assert_close(matrices, expected)
+    torch.testing.assert_close(matrices, expected, rtol=1e-4, atol=1e-5)
     assert (expected.sum(-1) < 0.99).any()
 
 
