@@ -28,10 +28,10 @@ STUDY = {
     "name": "benchmark",
     "encoders": [EMBEDDED],
     "tasks": [{"name": "reviews", "slots": 16, **ROWS, "probe": {"epochs": 1}}],
-    "constants": ["identity"],
+    "substitutes": ["identity"],
     "orders": ["first_to_last"],
-    "fractions": [0.5],
-    "seeds": [0],
+    "keep": [0.5],
+    "probe_seeds": [0],
 }
 
 

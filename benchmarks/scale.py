@@ -40,10 +40,10 @@ TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
 WAITS = {"probe": 0.5, "baseline": 0.5, "train_lambda": 0.5, "shard": 0.05}
 """Seconds of each stage, and of a shard of an average."""
 WHOLE: dict[str, Any] = {
-    "constants": ["average", "identity", "toeplitz", "zeros"],
-    "orders": ["lambda", "lambda_reversed", "first_to_last", "last_to_first", "random"],
-    "fractions": [0.8, 0.6, 0.4, 0.2, 0.1],
-    "seeds": [0],
+    "substitutes": ["average", "identity", "toeplitz", "zeros"],
+    "orders": ["lambda", "reversed:lambda", "first_to_last", "last_to_first", "random"],
+    "keep": [0.8, 0.6, 0.4, 0.2, 0.1],
+    "probe_seeds": [0],
     "execution": {"shard_rows": 1},
 }
 ROWS = 32

@@ -43,19 +43,19 @@ def scores_by_fraction(study: StudySpec, folder: Path) -> dict[float, list[float
     # λ: B = λA + (1 - λ)C, trained with a probe; heads become constant by its mean (3.2).
     by_seed = {
         seed: train_lambda(encoder, average, corpus, task, study.ranking, seed=seed).numpy()
-        for seed in study.ranking.seeds
+        for seed in study.ranking_seeds
     }
     scores = TrainedLambda(by_seed).mean
     order = head_order("lambda", scores, encoder.layers, encoder.heads)
 
     # For every fraction a new probe on the features of the frozen encoder, for all seeds (3.3).
     found: dict[float, list[float]] = {}
-    for fraction in study.fractions:
+    for fraction in study.keep:
         cell = evaluate_cell(
             encoder,
             corpus,
             task,
-            study.seeds,
+            study.probe_seeds,
             constants=average,
             heads=constant_heads(order, fraction),
             features=study.features,

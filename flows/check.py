@@ -121,8 +121,8 @@ def check_study(
                 load_code(named)  # Refused where its file was not given.
     if here and missing:
         _check_memory(inputs, workers or usable_cores())
-    if 1 not in study.fractions:
-        notes["fractions have no 1: without the original there is no drop to report: add 1"] = None
+    if 1 not in study.keep:
+        notes["keep holds no 1: without the original there is no drop to report: add 1"] = None
     by_commit = {resolved.at_commit(text): seen for text, seen in previews.items()}
     return Checked(
         inputs, steps, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
@@ -199,7 +199,7 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
         where, seen = texts[text], previews[text]
         if seen.label_names:
             resolved.problems += problems_of(where, partial(positive_class, text, seen.label_names))
-        for encoder in resolved.encoders.values() if text.head == "own" else ():
+        for encoder in resolved.encoders.values() if text.head == "native" else ():
             if not encoder.digest.startswith("unknown"):
                 resolved.problems += problems_of(where, partial(check_head, text, seen, encoder))
     return previews

@@ -25,6 +25,7 @@ from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joine
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, checked_heads
+from papa.library.renamed import formerly
 from papa.library.substitutes import substitute_for
 from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
@@ -244,13 +245,14 @@ def family_to_export(model_type: str) -> Family:
     return family
 
 
+@formerly(constants="substitute")
 def export(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    heads: Heads,
-    constants: Any,
-    folder: str | Path,
     *,
+    heads: Heads,
+    substitute: Any,
+    folder: str | Path,
     pairs: bool | None = None,
     study: Mapping[str, Any] | None = None,
 ) -> None:
@@ -263,7 +265,9 @@ def export(
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> average = papa.average(encoder, ["a fine film", "rather dull"], progress=False)
         >>> stock, to = AutoModel.from_pretrained(encoder.reference.folder), tempfile.mkdtemp()
-        >>> papa.export(stock, encoder.tokenizer, {0: [1, 2], 3: [0]}, average, to)
+        >>> papa.export(
+        ...     stock, encoder.tokenizer, heads={0: [1, 2], 3: [0]}, substitute=average, folder=to
+        ... )
         >>> type(AutoModel.from_pretrained(to)).__name__
         'ConstantHeadsModel'
 
@@ -272,9 +276,9 @@ def export(
             positions, else those of their slots.
         tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.
         heads: as of ``papa.ablated``.
-        constants: as of ``papa.ablated``, matrices alone.
+        substitute: constant matrices, as of ``papa.average`` or ``papa.constants``.
         folder: must not exist, or be empty.
-        pairs: whether an input has two texts; None does as the texts of ``constants``.
+        pairs: whether an input has two texts; None does as the texts of the average.
         study: what the heads were measured at, for the card.
 
     Raises:
@@ -287,16 +291,16 @@ def export(
         raise EncoderError(f"a {type(model).__name__} has no head to export: give its base_model")
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ArtifactError(f"{folder} holds something: give a new or an empty folder")
-    substitute = substitute_for(model, constants)
-    if not isinstance(substitute, ConstantMatrices):
-        raise SpecError("the constants are no matrices: give them as papa.average does")
-    layers, count, slots, _ = substitute.matrices.shape
+    matrices = substitute_for(model, substitute)
+    if not isinstance(matrices, ConstantMatrices):
+        raise SpecError("substitute holds no constant matrices: give what papa.average returns")
+    layers, count, slots, _ = matrices.matrices.shape
     chosen = checked_heads(heads, [count] * layers)
     if not chosen:
         raise SpecError("no head is to be constant: give one or more")
     tokens, tokenizer = special_tokens_of(tokenizer), copy.deepcopy(tokenizer)
     if pairs is None:
-        pairs = len(getattr(constants, "special", None) or ()) > 2
+        pairs = len(getattr(substitute, "special", None) or ()) > 2
     config = ConstantHeadsConfig(
         base=base,
         heads=[[head for own, head in chosen if own == layer] for layer in range(layers)],
@@ -309,7 +313,7 @@ def export(
         hidden_size=model.config.hidden_size,
         **{name: base.pop(name, None) for name in _CLASSES},
     )
-    exported = KINDS[head](config, model, substitute.matrices).to(model.device, model.dtype).eval()
+    exported = KINDS[head](config, model, matrices.matrices).to(model.device, model.dtype).eval()
     tokenizer.model_max_length = min(slots, tokenizer.model_max_length)
     # As in a study, a special token that a text spells is text; but masks are given so.
     tokenizer.split_special_tokens = head != "ForMaskedLM"

@@ -130,7 +130,7 @@ def _lambda_agreement(
                 "encoder": pair.encoder_label,
                 "task": pair.task.name,
                 "objective": "" if pair.task.head == "probe" else pair.task.lambda_objective,
-                **trained.facts(study.fractions),
+                **trained.facts(study.keep),
             }
 
 

@@ -34,12 +34,12 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     """The study with the digests of the files that it names; what it names of them is looked at."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
-    others = [name for task in study.tasks for name in (task.metric, task.own_probe) if name]
+    others = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
     modules = {module_of(name) for name in (*orders, *others)}
     for module in texts.keys() - modules:
         raise SpecError(
             f"--code {module}.py: the study names nothing of it: leave it out, or name "
-            f"{module}:… as an order, a metric or an own_probe"
+            f"{module}:… as an order, a metric or a custom_probe"
         )
     kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
     digests = {one.name: one.sha256 for one in study.code}
@@ -52,10 +52,10 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
     study = study.model_copy(update={"code": tuple(code), "scores": kept})
     for task in study.tasks:
-        for name in (task.metric, task.own_probe):
+        for name in (task.metric, task.custom_probe):
             named = _named(study, name, texts)
             if named and named.text is not None:
-                _check(named, is_probe=name == task.own_probe)
+                _check(named, is_probe=name == task.custom_probe)
     return study
 
 
@@ -80,7 +80,7 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
 
 def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> CustomCode | None:
     """What a task runs of the user's own, as far as files are given."""
-    metric, probe = (_named(study, name, texts) for name in (task.metric, task.own_probe))
+    metric, probe = (_named(study, name, texts) for name in (task.metric, task.custom_probe))
     return CustomCode(metric, probe) if metric or probe else None
 
 

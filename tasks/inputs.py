@@ -77,16 +77,16 @@ class ResolvedInputs:
         if self.problems:
             raise CheckError(self.problems)
         study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
-        constants = (
+        substitutes = (
             one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
-            for one in study.constants
+            for one in study.substitutes
         )
         specs = (
             spec.model_copy(update={"revision": self.encoders[spec].revision})
             for spec in study.encoders
         )
         tasks = tuple(map(self.at_commit, study.tasks))
-        pinned = {"tasks": tasks, "constants": tuple(constants), "encoders": tuple(specs)}
+        pinned = {"tasks": tasks, "substitutes": tuple(substitutes), "encoders": tuple(specs)}
         study = study.model_copy(update=pinned)
         code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
         sources = dict(self.sources.values())
@@ -173,9 +173,9 @@ def run_concurrently(job: Callable[[Of], Any], each: Iterable[Of]) -> dict[Of, A
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     """Every task and every corpus of constants, with its position in the study."""
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
-    for index, constants in enumerate(study.constants):
-        if corpus := constants.corpus:
-            names.setdefault(corpus, f"constants.{index}.corpus ({corpus.name})")
+    for index, substitute in enumerate(study.substitutes):
+        if corpus := substitute.corpus:
+            names.setdefault(corpus, f"substitutes.{index}.corpus ({corpus.name})")
     return names
 
 
@@ -197,11 +197,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
         unread = asked.own_head == "none" or (asked.own_head == "with a loss" and task.with_itself)
         # What reads no loss reads an encoder.
         unread = unread or (task.kind == "causal" and asked.label_free)
-        if task.head == "own" and unread:
+        if task.head == "native" and unread:
             yield (
                 "orders",
                 f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
-                "head: own: take lambda, first_to_last or random, or give scores:FILE",
+                "head: native: take lambda, first_to_last or random, or give scores:FILE",
             )
     for encoder in resolved.encoders.values():
         name, layers, heads = encoder.name, encoder.layers, encoder.heads
@@ -215,11 +215,11 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 )
             if encoder.causal != (task.kind == "causal"):
                 other = "an encoder: take another kind, or a decoder"
-                own = "a decoder: take kind: causal with head: own, or an encoder"
+                own = "a decoder: take kind: causal with head: native, or an encoder"
                 advice = own if encoder.causal else other
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
-        for index, constants in enumerate(study.constants):
-            where, kind = f"constants.{index}", constants.kind
+        for index, substitute in enumerate(study.substitutes):
+            where, kind = f"substitutes.{index}", substitute.kind
             if not (entry_of(kind).encoders or encoder.causal):
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
         for scores in study.scores:

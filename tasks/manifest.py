@@ -158,7 +158,7 @@ class FinishedStudy:
 
     def constants(self, cell: CellEntry) -> ConstantsSpec:
         """The kind of constants of a cell."""
-        return next(spec for spec in self.study.constants if spec.label == cell.constants)
+        return next(spec for spec in self.study.substitutes if spec.label == cell.constants)
 
     def read_constants(self, cell: CellEntry) -> Any:
         """What a cell's constant heads put out; not of what was trained with a probe."""

@@ -25,7 +25,7 @@ from papa.spec import Columns, ConstantsSpec, Order, TaskSpec
 from papa.spec.orders import Cell, constant_count, without_name
 from papa.spec.study import CONTROLLED
 from papa.spec.substitutes import entry_of
-from papa.spec.task import UNLABELLED_METRICS, is_own
+from papa.spec.task import UNLABELLED_METRICS, is_custom_metric
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.average import average
 from papa.tasks.cell import ConstantHeads
@@ -71,7 +71,7 @@ def build_pipeline(inputs: StudyInputs) -> Pipeline:
     for encoder, task in product(inputs.encoders, study.tasks):
         pair = _PairBuilder(inputs, encoder, task, steps)
         cells: dict[Cell, tuple[Step, ...]] = {}
-        for substitute, order, fraction in product(study.constants, study.orders, study.fractions):
+        for substitute, order, fraction in product(study.substitutes, study.orders, study.keep):
             cell = Cell(pair.label, task.name, substitute.label, order, fraction)
             cells[cell] = pair.score_cell(substitute, cell)
         pairs.append(pair.finish(cells))
@@ -113,7 +113,7 @@ class _PairBuilder:
         if text.kind == "mlm":
             settings.append("mask_seed")
         # How rows are read depends on whether a metric needs labels, and on nothing else of it.
-        metric = "accuracy" if is_own(text.metric) else text.metric
+        metric = "accuracy" if is_custom_metric(text.metric) else text.metric
         if metric in UNLABELLED_METRICS or text.kind == "causal":
             metric = "agreement"
         return self.add(
@@ -175,10 +175,10 @@ class _PairBuilder:
         if method is None:
             return {}
         if method == "lambda":
-            return {seed: self._train_lambda(seed) for seed in self.study.ranking.seeds}
+            return {seed: self._train_lambda(seed) for seed in self.study.ranking_seeds}
         # A pass over all rows draws nothing: one serves all seeds.
         draws_nothing = HEAD_SCORES[method].streamed and self.study.ranking.rows is None
-        seeds = self.study.ranking.seeds[:1] if draws_nothing else self.study.ranking.seeds
+        seeds = self.study.ranking_seeds[:1] if draws_nothing else self.study.ranking_seeds
         return {seed: self._score_heads(method, seed, draws_nothing) for seed in seeds}
 
     def _train_lambda(self, seed: int) -> Step:
@@ -190,7 +190,7 @@ class _PairBuilder:
         )
         return self.add(
             train_lambda(
-                self._name_by_seed("train_lambda", seed, ranking.seeds),
+                self._name_by_seed("train_lambda", seed, self.study.ranking_seeds),
                 self.encoder,
                 self.text,
                 self.average(self.task),
@@ -212,14 +212,14 @@ class _PairBuilder:
             if self.task.head == "probe" and method.frozen_probe:
                 frozen_probe = self.add(
                     train_frozen_probe(
-                        self._name_by_seed("train_frozen_probe", seed, ranking.seeds),
+                        self._name_by_seed("train_frozen_probe", seed, self.study.ranking_seeds),
                         self.encoder,
                         self.text,
                         loss,
                         seed,
                     )
                 )
-        seeds = ranking.seeds[:1] if draws_nothing else ranking.seeds
+        seeds = self.study.ranking_seeds[:1] if draws_nothing else self.study.ranking_seeds
         what = "all in one pass" if method.streamed else name
         return self.add(
             score_heads(
@@ -246,14 +246,14 @@ class _PairBuilder:
         """
         ranking = self.study.ranking
         rows = self.task.train_rows or sys.maxsize
-        orders = {order_of_rows(rows, ranking.rows, seed) for seed in ranking.seeds}
+        orders = {order_of_rows(rows, ranking.rows, seed) for seed in self.study.ranking_seeds}
         # Seeds draw different rows where all take a part of one order of the rows.
         share_rows = len(orders) > 1 or None in orders
         has_labels = self.task.columns.label is not None or self.task.kind in ("mlm", "causal")
         if (
             not ranking.control
             or share_rows
-            or len(ranking.seeds) < CONTROLLED
+            or len(self.study.ranking_seeds) < CONTROLLED
             or not has_labels
             or self.task.with_itself
         ):
@@ -288,9 +288,9 @@ class _PairBuilder:
             if heads.substitute:
                 self.substitutes.setdefault(substitute.label, heads.substitute)
             name = f"{self.title} · {_condition(result, self.heads)}"
-            if seeds != self.study.seeds:
+            if seeds != self.study.probe_seeds:
                 name = f"{name} · seed {seeds[0]}"
-            if self.task.head == "own":
+            if self.task.head == "native":
                 steps.append(self._score_native_head(name, heads, seeds))
             else:
                 steps.append(self._score_probe(name, heads, seeds, substitute))
@@ -342,7 +342,7 @@ class _PairBuilder:
         labels are scored, always one answer.
         """
         if self.task.head == "probe":
-            return tuple(self._baseline(seed) for seed in self.study.seeds)
+            return tuple(self._baseline(seed) for seed in self.study.probe_seeds)
         has_metric = self.code is not None and self.code.metric is not None
         if self.task.columns.label is None or (self.task.with_itself and not has_metric):
             return ()
@@ -352,7 +352,7 @@ class _PairBuilder:
     def _baseline(self, seed: int) -> Step:
         return self.add(
             baseline(
-                self._name_by_seed("baseline", seed, self.study.seeds),
+                self._name_by_seed("baseline", seed, self.study.probe_seeds),
                 self.encoder,
                 self.text,
                 self._scored_task("probe"),

@@ -65,7 +65,7 @@ def train_lambda(
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
     model: Encoder | OwnHead
-    if task.head == "own":
+    if task.head == "native":
         model = context.open_native_head(task, encoder)
     else:
         model = context.loaded_encoder
@@ -145,7 +145,7 @@ def score_heads(
 
     first = HEAD_SCORES[methods[0]]
     # A label-free method is given no ``head`` of the task.
-    answers_task = not first.label_free and task.head == "own"
+    answers_task = not first.label_free and task.head == "native"
     request = Asked(
         encoder=None if answers_task else context.loaded_encoder,
         constants=ConstantMatrices.load(

@@ -144,5 +144,5 @@ def supplied_matrices(
     context: Context, encoder: EncoderReference, matrices: ConstantMatrices
 ) -> None:
     """Store matrices that a user of the library supplied, from the driver, which has them."""
-    plain = replace(matrices, kind="own", counts=None, encoder_digest=None, special=None)
+    plain = replace(matrices, kind="custom", counts=None, encoder_digest=None, special=None)
     plain.save(context.step.folder(context.store), encoder, context.metadata())

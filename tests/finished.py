@@ -57,9 +57,9 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
 
 def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
     """A small study of an encoder; its rows are ``SOURCE`` unless its ``tasks`` say otherwise."""
-    design = {"orders": ["first_to_last"], "fractions": [1, 0.5, 0], "seeds": [0]}
+    design = {"orders": ["first_to_last"], "keep": [1, 0.5, 0], "probe_seeds": [0]}
     held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
-    ranking = {"ranking": {"seeds": [0]}}
+    ranking = {"ranking_seeds": [0]}
     return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
 
 

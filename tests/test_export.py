@@ -78,7 +78,14 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
 
 
 def saved(model: Any, tokenizer: Any, to: Path, given: Tensor | None = None, **options: Any) -> Any:
-    papa.export(model, tokenizer, HEADS, constants() if given is None else given, to, **options)
+    papa.export(
+        model,
+        tokenizer,
+        heads=HEADS,
+        substitute=constants() if given is None else given,
+        folder=to,
+        **options,
+    )
     return AutoModel.from_pretrained(to), AutoTokenizer.from_pretrained(to)
 
 
@@ -98,7 +105,7 @@ def test_hidden_states_are_the_studys_and_those_of_ablated(
     texts: Any = list(zip(FIRST, SECOND, strict=True)) if pairs else FIRST
 
     def of_study(matrices: Tensor) -> list[Tensor]:
-        with papa.replaced(encoder, matrices, HEADS):
+        with papa.replaced(encoder, HEADS, substitute=matrices):
             return [one[:, -1] for one in papa.features(encoder, texts, progress=False)]
 
     expected = of_study(banded())
@@ -106,7 +113,7 @@ def test_hidden_states_are_the_studys_and_those_of_ablated(
     for side in ("right", "left"):
         tokens.padding_side = side
         assert difference(states(exported, padded(tokens, pairs)), expected) < TOLERANCE
-    with papa.ablated(model, HEADS, banded()):
+    with papa.ablated(model, HEADS, substitute=banded()):
         found = states(model, in_slots(model, tokenizer, pairs))
         assert difference(found, expected) < TOLERANCE
     assert difference(of_study(constants(seed=2)), expected) > 0.1
@@ -117,7 +124,7 @@ def test_a_text_may_fill_every_slot(folder: Path) -> None:
     exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     inputs = tokens([" ".join(FIRST * 9)] * 2, truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (2, SLOTS)
-    with papa.ablated(bert, HEADS, constants()):
+    with papa.ablated(bert, HEADS, substitute=constants()):
         expected = states(bert, inputs)
     assert difference(states(exported, inputs), expected) < TOLERANCE
     assert difference(states(bert, inputs), expected) > 0.1
@@ -155,13 +162,13 @@ HEADED = {
 def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -> None:
     model, tokenizer = headed(f"{family}For{head}"), tokenizer_of(family.lower())
     by_token = head != "SequenceClassification"
-    papa.export(model, tokenizer, HEADS, constants(), tmp_path / "export")
+    papa.export(model, tokenizer, heads=HEADS, substitute=constants(), folder=tmp_path / "export")
     exported = getattr(transformers, f"AutoModelFor{head}").from_pretrained(tmp_path / "export")
     ordinary, moved = padded(tokenizer), in_slots(model, tokenizer)
     if family != "Roberta":  # whose positions are ordinary anyway
         moved["position_ids"] = (moved["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
-        with papa.ablated(model, HEADS, constants()):
+        with papa.ablated(model, HEADS, substitute=constants()):
             expected = model(**moved).logits
         found, other = exported(**ordinary).logits, model(**ordinary).logits
     if by_token:
@@ -181,7 +188,7 @@ def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -
 
 def test_pipelines_take_pairs(tmp_path: Path) -> None:
     model, tokenizer, to = headed("BertForSequenceClassification"), tokenizer_of(), tmp_path / "to"
-    papa.export(model, tokenizer, HEADS, constants(), to, pairs=True)
+    papa.export(model, tokenizer, heads=HEADS, substitute=constants(), folder=to, pairs=True)
     answer = transformers.pipeline("text-classification", str(to))
     both = {"text": FIRST[0], "text_pair": SECOND[0]}
     assert answer([both])[0]["label"] in model.config.id2label.values()
@@ -313,7 +320,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     for sentence, model, heads, given in calls:
         to = folder if sentence == "holds something" else tmp_path / "to"
         with pytest.raises(papa.PapaError, match=sentence):
-            papa.export(model, tokenizer_of(), heads, given, to)
+            papa.export(model, tokenizer_of(), heads=heads, substitute=given, folder=to)
         assert not (tmp_path / "to").exists()
     card = (folder / "README.md").read_text()
     assert "7 of 12 heads constant" in card

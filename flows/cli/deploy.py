@@ -40,7 +40,7 @@ def deploy(
         spec = load_to_run(study, overrides or ())
         names = (
             *map(scores_in, spec.orders),
-            *(one for task in spec.tasks for one in (task.metric, task.own_probe)),
+            *(one for task in spec.tasks for one in (task.metric, task.custom_probe)),
         )
         if own := next((one for one in names if one and module_of(one)), None):
             raise SpecError(f"{study} names {own}, and a deployment is given no code: use papa run")

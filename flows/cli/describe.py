@@ -16,9 +16,7 @@ from papa.flows.cli.options import argument, option
 _TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
 _ONLY = "A description, such as norms; may be repeated. All without it."
-_FRACTION = (
-    "With STUDY: share of heads that stay input-dependent, by its first order; without it none."
-)
+_KEEP = "With STUDY: share of heads that stay input-dependent, by its first order; without it none."
 
 
 def describe(
@@ -32,7 +30,7 @@ def describe(
     text: Annotated[Path | None, option("--text", metavar="FILE", help=_TEXTS)] = None,
     trees: Annotated[Path | None, option("--trees", metavar="FILE", help=_TREES)] = None,
     only: Annotated[list[str] | None, option("--only", metavar="NAME", help=_ONLY)] = None,
-    fraction: Annotated[float | None, option("--fraction", metavar="SHARE", help=_FRACTION)] = None,
+    keep: Annotated[float | None, option("--keep", metavar="SHARE", help=_KEEP)] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Write all numbers to a Parquet file.")
@@ -52,15 +50,19 @@ def describe(
             raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
         if study is not None and encoder is None and text is None:
             finished = options.open_finished(store, study)
-            frame = describe_study(finished, only, limit, trees, fraction or 0.0)
-        elif fraction is not None:
-            raise SpecError("--fraction goes by a study's order of heads: give a STUDY alone")
+            frame = describe_study(finished, only, limit, trees, keep or 0.0)
+        elif keep is not None:
+            raise SpecError("--keep follows a study's order of heads: give a STUDY alone")
         elif study is None and encoder is not None and (text is None) != (trees is None):
             if text is not None:
                 rows = read_file(text, format_of(text) or "text").rows
-                frame = papa.describe(papa.load_encoder(encoder), rows.slice(0, limit), only)
+                frame = papa.describe(
+                    papa.load_encoder(encoder), rows.slice(0, limit), descriptions=only
+                )
             elif trees is not None:
-                frame = papa.describe(papa.load_encoder(encoder), read_trees(trees)[:limit], only)
+                frame = papa.describe(
+                    papa.load_encoder(encoder), read_trees(trees)[:limit], descriptions=only
+                )
             frame.attrs["texts"][0]["source"] = (text or trees or Path()).name
         else:
             raise SpecError(

@@ -20,6 +20,13 @@ if TYPE_CHECKING:
     from papa.tasks.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
+_OPTIONS = {
+    "encoder": "--encoder",
+    "task": "--task",
+    "constants": "--substitute",
+    "order": "--order",
+}
+"""The option that chooses a value of each column."""
 _PREFERRED = {"constants": "average", "order": "lambda"}
 """What is exported of a study that has it among others."""
 _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
@@ -28,8 +35,8 @@ _OnlyOne = Annotated[str | None, option(help="The study's only one without it.")
 def export(
     study: options.Finished,
     to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
-    fraction: Annotated[
-        float | None, option(help="Share of heads that stay input-dependent.")
+    keep: Annotated[
+        float | None, option(metavar="SHARE", help="Share of heads that stay input-dependent.")
     ] = None,
     max_drop: Annotated[
         str | None,
@@ -41,8 +48,8 @@ def export(
     ] = None,
     encoder: _OnlyOne = None,
     task: _OnlyOne = None,
-    constants: Annotated[
-        str | None, option(help="Kind of constant matrices (default: average, or the only one).")
+    substitute: Annotated[
+        str | None, option(metavar="NAME", help="Substitute (default: average, or the only one).")
     ] = None,
     order: Annotated[
         str | None, option(help="Head order (default: lambda, or the only one).")
@@ -53,16 +60,16 @@ def export(
     """Write an encoder with constant heads, from a finished study, as a folder that transformers
     loads.
 
-    Give --fraction, or --max-drop for the most constant heads whose drop surely stays within it.
+    Give --keep, or --max-drop for the most constant heads whose drop surely stays within it.
     """
     with options.one_sentence(verbose):
-        if (fraction is None) == (max_drop is None):
-            raise SpecError("give either --fraction, such as 0.125, or --max-drop, such as 1%")
-        names = {"encoder": encoder, "task": task, "constants": constants, "order": order}
+        if (keep is None) == (max_drop is None):
+            raise SpecError("give either --keep, such as 0.125, or --max-drop, such as 1%")
+        names = {"encoder": encoder, "task": task, "constants": substitute, "order": order}
         wanted = {what: name for what, name in names.items() if name is not None}
         limit = None if max_drop is None else MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
-        export_cell(finished, wanted, to, fraction=fraction, max_drop=limit)
+        export_cell(finished, wanted, to, keep=keep, max_drop=limit)
 
 
 def export_cell(
@@ -70,7 +77,7 @@ def export_cell(
     wanted: Mapping[str, str],
     folder: Path,
     *,
-    fraction: float | None = None,
+    keep: float | None = None,
     max_drop: MaxDrop | None = None,
 ) -> None:
     """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
@@ -81,20 +88,20 @@ def export_cell(
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)
-    at = fraction if max_drop is None else _within(line, max_drop)
+    at = keep if max_drop is None else _within(line, max_drop)
     named = tuple(line[_LINE].iloc[0])
     cells = {one.fraction: one for one in finished.manifest.cells if one.line == named}
     cell = next((one for share, one in cells.items() if abs(share - (at or 0)) < 1e-6), None)
     if cell is None:
         known = joined(f"{share:g}" for share in cells)
-        raise SpecError(f"the study has no fraction {at:g}: give one of {known}")
+        raise SpecError(f"--keep {at:g}: the study has {known}")
     heads, task = _constant_heads(finished, cell), finished.task(cell.task)
     family_to_export(finished.manifest.encoders[cell.encoder].model_type)
     layout, pairs = finished.study.layout, task.kind == "pair"
     if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
     encoder, constants = finished.encoder_here(cell.encoder), finished.read_constants(cell)
-    head = native_class(task, encoder) if task.head == "own" else "AutoModel"
+    head = native_class(task, encoder) if task.head == "native" else "AutoModel"
     model: Any = load_model(encoder, head=head, attention="sdpa").eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
@@ -102,7 +109,15 @@ def export_cell(
     found = _found(finished, cell)
     study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
     with Console().status("writing, and measuring speed …"):
-        papa.export(model, tokenizer, heads, constants, folder, pairs=pairs, study=study)
+        papa.export(
+            model,
+            tokenizer,
+            heads=heads,
+            substitute=constants,
+            folder=folder,
+            pairs=pairs,
+            study=study,
+        )
     text = (folder / "README.md").read_text().partition("\n---\n")[2].strip()
     typer.echo("\n".join(map(printable, text.split("\n"))))
     typer.echo(f"\nWritten to {folder}.")
@@ -115,9 +130,9 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
         default = names[0] if len(names) == 1 else _PREFERRED.get(what)
         name = wanted.get(what, default)
         if name is None or (what not in wanted and name not in names):
-            raise SpecError(f"the study has {joined(names)}: choose one with --{what}")
+            raise SpecError(f"the study has {joined(names)}: choose one with {_OPTIONS[what]}")
         if name not in names:
-            raise SpecError(f"--{what} {name}: the study has {nearest_first(name, names)}")
+            raise SpecError(f"{_OPTIONS[what]} {name}: the study has {nearest_first(name, names)}")
         rows = rows[rows[what] == name]
     return rows
 
@@ -134,7 +149,7 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
         return float(found[within]["fraction"].iloc[-1])
     most = max(line["share_of_heads"][line["fraction"] < 1], default=0)
     raise SpecError(
-        f"no fraction of the study is surely {drop}: add {(1 + most) / 2:.4g} to its fractions, or "
+        f"no fraction of the study is surely {drop}: add {(1 + most) / 2:.4g} to its keep, or "
         "more seeds or validation rows, and run it"
     )
 
@@ -145,7 +160,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
 
     kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
     if heads == ():
-        fault = "no head is constant in it: give a fraction below 1"
+        fault = "no head is constant in it: give --keep below 1"
     elif finished.manifest.encoders[cell.encoder].key_heads is not None:
         fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
     elif heads is None:

@@ -69,7 +69,7 @@ def remove(
 
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
-    """The names of the texts that ``papa run --own`` copied for studies, beside their results."""
+    """The names of the texts that ``papa run --data`` copied for studies, beside their results."""
     from papa.spec import FilesSource
     from papa.spec.file import load_study
     from papa.tasks.inputs import named_texts

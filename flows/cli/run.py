@@ -38,9 +38,10 @@ def run(
         int | None,
         option(min=1, metavar="ROWS", help="Most rows of each split, without STUDY.yaml."),
     ] = None,
-    own: Annotated[
+    data: Annotated[
         Path | None,
         option(
+            "--data",
             metavar="TEXTS",
             help="Evaluate the model's native head, or its embeddings, on this file of texts.",
         ),
@@ -58,7 +59,7 @@ def run(
     A study is a file, or some encoders on some tasks: papa run --encoder
     google-bert/bert-base-uncased --task cola
 
-    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --own
+    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --data
     texts.txt
     """
     with options.one_sentence(verbose) as interruption:
@@ -74,11 +75,11 @@ def run(
 
         opened, errors = Store(store), Console(stderr=True)
         models, settings = encoders or [], overrides or []
-        if own is not None:
+        if data is not None:
             from papa.flows.cli.without_file import own_study
 
             others = study is not None or bool(tasks)
-            spec = own_study(models, own, others, limit, settings, opened)
+            spec = own_study(models, data, others, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
             from papa.tasks.stored import load_to_run
 

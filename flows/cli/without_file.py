@@ -1,4 +1,4 @@
-"""Studies without a file: ``papa run --encoder … --task …``, and ``papa run --model … --own …``."""
+"""Studies without a file: ``papa run`` with ``--encoder`` and ``--task``, or with ``--data``."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def own_study(
     """
     if others or len(models) != 1:
         raise SpecError(
-            "--own takes one model and one file of texts, and nothing else: such as papa run "
-            "--model embedded/all-MiniLM-L6-v2 --own texts.txt"
+            "--data takes one model and one file of texts, and nothing else: such as papa run "
+            "--model embedded/all-MiniLM-L6-v2 --data texts.txt"
         )
     table = read_file(texts, format_of(texts) or "text")
     columns = [name for name in _COLUMNS if name in table.rows.column_names]
@@ -86,7 +86,7 @@ def own_study(
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST
     if len(rows) < least:
         raise DataError(f"{texts} holds {len(rows)} texts, expected {least} or more: give more")
-    short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-own")
+    short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-native")
     naming = {"name": short}
     for setting in overrides:
         if setting.startswith("name="):
@@ -94,12 +94,12 @@ def own_study(
     halves = {"train": rows[1::2], "validation": _sample(rows[::2], _MEASURED)}
     paths = {split: store.study(f"{naming['name']}.{split}.jsonl").absolute() for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
-    shared = {"source": source, "slots": _slots(reference, sides), "head": "own"}
+    shared = {"source": source, "slots": _slots(reference, sides), "head": "native"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
     document["tasks"] = [{**shared, **task} for task in tasks]
     document["orders"] = ["first_to_last", "random"]
     if reference.causal:
-        document["constants"] = ["average", "relative", "zeros"]
+        document["substitutes"] = ["average", "relative", "zeros"]
     study = _resolved(document, overrides)
     contents = {
         paths[split]: "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in half)
@@ -173,7 +173,7 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
         raise SpecError(
             f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked of "
             f"rows with {joined(columns) or 'other columns'} is not known: give rows that fit it, "
-            "or write a study with head: own"
+            "or write a study with head: native"
         )
     return [
         {

@@ -30,6 +30,7 @@ from papa.heads.masks import real_tokens
 from papa.heads.substitutes import rules_of
 from papa.hub import fetched
 from papa.library.batches import Data, batches_of, called, check_answering
+from papa.library.renamed import formerly
 from papa.library.substitutes import substitute_for
 from papa.models.files import EMBEDDING, embeds_by
 from papa.models.layer import at_least_single
@@ -44,12 +45,13 @@ NOTHING_COUNTS = (
 )
 
 
+@formerly(by="substitute")
 @contextmanager
 def ablated(
     model: nn.Module,
     heads: Heads,
-    by: Any = "zeros",
     *,
+    substitute: Any = "average",
     data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     part: str | None = None,
@@ -62,16 +64,17 @@ def ablated(
     model's texts. A block inside another takes its heads from it.
 
     Examples:
-        >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, by="average", data=batches):
+        >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, data=batches):
         ...     model(**batches[0]).logits.shape
         torch.Size([2, 4, 20])
 
     Args:
         model: of transformers, behind its attention interface (``papa models``).
-        by: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind": "streaming",
-            "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer, head, slots)
-            that gives [slots, slots], called for each length of the texts in a batch.
-        data: for a ``by`` that is made from text; no text may be longer than that made slots.
+        substitute: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind":
+            "streaming", "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer,
+            head, slots) that gives [slots, slots], called for each length of the texts in a batch.
+        data: for a substitute that is computed from text, such as "average"; no text may be longer
+            than that made slots.
         tokenizer: of the model, where ``data`` are texts.
         part: the part of the model whose heads are meant, by the model's own name, such as
             "encoder", "decoder" or "vision"; None where it has one part.
@@ -82,7 +85,7 @@ def ablated(
         (layers.numbers.index(layer), head)
         for layer, head in checked_heads(heads, layers.head_counts)
     ]
-    rules = rules_of(substitute_for(model, by, data, seed, tokenizer, part), chosen)
+    rules = rules_of(substitute_for(model, substitute, data, seed, tokenizer, part), chosen)
     with routed(cast("PreTrainedModel", model), layers.modules, rules):
         yield
 
@@ -119,16 +122,17 @@ def _listed(given: Any) -> Any:
     return given if isinstance(given, Iterable) else [given]
 
 
+@formerly(by="substitute", made_from="substitute_data")
 def fidelity(
     model: nn.Module,
-    heads: Heads,
-    by: Any = "zeros",
-    *,
     data: Data,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-    made_from: Data = None,
+    *,
+    heads: Heads,
+    substitute: Any = "average",
+    substitute_data: Data = None,
     score: CustomScore | None = None,
     part: str | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
     """How alike the answers of the user's model are with heads replaced, in its own use; no labels
@@ -142,14 +146,15 @@ def fidelity(
     tokens count.
 
     Examples:
-        >>> papa.fidelity(model, [(0, 1)], data=batches).index.tolist()
+        >>> papa.fidelity(model, batches, heads=[(0, 1)]).index.tolist()
         ['agreement', 'divergence', 'loss_before', 'loss_after', 'loss_difference']
 
     Args:
-        by: as for ``ablated``; the model is in eval mode.
+        substitute: as for ``ablated``; the model is in eval mode.
         seed: as for ``ablated``.
         tokenizer: as for ``ablated``.
-        made_from: other data, for a ``by`` that is made from text: the fairer test.
+        substitute_data: other data, for a substitute that is computed from text: the fairer
+            test. None takes ``data``.
         score: a task of your own instead: called with what the model puts out and the batch, it
             gives a number for each text, the larger the better.
         part: as for ``ablated``.
@@ -160,13 +165,13 @@ def fidelity(
     """
     check_answering(model)
     batches = batches_of(data, model, tokenizer)
-    made = batches if made_from is None else made_from
-    substitute = substitute_for(model, by, made, seed, tokenizer, part)
+    computed_from = batches if substitute_data is None else substitute_data
+    replacement = substitute_for(model, substitute, computed_from, seed, tokenizer, part)
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:
             own = of_batch(model, inputs, score)
-            with ablated(model, heads, substitute, part=part):
+            with ablated(model, heads, substitute=replacement, part=part):
                 replaced = of_batch(model, inputs, score)
             if "words" in own:
                 replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))

@@ -80,12 +80,12 @@ def _constant_heads(
     if (cell := alike.get(round(fraction, 6))) is None:
         raise SpecError(
             f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "
-            f"'{order}' and fraction {fraction:g}: give --fraction "
+            f"'{order}' and fraction {fraction:g}: give --keep "
             f"{' or '.join(f'{at:g}' for at in alike)}"
         )
     if cell.constant_heads is None:
         raise SpecError(
             f"order '{order}' makes other heads constant for each seed of study '{study}': leave "
-            "--fraction out, which makes all heads constant"
+            "--keep out, which makes all heads constant"
         )
     return cell.constant_heads

@@ -190,7 +190,7 @@ def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | Non
     if isinstance(texts, LaidOut):
         return texts
     if isinstance(texts, str | bytes):
-        raise DataError(f"texts is one string: give a list, such as [{texts[:20]!r}]")
+        raise DataError(f"data is one string: give a list, such as [{texts[:20]!r}]")
     if not is_tabular(texts):
         items, text, text_pair = list(texts), "text", None
         texts = {text: items}

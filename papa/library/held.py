@@ -64,19 +64,18 @@ from papa.spec.task import LOSS
 SeedScores = tuple[float, Float[np.ndarray, " texts"]]
 _BY_LABELS: dict[str, CustomScore] = {
     "accuracy": lambda out, batch: (out.logits.argmax(-1) == batch["labels"]).double(),
-    "loss": lambda out, batch: (
+    LOSS: lambda out, batch: (
         -F.cross_entropy(out.logits.float(), batch["labels"], reduction="none")
     ),
 }
 _BY_EACH_LABEL: dict[str, CustomScore] = {
     "accuracy": lambda out, batch: ((out.logits > 0) == batch["labels"].bool()).double().mean(1),
-    "loss": lambda out, batch: (
+    LOSS: lambda out, batch: (
         -F.binary_cross_entropy_with_logits(
             out.logits.float(), batch["labels"].float(), reduction="none"
         ).mean(1)
     ),
 }
-_METRICS = {"loss": "negative_log_perplexity"}
 
 
 @dataclass(frozen=True)
@@ -106,18 +105,18 @@ def measure_held(
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None,
     score: str | CustomScore | None,
-    constants: Sequence[Any],
+    substitutes: Sequence[Any],
     orders: Sequence[str | OwnOrder],
-    fractions: Sequence[float],
-    seeds: Sequence[int],
+    keep: Sequence[float],
+    probe_seeds: Sequence[int],
     ranking_seeds: Sequence[int],
     progress: bool,
 ) -> Measurement:
-    """As ``measure`` says. Averages and λ come of ``train``, against the first of the constants;
+    """As ``measure`` says. Averages and λ come of ``train``, against the first substitute;
     a text that they do not fit is refused before λ is trained.
     """
     check_answering(model)
-    several: dict[str, Any] = {"orders": orders, "fractions": fractions, "seeds": seeds}
+    several: dict[str, Any] = {"orders": orders, "keep": keep, "probe_seeds": probe_seeds}
     for name, one in {**several, "ranking_seeds": ranking_seeds}.items():
         if isinstance(one, str) or not isinstance(one, Iterable) or not as_list(one):
             raise SpecError(f"{name} is {one!r}, expected a list of one or more")
@@ -134,11 +133,11 @@ def measure_held(
         orders = [
             _by_layer(one, shape) if isinstance(one, pandas.DataFrame) else one for one in orders
         ]
-    made = {name: substitute_for(model, one, train) for name, one in _named(constants)}
+    made = {name: substitute_for(model, one, train) for name, one in _named(substitutes)}
     given = named_orders(orders, *shape)
     names, files = given["orders"], {one["name"]: one["values"] for one in given.get("scores", ())}
-    if not all(0 <= one <= 1 for one in fractions):
-        raise SpecError("fractions are shares of heads, 0 to 1")
+    if not all(0 <= one <= 1 for one in keep):
+        raise SpecError("keep: its values are shares of heads, from 0 to 1")
     known = [*HEAD_ORDERS, "effect"]
     for name in (one.removeprefix(REVERSED) for one in names):
         if name not in known and scores_in(name) is None:
@@ -154,7 +153,7 @@ def measure_held(
         key = name if heads else "", frozenset(heads)
         if key not in results_by_heads:
             start = time.monotonic()
-            with ablated(model, heads, made[name]) if heads else nullcontext():
+            with ablated(model, heads, substitute=made[name]) if heads else nullcontext():
                 after = answers(model, validation, own)
             constant = "" if metric == LOSS else same_answer(after, classes)
             seconds = time.monotonic() - start
@@ -179,7 +178,7 @@ def measure_held(
         ranked_by = list(dict.fromkeys(ranking_seeds))
         trained = lambda_of(model, texts, first, None, None, ranked_by, progress)
         by_method[method] = numbered(model, frame_of(trained))
-        facts = trained.facts(fractions)
+        facts = trained.facts(keep)
         facts["objective"] = objective_of(answers(model, train[:1]))
         facts["label_free"] = True
         of_lambda = [certainty(facts)]
@@ -199,10 +198,10 @@ def measure_held(
         order_of_all = head_order(order, by_layer, *shape, drawn)
         return [head for head in order_of_all if head in every]
 
-    lists = {(order, seed): listed(order, seed) for order in names for seed in seeds}
+    lists = {(order, seed): listed(order, seed) for order in names for seed in probe_seeds}
     rows, chosen = list[dict[str, Any]](), dict[Cell, set[tuple[Head, ...]]]()
     encoder = str(getattr(model, "name_or_path", "")).rstrip("/").rpartition("/")[2]
-    places = [(name, *key, one) for name in made for key in lists for one in fractions]
+    places = [(name, *key, one) for name in made for key in lists for one in keep]
     with bar("measuring", progress) as report:
         for done, (name, order, seed, fraction) in enumerate(places, 1):
             cell = Cell(encoder or type(model).__name__, task.name, name, order, float(fraction))
@@ -275,10 +274,10 @@ def _row(
     }
 
 
-def _named(constants: Sequence[Any]) -> Iterator[tuple[str, Any]]:
+def _named(substitutes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     """Each with a name of its own."""
     taken: list[str] = []
-    for one in constants:
+    for one in substitutes:
         name = one if isinstance(one, str) else custom_name(one).rpartition(":")[2]
         if isinstance(one, Mapping):
             name = ", ".join(str(part) for part in one.values())
@@ -344,7 +343,7 @@ def _measure(
     many_labels = has_many_labels(model.config)
     by_labels = _BY_EACH_LABEL if many_labels else _BY_LABELS
     dimensions = 2 if many_labels else 1
-    known = ["loss", "agreement"] if "loss" in before else ["agreement"]
+    known = [LOSS, "agreement"] if "loss" in before else ["agreement"]
     if "embeddings" in before:
         counts = [count for count in (10, 1) if texts > 2 * count]
         known = ["cosine", "similarities", *(f"nearest_{count}" for count in counts)]
@@ -353,6 +352,8 @@ def _measure(
     elif "logits" in before and all(one is not None and one.dim() == dimensions for one in labels):
         known += by_labels
     name = score or known[0]
+    if name == "loss":
+        raise SpecError(f"score: 'loss' is now '{LOSS}', the negative loss in nats")
     if name not in known:
         near = f"score: '{name}' is not of this model and data: give one of {joined(known)}"
         raise SpecError(f"{near}, or a function")
@@ -361,12 +362,12 @@ def _measure(
         real = (every.reshape(len(every), -1) != -100).all(1).numpy()
         counted = real.astype(np.int64)
         return (
-            _METRICS.get(name, name),
+            name,
             by_labels[name],
             lambda after: mean_of(after["score"][real], counted),
         )
-    if name == "loss":
-        return _METRICS[name], None, lambda after: mean_of(-after["loss"], after["lengths"])
+    if name == LOSS:
+        return name, None, lambda after: mean_of(-after["loss"], after["lengths"])
     if name == "agreement":
         return name, None, lambda after: mean_of(_top(after) == _top(before), after["lengths"])
     own = before["embeddings"]

@@ -57,7 +57,7 @@ def effects(
     before, rows, measure = answers(model, batches, score), list[tuple[Any, ...]](), ""
     with bar("effects of heads", progress) as report:
         for done, (layer, head) in enumerate(heads, 1):
-            with ablated(model, [(layer, head)], by=substitute):
+            with ablated(model, [(layer, head)], substitute=substitute):
                 measure, lost = _lost(before, answers(model, batches, score))
             if not np.isfinite(lost).all():
                 what = f"the model's answers with head {(layer, head)} replaced"
@@ -172,7 +172,7 @@ def trained_shares(
         rows: Int[np.ndarray, " rows"], shares: Float[Tensor, "layers heads"]
     ) -> tuple[Float[Tensor, ""], Int[Tensor, " texts"]]:
         batch = joined_texts([texts[row] for row in rows], model)
-        with ablated(model, every, Mixed(substitute, shares)):
+        with ablated(model, every, substitute=Mixed(substitute, shares)):
             mixed = of_batch(model, batch)
         lost = _lost_in_sum(model, batch, mixed)
         # A batch may hold no token that counts, such as a text of one, or no masked word.

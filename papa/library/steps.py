@@ -30,12 +30,18 @@ from papa.library.encoder import (
     table_of,
 )
 from papa.library.matrices import HeadMatrices
+from papa.library.renamed import formerly
 from papa.library.substitutes import constants_for, named_matrices
 from papa.progress import bar
 
 
+@formerly(kind="substitute")
 def constants(
-    kind: str, encoder: TextEncoder, *, average: ConstantMatrices | None = None, **parameters: int
+    encoder: TextEncoder,
+    substitute: str,
+    *,
+    average: ConstantMatrices | None = None,
+    **parameters: int,
 ) -> HeadMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
     ``zeros``, ``first``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made
@@ -43,18 +49,19 @@ def constants(
     docs/method.md).
 
     Examples:
-        >>> papa.constants("toeplitz", encoder).matrices[0, 0, 0, :4]
+        >>> papa.constants(encoder, "toeplitz").matrices[0, 0, 0, :4]
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
     """
     check_loaded(encoder, decoder=True)
-    matrices = named_matrices(kind, encoder, average, **parameters)
+    matrices = named_matrices(substitute, encoder, average, **parameters)
     return HeadMatrices(**vars(matrices))
 
 
+@formerly(texts="data")
 @torch.no_grad()
 def average(
     encoder: TextEncoder,
-    texts: Texts,
+    data: Texts,
     *,
     text: str = "text",
     text_pair: str | None = None,
@@ -69,7 +76,7 @@ def average(
     ``plot(layer=, head=)`` of what it gives draws a matrix.
     """
     check_loaded(encoder, whole=True)
-    running, inputs = encoder.encoder, laid_out(encoder, texts, text, text_pair)
+    running, inputs = encoder.encoder, laid_out(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress) as report:
         running.watch(averager.see, inputs.batches(), len(inputs), report)
@@ -78,8 +85,11 @@ def average(
     return HeadMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
 
 
+@formerly(constants="substitute")
 @contextmanager
-def replaced(encoder: TextEncoder, constants: Any, heads: Heads) -> Iterator[EntryCounts]:
+def replaced(
+    encoder: TextEncoder, heads: Heads, *, substitute: Any = "average"
+) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
 
@@ -87,22 +97,23 @@ def replaced(encoder: TextEncoder, constants: Any, heads: Heads) -> Iterator[Ent
     much of it the average had never seen.
 
     Examples:
-        >>> with papa.replaced(encoder, "toeplitz", heads=[(0, 3), (5, 7)]) as entries:
+        >>> with papa.replaced(encoder, [(0, 3), (5, 7)], substitute="toeplitz") as entries:
         ...     states = papa.features(encoder, ["A text."])
         >>> entries.unseen_share
         0.0
     """
     check_loaded(encoder)
-    matrices = constants_for(encoder, constants)
+    matrices = constants_for(encoder, substitute)
     chosen = checked_heads(heads, [encoder.heads] * encoder.layers)
     with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
         yield entries
 
 
+@formerly(texts="data")
 @torch.no_grad()
 def features(
     encoder: TextEncoder,
-    texts: Texts,
+    data: Texts,
     *,
     text: str = "text",
     text_pair: str | None = None,
@@ -117,7 +128,7 @@ def features(
         [torch.Size([6, 7, 384])]
     """
     check_loaded(encoder)
-    inputs, found = laid_out(encoder, texts, text, text_pair), dict[int, Tensor]()
+    inputs, found = laid_out(encoder, data, text, text_pair), dict[int, Tensor]()
     with bar("features", progress) as report:
         for batch in inputs.batches():
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
@@ -129,11 +140,12 @@ def features(
     return [found[number] for number in range(len(inputs))]
 
 
+@formerly(encoder="model", texts="data")
 def describe(
-    encoder: TextEncoder | PreTrainedModel,
-    texts: Texts | Sequence[Tree],
-    descriptions: Sequence[str] | None = None,
+    model: TextEncoder | PreTrainedModel,
+    data: Texts | Sequence[Tree],
     *,
+    descriptions: Sequence[str] | None = None,
     heads: Heads | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     text: str = "text",
@@ -143,7 +155,7 @@ def describe(
     """What heads do, told without a task; each of the attention as it is and made constant.
 
     Examples:
-        >>> papa.describe(encoder, ["A first text."], ["separators"]).columns.tolist()
+        >>> papa.describe(encoder, ["A text."], descriptions=["separators"]).columns.tolist()
         ['description', 'attention', 'layer', 'head', 'of', 'measure', 'value', 'low', 'high']
 
     ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
@@ -155,20 +167,19 @@ def describe(
     ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
     the model after replacement). ``attrs["texts"]`` counts what was read and left out.
     """
-    if isinstance(encoder, PreTrainedModel):
-        encoder = load_encoder(encoder, tokenizer)
+    encoder = load_encoder(model, tokenizer) if isinstance(model, PreTrainedModel) else model
     check_loaded(encoder, whole=True)
     trees, laid = None, None
-    if isinstance(texts, Sequence) and texts and isinstance(texts[0], Tree):
-        trees = texts
-    elif is_tabular(texts):
-        table = table_of(texts, "the table of texts")
+    if isinstance(data, Sequence) and data and isinstance(data[0], Tree):
+        trees = data
+    elif is_tabular(data):
+        table = table_of(data, "the table of texts")
         trees = trees_of(table) if has_trees(table.rows.column_names) else None
     names = chosen(descriptions, trees is not None)
     if trees is not None:
         laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
-        texts = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
-    inputs = laid_out(encoder, texts, text, text_pair)
+        data = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
+    inputs = laid_out(encoder, data, text, text_pair)
     constants = average(encoder, inputs, progress=progress)
     with bar("describing", progress) as report:
         return described(

@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, SpecError, in_one_line, joined, nearest_first
+from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
 from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
 from papa.heads.constants import ConstantMatrices, control, derived
 from papa.heads.interface import routed
@@ -28,6 +28,9 @@ from papa.library.encoder import TextEncoder
 from papa.models.layer import Watching
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
+
+_RENAMED = {"mean": "mean_output", "resample": "resampled_output"}
+"""Today's names of substitutes, by the earlier ones."""
 
 
 def substitute_for(
@@ -61,7 +64,7 @@ def substitute_for(
         heads = head_count(layers.modules[0])
         matrices = checked_matrices(requested, layers.layer_count, heads)[layers.numbers]
         every_entry = torch.ones(matrices.shape[-2:], dtype=torch.bool)
-        requested = ConstantMatrices(matrices, every_entry, "own")
+        requested = ConstantMatrices(matrices, every_entry, "custom")
     if isinstance(requested, Substitute):
         return requested.to(device)
     if callable(requested):
@@ -73,6 +76,11 @@ def substitute_for(
         return rule
     if entry.origin == "slots":
         return _of_slots(name, parameters, head_count(layers.modules[0]))
+    if data is None:
+        raise DataError(
+            f"the substitute '{name}' is computed from text: give data=, or another substitute "
+            "such as 'zeros' or constant matrices"
+        )
     batches = batches_of(data, model, tokenizer)
     return _observed(model, layers, name, seed, batches).to(device)
 
@@ -81,6 +89,8 @@ def _named(requested: Any) -> tuple[str, dict[str, int]]:
     """The name and the parameters of a substitute that an in-memory model may have."""
     settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}
     name = str(settings.pop("kind", None))
+    if name in _RENAMED:
+        raise SpecError(f"the substitute '{name}' is now '{_RENAMED[name]}'")
     names = [known for known, entry in SUBSTITUTES.items() if entry.in_memory]
     if name not in names:
         known = nearest_first(name, names)
@@ -164,16 +174,19 @@ def named_matrices(
     try:
         checked = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
     except ValidationError as error:
-        raise SpecError(f"constants '{kind}': {in_one_line(error)}") from None
+        raise SpecError(f"substitute '{kind}': {in_one_line(error)}") from None
     entry = SUBSTITUTES[kind]
     if entry.origin == "slots":
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **checked)
     if entry.origin != "average" or not entry.function:
-        raise SpecError(f"there are no constants '{kind}' of this call: papa.measure takes them")
+        raise SpecError(
+            f"papa.constants computes no matrices of '{kind}': papa.measure takes it, and "
+            "papa.average computes averages"
+        )
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
-            f"constants '{kind}' are computed from an average: give average=papa.average(encoder, "
-            "texts)"
+            f"the matrices of '{kind}' are computed from an average: give "
+            "average=papa.average(encoder, data)"
         )
     return derived(kind, constants_for(encoder, average), average.special, **checked)
 
@@ -189,6 +202,11 @@ def constants_for(encoder: TextEncoder, requested: Any) -> ConstantMatrices:
         SpecError: The name is of no matrices.
         ArtifactError: The matrices do not fit the encoder, or are the average of another one.
     """
+    if isinstance(requested, str) and requested == "average":
+        raise SpecError(
+            "an average is computed from texts: give substitute=papa.average(encoder, texts), or "
+            "another substitute such as 'zeros'"
+        )
     if isinstance(requested, str):
         return named_matrices(requested, encoder)
     supplied = requested if isinstance(requested, ConstantMatrices) else None

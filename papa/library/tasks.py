@@ -19,7 +19,7 @@ from papa.probes.own import check_own
 from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
-from papa.spec.task import OWN_RATE, UNLABELLED_METRICS
+from papa.spec.task import NATIVE_HEAD_RATE, UNLABELLED_METRICS
 from papa.tasks.inputs import StudyInputs, inputs_with
 from papa.text.row_warnings import blank_texts, repeated_rows
 from papa.text.rows import prepare_rows
@@ -40,9 +40,9 @@ class Task:
         metric: by its name (docs/how-to/own-data.md), or a function of the true and the predicted
             classes, as scikit-learn's are.
         learning_rate, batch_size, epochs: of the probe (paper, App. B), and of λ; a rate of None
-            takes 1e-4, or 0.02 with ``head="own"``.
+            takes 1e-4, or 0.02 with ``head="native"``.
         probe: one of your own, an estimator of scikit-learn.
-        score: with ``head="own"``, in place of a metric, as for ``fidelity``; the batch holds
+        score: with ``head="native"``, in place of a metric, as for ``fidelity``; the batch holds
             ``labels``.
     """
 
@@ -57,7 +57,7 @@ class Task:
     batch_size: int = 16
     epochs: int = 4
     name: str = "data"
-    head: Literal["probe", "own"] = "probe"
+    head: Literal["probe", "native"] = "probe"
     probe: Any = None
     score: CustomScore | None = None
 
@@ -78,10 +78,10 @@ def study_inputs(
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
         tables = dict[str, SourceTable]()
         if not isinstance(dataset, str):
-            if causal and (task is None or task.head != "own" or task.label is not None):
+            if causal and (task is None or task.head != "native" or task.label is not None):
                 raise SpecError(
                     "a decoder is asked for the next word by its own head: give papa.Task("
-                    'label=None, metric="negative_log_perplexity", head="own")'
+                    'label=None, metric="negative_log_perplexity", head="native")'
                 )
             for split in SPLITS:
                 if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
@@ -114,14 +114,14 @@ def study_inputs(
             # What is wrong with them is said of them, not of files that nobody knows.
             prepare_rows(study.tasks[0], tables["train"], tables["validation"])
         if code and (code.metric or code.score):
-            own = study.tasks[0].model_copy(update={"metric": "own"})
+            own = study.tasks[0].model_copy(update={"metric": "custom"})
             study = study.model_copy(update={"tasks": (own,)})
         inputs = inputs_with(study, encoder.reference)
         (resolved,) = inputs.study.tasks
-        if resolved.head == "own":
+        if resolved.head == "native":
             check_own(resolved, encoder.reference, None, None)
         if code:
-            if resolved.metric == "own":
+            if resolved.metric == "custom":
                 metric = custom_name(code.metric or code.score)
                 resolved = resolved.model_copy(update={"metric": metric})
             named = inputs.study.model_copy(update={"tasks": (resolved,)})
@@ -157,12 +157,14 @@ def _code(task: Task) -> CustomCode | None:
     """The user's own, where it fits together."""
     metric = task.metric if callable(task.metric) else None
     asked = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
-    if task.score is not None and (task.head != "own" or asked):
-        raise SpecError('score: it is of what a model puts out: set head="own", leave metric out')
+    if task.score is not None and (task.head != "native" or asked):
+        raise SpecError(
+            'score: it is of what a model puts out: set head="native", leave metric out'
+        )
     if metric and task.label is None:
         raise SpecError("metric: a function is called with true classes: name their label")
     if task.probe is not None:
-        if task.head == "own" or task.label is None or task.metric == "spearman":
+        if task.head == "native" or task.label is None or task.metric == "spearman":
             raise SpecError("probe: it predicts classes: name their label, and leave head out")
         check_probe(task.probe)
     given = CustomCode(metric, task.probe, task.score)
@@ -191,7 +193,7 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
     elif task.metric == "cosine_spearman":
         kind = "similarity"
     read = ("words", "label") if task.words is not None else ("text", "text_pair", "label")
-    usual = OWN_RATE if task.head == "own" else 1e-4
+    usual = NATIVE_HEAD_RATE if task.head == "native" else 1e-4
     rate = usual if task.learning_rate is None else task.learning_rate
     return {
         # Nothing of a task in the registry that happens to have the same name.

@@ -66,7 +66,7 @@ def check_own(
     classes = getattr(model.config, "num_labels", 2)
     of_texts = task.kind in ("text", "pair") and not task.of_embeddings
     if of_texts and has_many_labels(model.config):
-        if task.columns.label is not None and task.metric != "own":
+        if task.columns.label is not None and task.metric != "custom":
             raise EncoderError(
                 f"the head of '{reference.name}' decides on each of {classes} labels by itself "
                 "(problem_type: multi_label_classification), and the task has one class for each "

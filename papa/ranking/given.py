@@ -22,7 +22,7 @@ heads], or a function of (layer, head).
 
 def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> dict[str, Any]:
     """Orders as a study's ``orders`` and ``scores`` have them: one's own are ``scores:`` and the
-    function's name, or ``scores:own``, ``scores:own 2``, …
+    function's name, or ``scores:custom``, ``scores:custom 2``, …
     """
     if isinstance(orders, str) or not isinstance(orders, Iterable):
         return {"orders": orders}
@@ -31,8 +31,8 @@ def named_orders(orders: Sequence[str | OwnOrder], layers: int, heads: int) -> d
     scores: list[dict[str, Any]] = []
     for order in orders:
         if not isinstance(order, str):
-            name = getattr(order, "__name__", "own")
-            name = name if name.isidentifier() else "own"
+            name = getattr(order, "__name__", "custom")
+            name = name if name.isidentifier() else "custom"
             if alike := sum(one["name"].partition(" ")[0] == name for one in scores):
                 name = f"{name} {alike + 1}"
             scores.append({"name": name, "values": scores_of(order, layers, heads)})

@@ -32,7 +32,7 @@ from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.seeds import HeadScores, rows_of_seed
 from papa.ranking.sets import Asked, HeadLoss
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
-from papa.spec.task import OWN_RATE
+from papa.spec.task import NATIVE_HEAD_RATE
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
@@ -179,7 +179,7 @@ def self_lambda(asked: Asked) -> HeadScores:
     """λ trained so that the encoder keeps its own last hidden states, without labels or a probe,
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
-    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=OWN_RATE)
+    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=NATIVE_HEAD_RATE)
 
 
 def _trained(

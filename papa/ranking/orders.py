@@ -92,9 +92,6 @@ def _drawn(heads: list[Head], scores: Any, seed: Any) -> list[Head]:
 
 HEAD_ORDERS: dict[str, HeadOrder] = {
     "lambda": HeadOrder("λ ascending", _ascending, scored_by="lambda"),
-    "lambda_reversed": HeadOrder(
-        "λ descending", lambda heads, scores, seed: _ascending(heads, -scores, seed), "lambda"
-    ),
     "first_to_last": HeadOrder("first layer to last", lambda heads, scores, seed: heads),
     "last_to_first": HeadOrder(
         "last layer to first", lambda heads, scores, seed: sorted(heads, key=lambda head: -head[0])
@@ -144,7 +141,7 @@ def draws_of(study: StudySpec, order: str) -> dict[tuple[int, ...], tuple[int, .
     """The seeds of the study that share a head order, and what ``head_order`` draws theirs from."""
     if (name := scores_in(order)) is not None:
         (values,) = (scores.values for scores in study.scores if scores.name == name)
-        return {study.seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}
+        return {study.probe_seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}
     if order_named(order).differs_by_seed:
-        return {(seed,): (study.ranking.seeds[0], seed) for seed in study.seeds}
-    return {study.seeds: ()}
+        return {(seed,): (study.ranking_seeds[0], seed) for seed in study.probe_seeds}
+    return {study.probe_seeds: ()}

@@ -43,14 +43,14 @@ _COUNTS = {"rows": "rows", "tokens": "tokens", "texts_cut": "texts cut", "words_
 
 def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     """What was asked, in one sentence."""
-    tasks, constants = (entry.name for entry in study.tasks), (e.label for e in study.constants)
-    fractions = map(fraction_label, sorted(study.fractions, reverse=True))
+    tasks, constants = (entry.name for entry in study.tasks), (e.label for e in study.substitutes)
+    fractions = map(fraction_label, sorted(study.keep, reverse=True))
     orders = f"; heads become constant in the order: {', '.join(map(order_label, study.orders))}"
     return (
         f"How far does the score of {', '.join(summary['encoder'].unique())} on {', '.join(tasks)} "
         f"fall when attention heads stop depending on the input? A share of {', '.join(fractions)} "
         f"of the heads stays input-dependent; the others use constant matrices "
-        f"({', '.join(constants)}){orders if orders_matter(study.fractions) else ''}."
+        f"({', '.join(constants)}){orders if orders_matter(study.keep) else ''}."
     )
 
 

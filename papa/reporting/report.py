@@ -102,9 +102,9 @@ def page(found: Findings) -> str:
             **counts(found.results, found.texts),
             **found.provenance,
             "Precision": f"{study.precision}, features stored in {study.features.dtype}",
-            "Seeds": ", ".join(map(str, study.seeds)),
+            "Seeds": ", ".join(map(str, study.probe_seeds)),
         },
-        ranked=orders_matter(study.fractions) and "lambda" in map(scored_by, study.orders),
+        ranked=orders_matter(study.keep) and "lambda" in map(scored_by, study.orders),
         specification=yaml.safe_dump(
             study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
         ),

@@ -39,7 +39,7 @@ METRICS = {
     "nearest_1": "nearest kept",
     "similarities": "Spearman of similarities",
     "cosine": "cosine to itself",
-    "own": "own metric",
+    "custom": "custom metric",
 }
 HEADINGS = {
     "encoder": "Encoder",
@@ -93,7 +93,7 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
 
 def metric_label(cell: Any) -> str:
     """The metric of a cell in words; F1 with the class that it is of: ``F1 of 'equivalent'``."""
-    own = cell["metric"].removeprefix("own:").removeprefix("sklearn:")
+    own = cell["metric"].removeprefix("custom:").removeprefix("sklearn:")
     name = METRICS.get(cell["metric"], own)
     return f"{name} of '{cell['positive']}'" if cell["positive"] else name
 

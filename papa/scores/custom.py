@@ -39,8 +39,8 @@ def custom_name(code: object) -> str:
     scikit-learn's, whose ranges are known.
     """
     name = getattr(code, "__name__", "")
-    home = "sklearn" if str(getattr(code, "__module__", "")).startswith("sklearn.") else "own"
-    return f"{home}:{name}" if name.isidentifier() else "own"
+    home = "sklearn" if str(getattr(code, "__module__", "")).startswith("sklearn.") else "custom"
+    return f"{home}:{name}" if name.isidentifier() else "custom"
 
 
 @dataclass(frozen=True)

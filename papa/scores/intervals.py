@@ -13,7 +13,7 @@ from jaxtyping import Float
 
 from papa.scores.metrics import influence
 from papa.spec import Metric
-from papa.spec.task import RANKED, is_own
+from papa.spec.task import RANKED, is_custom_metric
 
 _UNBOUNDED = (-math.inf, math.inf)
 _RANGES: dict[str, tuple[float, float]] = {
@@ -82,7 +82,7 @@ def unit_of(metric: str) -> float:
     """Return the ``SeedScores.unit`` of a metric: nan for a loss and a cosine, which are
     continuous, and for custom metrics.
     """
-    return math.nan if is_own(metric) or metric in _CONTINUOUS else 1.0
+    return math.nan if is_custom_metric(metric) or metric in _CONTINUOUS else 1.0
 
 
 def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
@@ -157,7 +157,7 @@ def joint(scores: SeedScores) -> Interval:
 
 def clipped(metric: str, interval: Interval) -> Interval:
     """Return the interval of a score or measure, limited to the range of the metric."""
-    lowest, highest = _RANGES.get(metric, _UNBOUNDED if is_own(metric) else (0.0, 1.0))
+    lowest, highest = _RANGES.get(metric, _UNBOUNDED if is_custom_metric(metric) else (0.0, 1.0))
     return Interval(interval.mean, max(interval.low, lowest), min(interval.high, highest))
 
 

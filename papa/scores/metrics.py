@@ -14,7 +14,7 @@ from jaxtyping import Float, Int, Shaped
 from papa.errors import DataError, meant
 from papa.scores.entities import entities_of
 from papa.spec import Metric, TaskSpec
-from papa.spec.task import EMBEDDING_METRICS, RANKED, is_own
+from papa.spec.task import EMBEDDING_METRICS, RANKED, is_custom_metric
 
 Values = np.ndarray | np.floating
 """One number for each set of totals; a scalar for one set."""
@@ -139,7 +139,7 @@ def influence(metric: Metric, examples: Float[np.ndarray, "rows k"]) -> Float[np
 
     For measures of embeddings and custom metrics, ``examples`` hold them already.
     """
-    if metric in EMBEDDING_METRICS or is_own(metric):
+    if metric in EMBEDDING_METRICS or is_custom_metric(metric):
         return examples[:, 0]
     if metric in RANKED:
         without = np.array(

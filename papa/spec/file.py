@@ -16,17 +16,24 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, read_scores, scores_in
-from papa.spec.task import OWN_RATE, Frozen
+from papa.spec.task import NATIVE_HEAD_RATE, Frozen
 
 REGISTRY = files("papa") / "text" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
 """The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
-_AUTHORS: dict[str, dict[str, Any]] = {
+_AUTHORS: dict[str, Any] = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
-    "ranking": {"seeds": [0]},
+    "ranking_seeds": [0],
 }
 
 
+RENAMED_KEYS = {
+    "constants": "substitutes",
+    "fractions": "keep",
+    "seeds": "probe_seeds",
+    "ranking.seeds": "ranking_seeds",
+}
+"""Today's names of keys of a study, by the earlier ones."""
 _YAML_1_1_INTEGER = re.compile(r"[-+]?0[0-7_]+|.+:.+")
 """Digits in base 8 or 60, as YAML 1.1 reads them and no one who writes 010 or 1:4 expects."""
 
@@ -113,6 +120,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
             raise SpecError(
                 f"{origin}: '{where}' holds a user, password, key or token: {WHERE_INSTEAD}"
             )
+    _refuse_earlier_names(document, origin)
     resolved = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
@@ -134,7 +142,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
             return entry | ({"name": local} if by_path else {})
         return entry | ({"corpus": in_full(entry["corpus"], "tasks")} if "corpus" in entry else {})
 
-    for key in ("encoders", "tasks", "constants"):
+    for key in ("encoders", "tasks", "substitutes"):
         if isinstance(entries := resolved.get(key), list):
             resolved[key] = [in_full(entry, key) for entry in entries]
     try:
@@ -153,6 +161,27 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
             values = read_scores(_absolute(name, folder)).tolist()
             scores[name] = HeadScores(name=name, values=values)
     return study.model_copy(update={"scores": tuple(scores.values())})
+
+
+def _refuse_earlier_names(document: Mapping[Any, Any], origin: str) -> None:
+    """Raise a SpecError that says the new name of every key and value that was renamed."""
+    ranking = document.get("ranking")
+    keys = {str(key) for key in document}
+    if isinstance(ranking, Mapping):
+        keys |= {f"ranking.{key}" for key in ranking}
+    renamed = {f"'{old}'": f"'{new}'" for old, new in RENAMED_KEYS.items() if old in keys}
+    tasks = document.get("tasks")
+    for task in tasks if isinstance(tasks, list) else ():
+        if isinstance(task, Mapping) and task.get("head") == "own":
+            renamed["'head: own'"] = "'head: native'"
+        if isinstance(task, Mapping) and "own_probe" in task:
+            renamed["'own_probe'"] = "'custom_probe'"
+    orders = document.get("orders")
+    if isinstance(orders, list) and "lambda_reversed" in orders:
+        renamed["the order 'lambda_reversed'"] = "'reversed:lambda'"
+    if renamed:
+        today = joined(f"{old} is now {new}" for old, new in renamed.items())
+        raise SpecError(f"{origin}: {today}: rename, as CHANGELOG.md lists")
 
 
 def sentence(fault: ErrorDetails) -> str:
@@ -179,7 +208,7 @@ def _absolute(path: str, folder: Path) -> str:
 
 def _named(entry: Any, key: str) -> Any:
     """An entry of a study's list, as a mapping where it is a bare name."""
-    return {"kind" if key == "constants" else "name": entry} if isinstance(entry, str) else entry
+    return {"kind" if key == "substitutes" else "name": entry} if isinstance(entry, str) else entry
 
 
 def _full_task(
@@ -192,8 +221,8 @@ def _full_task(
         defaults = _merged({"name": base}, known[base])
         if authors and defaults["metric"] == "token_f1":
             defaults["metric"] = "bare_entity_f1"
-        if entry.get("head") == "own":
-            defaults = _merged(defaults, {"probe": {"learning_rate": OWN_RATE}})
+        if entry.get("head") == "native":
+            defaults = _merged(defaults, {"probe": {"learning_rate": NATIVE_HEAD_RATE}})
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(

@@ -10,11 +10,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
-from pydantic import AfterValidator
 
 from papa.errors import DataError, in_one_line
 from papa.files import refuse_pointer
@@ -46,9 +45,7 @@ def without_name(order: str) -> str:
     return order if scores_in(order) is None else f"{reverse}{SCORES}"
 
 
-Order = Annotated[
-    str, AfterValidator(lambda order: "lambda_reversed" if order == f"{REVERSED}lambda" else order)
-]
+Order = str
 """An order by its name, ``scores:NAME``, the user's code, or one from its end: ``reversed:…``."""
 
 

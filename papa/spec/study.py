@@ -159,9 +159,6 @@ class RankingSpec(Frozen):
     rows: Positive | None = None
     """Heads are scored on a sample of this many training rows for each seed. Seeds such as 0, 1, 2
     have no row in common where the split has enough; None takes all for every seed."""
-    seeds: Seeds = (0, 1, 2)
-    """λ is trained once with each, and heads become constant by its mean. Random head orders are
-    drawn from the first."""
     evaluations: Positive = 2_000
     """How often shapley and greedy may compute the loss of a set of heads, for each seed."""
     control: bool = True
@@ -193,7 +190,7 @@ class ExecutionSpec(Frozen):
 
 
 class StudySpec(Frozen):
-    """A study: encoders × tasks × constants × head orders × fractions × seeds."""
+    """A study: encoders × tasks × substitutes × head orders × keep × probe seeds."""
 
     name: Name
     """The name of its results; letters, digits, dots, dashes and underscores."""
@@ -201,12 +198,12 @@ class StudySpec(Frozen):
     """Hub names such as google-bert/bert-base-uncased, folders, or the embedded one."""
     tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
     """What the encoders are measured on: known tasks, changed key by key, or your own."""
-    constants: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
+    substitutes: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
         ConstantsSpec(kind="average"),
     )
     """What replaces attention: a ladder of kinds, from nothing to trained matrices."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
-    """In which order heads become constant: lambda, lambda_reversed, first_to_last, last_to_first,
+    """In which order heads become constant: lambda, first_to_last, last_to_first,
     random; the smallest score first, of gradient, shapley, greedy, gates, effect, label-free
     confidence, variance, distance, self_lambda, or a file, 'scores:FILE' (``papa.load_scores``);
     or code of your own, module:name. Each also from its end: reversed:distance."""
@@ -214,10 +211,13 @@ class StudySpec(Frozen):
     """Scores of heads that orders name; those of files and of code are added by themselves."""
     code: tuple[CodeSpec, ...] = ()
     """The files of code of your own; added by themselves from --code."""
-    fractions: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
+    keep: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; drops are measured against 1, the original."""
-    seeds: Seeds = (0, 1, 2)
-    """One probe each; intervals need two or more."""
+    probe_seeds: Seeds = (0, 1, 2)
+    """A probe is trained with each seed; intervals need two or more."""
+    ranking_seeds: Seeds = (0, 1, 2)
+    """λ is trained once with each seed, and heads become constant by its mean. Random head orders
+    are drawn from the first."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
@@ -229,7 +229,7 @@ class StudySpec(Frozen):
     execution: ExecutionSpec = ExecutionSpec()
 
     _listed_once = field_validator(
-        "encoders", "tasks", "constants", "orders", "scores", "code", "fractions"
+        "encoders", "tasks", "substitutes", "orders", "scores", "code", "keep"
     )(no_repeats)
 
     @field_validator("name")
@@ -241,8 +241,10 @@ class StudySpec(Frozen):
 
     @model_validator(mode="after")
     def _parts_fit_together(self) -> StudySpec:
-        for task, constants in product(self.tasks, self.constants):
-            kind, where, name = constants.kind, f"constants: {constants.label}", f"task {task.name}"
+        for task, constants in product(self.tasks, self.substitutes):
+            kind = constants.kind
+            where = f"substitutes: {constants.label}"
+            name = f"task {task.name}"
             entry = entry_of(kind)
             if task.kind == "causal" and not entry.decoders:
                 raise ValueError(
@@ -255,13 +257,11 @@ class StudySpec(Frozen):
                     f"validation_slots {task.validation_slots}: take relative or streaming, or as "
                     "many slots"
                 )
-            if constants.is_trained and (task.own_probe or task.head == "own"):
-                other = "own_probe" if task.own_probe else "head: own"
+            if constants.is_trained and (task.custom_probe or task.head == "native"):
+                other = "custom_probe" if task.custom_probe else "head: native"
                 raise ValueError(
                     f"{where} is trained with PAPA's own probe, and {name} has {other}"
                 )
-            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "own"):
-                raise ValueError(
-                    "layout: a model's own head is given pairs with segment_ids: follow"
-                )
+            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
+                raise ValueError("layout: a native head reads pairs with segment_ids: follow")
         return self

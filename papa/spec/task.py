@@ -102,7 +102,9 @@ Slots = Annotated[int, Field(ge=4, le=2**16, multiple_of=2)]
 _Classes = Literal["accuracy", "matthews", "f1", "entity_f1", "token_f1", "bare_entity_f1"]
 _Ranks = Literal["spearman", "cosine_spearman"]
 _Embeddings = Literal["nearest_10", "nearest_1", "similarities", "cosine"]
-NamedMetric = Literal[_Classes, _Ranks, "negative_log_perplexity", "agreement", _Embeddings, "own"]
+NamedMetric = Literal[
+    _Classes, _Ranks, "negative_log_perplexity", "agreement", _Embeddings, "custom"
+]
 Metric = Annotated[
     str,
     AfterValidator(
@@ -116,7 +118,7 @@ RANKED: tuple[Metric, ...] = get_args(_Ranks)
 LOSS: Metric = "negative_log_perplexity"
 """A mean loss, negated: two are compared by their difference in nats, not by a share."""
 UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
-"""Scores of a model against its own original answers, for ``head: own``."""
+"""Scores of a model against its own original answers, for ``head: native``."""
 
 
 class Kind(NamedTuple):
@@ -126,7 +128,7 @@ class Kind(NamedTuple):
 
     columns: tuple[str, ...]
     metrics: tuple[Metric, ...]
-    own_metrics: tuple[Metric, ...] = ("agreement",)
+    native_metrics: tuple[Metric, ...] = ("agreement",)
 
 
 _OF_TEXTS: tuple[Metric, ...] = ("accuracy", "matthews", "f1", "spearman")
@@ -138,13 +140,13 @@ KINDS: dict[TaskKind, Kind] = {
     "mlm": Kind(("text",), ("negative_log_perplexity",)),
     "causal": Kind(("text",), ("negative_log_perplexity",)),
 }
-OWN_RATE = 0.02
+NATIVE_HEAD_RATE = 0.02
 """The rate of λ on a model's own head: θ hardly moves at a probe's."""
 
 
-def is_own(metric: str) -> bool:
+def is_custom_metric(metric: str) -> bool:
     """Whether a metric is a function of the user's."""
-    return metric == "own" or module_of(metric) is not None
+    return metric == "custom" or module_of(metric) is not None
 
 
 class ProbeSpec(Frozen):
@@ -192,9 +194,9 @@ class TaskSpec(Frozen):
     """causal: tokens of a validation text, for constants of any length; null takes ``slots``."""
     probe: ProbeSpec
     """How the probe is trained."""
-    own_probe: str | None = None
+    custom_probe: str | None = None
     """A probe of your own, ``module:name`` (docs/how-to/own-data.md)."""
-    head: Literal["probe", "own"] = "probe"
+    head: Literal["probe", "native"] = "probe"
     """What answers: a probe that is trained on the frozen encoder, or the model's own head."""
     train_rows: Positive | None = None
     """A sample of so many training rows, shuffled by ``sample_seed``; None keeps all, in order."""
@@ -211,35 +213,35 @@ class TaskSpec(Frozen):
         """λ alone is trained then, by the same settings."""
         if not isinstance(values, dict):
             return values
-        own = values.get("head") == "own" or values.get("kind") in ("causal", "similarity")
-        probe = {"learning_rate": OWN_RATE, "batch_size": 16, "epochs": 4}
+        own = values.get("head") == "native" or values.get("kind") in ("causal", "similarity")
+        probe = {"learning_rate": NATIVE_HEAD_RATE, "batch_size": 16, "epochs": 4}
         return {"probe": probe, **values} if own else values
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> TaskSpec:
-        known, kind, metric, own = KINDS[self.kind], self.kind, self.metric, self.head == "own"
+        known, kind, metric, own = KINDS[self.kind], self.kind, self.metric, self.head == "native"
         given = {name for name, column in self.columns if column is not None}
         unlabelled = metric in UNLABELLED_METRICS and kind in ("text", "pair")
         needed = set(known.columns) - ({"label"} if unlabelled else set())
-        metrics = known.metrics + (known.own_metrics if own else ())
+        metrics = known.metrics + (known.native_metrics if own else ())
         of_classes = kind in ("text", "pair", "words")
         wrong = None
         if kind in ("causal", "similarity") and not own:
-            wrong = f"a task of kind '{kind}' is answered by a model's own head: set head: own"
+            wrong = f"a task of kind '{kind}' is answered by a model's own head: set head: native"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
         elif not needed <= given or (kind == "causal" and given != needed):
             wrong = f"columns: a task of kind '{kind}' reads {joined(known.columns)}: name them"
-        elif metric not in metrics and not (is_own(metric) and of_classes):
+        elif metric not in metrics and not (is_custom_metric(metric) and of_classes):
             wrong = (
                 f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
                 f"{joined(metrics)}, not '{metric}'"
             )
-        elif (probe := self.own_probe) and (
+        elif (probe := self.custom_probe) and (
             own or not of_classes or self.regression or not module_of(probe)
         ):
             wrong = (
-                "own_probe: one is module:name, as my_code:probe, and predicts classes from "
+                "custom_probe: a probe is module:name, as my_code:probe, and predicts classes from "
                 "features: correct it, or leave it out of this task"
             )
         elif self.positive is not None and metric != "f1":
@@ -261,9 +263,9 @@ class TaskSpec(Frozen):
     @property
     def with_itself(self) -> bool:
         """Whether a model's own head is compared with what it answered before."""
-        agrees = self.metric == "agreement" or is_own(self.metric)
+        agrees = self.metric == "agreement" or is_custom_metric(self.metric)
         words = self.kind in ("mlm", "causal")
-        return self.head == "own" and (self.of_embeddings or (agrees and not words))
+        return self.head == "native" and (self.of_embeddings or (agrees and not words))
 
     @property
     def lambda_objective(self) -> str:

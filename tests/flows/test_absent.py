@@ -44,7 +44,7 @@ model = BertModel(BertConfig(intermediate_size=8, **sizes)).eval()
 with papa.ablated(model, [(0, 1)]):
     print(model(input_ids=torch.ones(1, 3, dtype=torch.long)).last_hidden_state.shape)
 loaded = papa.load_encoder(encoder, slots=16)
-print(papa.measure(loaded, "reviews", fractions=[1, 0], train_rows=32, validation_rows=32))
+print(papa.measure(loaded, "reviews", keep=[1, 0], train_rows=32, validation_rows=32))
 """
 """Commands one after the other, each told on a line; then the library."""
 
@@ -58,7 +58,7 @@ def test_studies_are_read_and_models_measured_and_only_running_says_what_to_inst
     reading = [
         *(["check", tiny[0], *store], ["list", *store], ["heads", "small", *store]),
         ["report", "small", *store],
-        ["export", "small", "--fraction", "0.5", "--to", str(tmp_path / "to"), *store],
+        ["export", "small", "--keep", "0.5", "--to", str(tmp_path / "to"), *store],
     ]
     with start(json.dumps([*running, *reading]), shallow, program=PROGRAM) as process:
         ended = finish(process)

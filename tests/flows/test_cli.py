@@ -39,7 +39,7 @@ print(said("plan", *sys.argv[2:]).out)
 @pytest.mark.parametrize(
     ("change", "allowed", "sentence"),
     [
-        ({"fractions": [1, 1.5]}, set(), "'fractions.1'"),
+        ({"keep": [1, 1.5]}, set(), "'keep.1'"),
         ({"encoders": ["/no/encoder"]}, HEAVY, "/no/encoder"),
     ],
 )
@@ -54,7 +54,7 @@ def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(
 
 
 TEXTS = "describe --encoder embedded/all-MiniLM-L6-v2 --text taken"
-EXPORT, SHARE = "export small --to to --fraction", "give a percentage such as 1%"
+EXPORT, SHARE = "export small --to to --keep", "give a percentage such as 1%"
 REFUSED = [
     ("heads smal", "there is no finished study 'smal' in store: it has small"),
     ("compare small lung", "there is no finished study 'lung' in store: it has small"),
@@ -67,17 +67,17 @@ REFUSED = [
     (f"{EXPORT} 1", "no head is constant in it: give a fraction below 1"),
     (f"{EXPORT} 0.5 --order lamda", "--order lamda: the study has"),
     (f"{EXPORT} 0.5 --encoder other", "--encoder other: the study has"),
-    (f"{EXPORT} 0.5 --max-drop 1%", "give either --fraction"),
-    ("describe small --fraction 0.25", "fraction 0.25: give --fraction"),
+    (f"{EXPORT} 0.5 --max-drop 1%", "give either --keep"),
+    ("describe small --keep 0.25", "fraction 0.25: give --keep"),
     ("describe small --trees taken", "has no trees"),
     (f"{TEXTS} small", "give a STUDY, or --encoder with --text"),
     (f"{TEXTS}.absent", "taken.absent"),
     (f"{TEXTS} --out taken/x", "give a file in a folder that exists"),
     (f"{TEXTS} --only syntax", "'syntax' needs sentences with gold trees"),
     (f"{TEXTS} --trees taken", "--text or --trees"),
-    (f"{TEXTS} --fraction 0.5", "a study's order of heads"),
+    (f"{TEXTS} --keep 0.5", "a study's order of heads"),
     ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
-    ("run --model embedded/all-MiniLM-L6-v2 --own absent.txt", "there is no file at absent.txt"),
+    ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "there is no file at absent.txt"),
     ("init taken", "cannot be written (File exists)"),
     ("deploy plain.yaml", "no Prefect server is named: set PREFECT_API_URL"),
     ("deploy own.yaml", "own.yaml names mine:last, and a deployment is given no code"),
@@ -286,10 +286,10 @@ def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
 
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
     for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
-        study = cli.write_study(tmp_path, cli.SMALL | {"fractions": fractions})
+        study = cli.write_study(tmp_path, cli.SMALL | {"keep": fractions})
         told = cli.said("check", study, "--store", str(tmp_path / "store"))
         assert told.code == 0
-        assert ("fractions have no 1" in told.out) == warned
+        assert ("keep holds no 1" in told.out) == warned
 
 
 def test_check_counts_validation_rows_that_are_training_rows(tmp_path: Path) -> None:

@@ -42,12 +42,12 @@ STUDY: dict[str, Any] = {
     "tasks": [
         REVIEWS,
         {**REVIEWS, "name": "share", "base": "reviews", "metric": "my_code:share"},
-        {**REVIEWS, "name": "linear", "base": "reviews", "own_probe": "my_code:probe"},
+        {**REVIEWS, "name": "linear", "base": "reviews", "custom_probe": "my_code:probe"},
     ],
     "orders": ["last_to_first", "my_code:last", "reversed:my_code:last"],
-    "constants": ["average"],
-    "fractions": [1, 0.5],
-    "seeds": [0, 1, 2, 3, 4],
+    "substitutes": ["average"],
+    "keep": [1, 0.5],
+    "probe_seeds": [0, 1, 2, 3, 4],
 }
 """Enough rows, epochs and seeds to tell that the encoder beats its baselines."""
 
@@ -118,7 +118,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     report = (store / "studies" / "small" / "report.html").read_text()
     for name in ("my_code:last", "my_code:share", "my_code:probe"):
         assert name in report
-    chosen = ("--order", "my_code:last", "--fraction", "0.5", "--task", "linear")
+    chosen = ("--order", "my_code:last", "--keep", "0.5", "--task", "linear")
     exported = said("export", "small", "--to", str(tmp_path / "exported"), *chosen, *place)
     assert exported.code == 0, exported.err
     assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
@@ -130,7 +130,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
 @pytest.mark.server
 def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
     """Which a scheduled run cannot give."""
-    study = load_study(store / "studies" / "small.yaml", ["fractions=[1, 0.5, 0]"])
+    study = load_study(store / "studies" / "small.yaml", ["keep=[1, 0.5, 0]"])
     with pytest.raises(PapaError, match=r"names my_code:share, .*: add --code my_code.py to papa"):
         check_study(study, Store(store))
     named = study.model_copy(update={"tasks": study.tasks[:1]})
@@ -141,8 +141,8 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("my_code:lost", {}, r"my_code.py defines no lost \(did you mean 'last'\?\)"),
     ("my_code:one", {}, "my_code:one: it failed .*takes 1 positional argument"),
     ("lambda", {"metric": "my_code:count"}, "3 is not a callable object"),
-    ("lambda", {"own_probe": "my_code:one"}, "one: probe is a function, expected an estimator"),
-    ("lambda", {"own_probe": "my_code:probe", "head": "own"}, "leave it out of this task"),
+    ("lambda", {"custom_probe": "my_code:one"}, "one: probe is a function, expected an estimator"),
+    ("lambda", {"custom_probe": "my_code:probe", "head": "native"}, "leave it out of this task"),
     ("lambda", {}, "--code my_code.py: the study names nothing of it"),
     ("my_code:last", {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),
 ]

@@ -30,7 +30,7 @@ def state(store: Path) -> str:
 def test_a_study_that_was_changed_since_is_refused(tmp_path: Path) -> None:
     study = Path(cli.write_study(tmp_path, cli.SMALL))
     digest = digest_of(load_study(study))
-    cli.write_study(tmp_path, cli.SMALL | {"seeds": [0, 1, 2]})
+    cli.write_study(tmp_path, cli.SMALL | {"probe_seeds": [0, 1, 2]})
     with pytest.raises(SpecError, match=digest[:12]):
         run_deployed(study, tmp_path / "store", name="small", digest=digest)
     assert digest[:12] in state(tmp_path / "store")

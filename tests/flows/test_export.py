@@ -26,7 +26,7 @@ TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 20
 STUDY: dict[str, Any] = SMALL | {
     "tasks": [TASK],
     "orders": ["first_to_last", "random"],
-    "fractions": [1, 0.833, 0.5],
+    "keep": [1, 0.833, 0.5],
 }
 TEXTS = ["a fine film", "dull", "nobody would want to see this one again, or would they?"]
 
@@ -51,12 +51,12 @@ def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished
 def test_the_only_order_and_constants_need_no_option(
     shallow: str, tmp_path: Path, hurried: None
 ) -> None:
-    only = {"encoders": [shallow], "orders": ["last_to_first"], "constants": ["identity"]}
+    only = {"encoders": [shallow], "orders": ["last_to_first"], "substitutes": ["identity"]}
     small = TASK | {"train_rows": 32, "validation_rows": 24}
-    file = write_study(tmp_path, STUDY | only | {"tasks": [small], "seeds": [0]})
+    file = write_study(tmp_path, STUDY | only | {"tasks": [small], "probe_seeds": [0]})
     finish_study(file, tmp_path / "store")
     finished = open_study(Store(tmp_path / "store"), "small")
-    done = export_by_default(finished, "--fraction", "0.5", to=tmp_path / "to")
+    done = export_by_default(finished, "--keep", "0.5", to=tmp_path / "to")
     assert done.code == 0, done.err
     text = (tmp_path / "to" / "README.md").read_text()
     assert "identity" in text
@@ -65,7 +65,7 @@ def test_the_only_order_and_constants_need_no_option(
 def test_one_of_several_orders_without_lambda_is_asked_for(
     study: FinishedStudy, tmp_path: Path
 ) -> None:
-    line = refusal(export_by_default(study, "--fraction", "0.5", to=tmp_path / "to"))
+    line = refusal(export_by_default(study, "--keep", "0.5", to=tmp_path / "to"))
     assert all(name in line for name in ("--order", "first_to_last", "random"))
 
 
@@ -73,7 +73,7 @@ def test_one_of_several_orders_without_lambda_is_asked_for(
 def test_a_cell_is_written_as_the_study_measured_it(
     study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
 ) -> None:
-    done = export(study, "--fraction", "0.5", to=tmp_path)
+    done = export(study, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err
     (cell,) = (
         one for one in study.manifest.cells if one.line[3] != "random" and one.fraction == 0.5
@@ -82,7 +82,7 @@ def test_a_cell_is_written_as_the_study_measured_it(
     encoder = papa.load_encoder(shallow, slots=32, device="cpu")
     constants, heads = ConstantMatrices.load(made), cell.constant_heads
     assert heads == tuple((0, head) for head in range(12))
-    with papa.replaced(encoder, constants, heads):
+    with papa.replaced(encoder, heads, substitute=constants):
         expected = [one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)]
     model, tokens = AutoModel.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
     line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
     assert "no fraction of the study is surely within a drop" in line
     assert "add 0.9167 to its fractions" in line
-    drawn = export(study, "--fraction", "0.5", "--order", "random", to=tmp_path / "none")
+    drawn = export(study, "--keep", "0.5", "--order", "random", to=tmp_path / "none")
     assert "makes other heads constant for each seed" in refusal(drawn)
     assert not (tmp_path / "none").exists()
 
@@ -144,7 +144,7 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     assert not own.equals(constant)
     sources = [one["source"] for one in found.attrs["texts"]]
     assert sources == ["validation rows", "one.conllu"]
-    half = ["--limit", "3", "--only", "norms", "--fraction", "0.5", *written]
+    half = ["--limit", "3", "--only", "norms", "--keep", "0.5", *written]
     assert "(λ ascending, fraction 0.5)" in said(*given, *half).out
     (record,) = pandas.read_parquet(out).attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)

@@ -39,9 +39,10 @@ ROWS = [
 STUDY: dict[str, Any] = {
     "name": "alone",
     "orders": ["first_to_last", "lambda"],
-    "fractions": [1, 0.5, 0],
-    "seeds": [0, 1],
-    "ranking": {"epochs": 1, "seeds": [0, 1]},
+    "keep": [1, 0.5, 0],
+    "probe_seeds": [0, 1],
+    "ranking": {"epochs": 1},
+    "ranking_seeds": [0, 1],
     "execution": {"shard_rows": 16, "workers": 1},
 }
 
@@ -202,7 +203,7 @@ def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_
 
 
 def names_of_keys(finished: Finished) -> set[str]:
-    return {key for key in ("seeds", "tasks.0.slots", "execution") if key in finished.err}
+    return {key for key in ("probe_seeds", "tasks.0.slots", "execution") if key in finished.err}
 
 
 def test_a_file_that_was_edited_since_is_named_with_its_keys(
@@ -211,13 +212,13 @@ def test_a_file_that_was_edited_since_is_named_with_its_keys(
     file, store = tiny
     study = json.loads(Path(file).read_text())
     (task,) = study["tasks"]
-    edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "seeds": [3, 4]})
+    edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "probe_seeds": [3, 4]})
     place = ("--store", str(store))
-    to = ("--fraction", "0.5", "--to", str(tmp_path / "to"))
+    to = ("--keep", "0.5", "--to", str(tmp_path / "to"))
     for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
         finished = said(command, edited, *options, *place)
         assert finished.code == 0, finished.err
-        assert names_of_keys(finished) == {"seeds", "tasks.0.slots"}
+        assert names_of_keys(finished) == {"probe_seeds", "tasks.0.slots"}
     assert said("heads", edited, *place).out == said("heads", file, *place).out
 
 

@@ -50,7 +50,7 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finis
 
 @pytest.mark.slow
 def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_path: Path) -> None:
-    few = {"encoders": [shallow], "orders": ["lambda"], "fractions": [1, 0.5]}
+    few = {"encoders": [shallow], "orders": ["lambda"], "keep": [1, 0.5]}
     study, store = cli.write_study(tmp_path, cli.SMALL | few), tmp_path / "store"
     arguments = ("run", study, "--store", str(store))
     before: dict[str, int] = {}

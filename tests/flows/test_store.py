@@ -115,7 +115,7 @@ def outside(tmp_path: Path) -> Path:
 @pytest.mark.server
 def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: Path) -> None:
     """Their digests fit, and each says whose it is."""
-    finish_study(tiny[0], store, "name=other", "seeds=[1]")
+    finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
     at = ("--store", str(store))
     table = said("compare", "small", "other", *at).out
     studies = store / "studies"
@@ -126,7 +126,7 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     listed = {line.split("\t")[0]: line.split("\t") for line in said("list", *at).out.splitlines()}
     assert listed["small"][4] == listed["other"][4] == "damaged results"
     assert "holds the results of study" in refusal(said("report", "other", *at))
-    for changes in ((), ("name=other", "seeds=[1]")):
+    for changes in ((), ("name=other", "probe_seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
     assert said("compare", "small", "other", *at).out == table
 
@@ -135,7 +135,7 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
 def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], store: Path) -> None:
     at = ("--store", str(store))
     before = everything(store / "artifacts")
-    finish_study(tiny[0], store, "name=other", "seeds=[1]")
+    finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
     both = everything(store / "artifacts")
     assert "there is no study 'othre'" in refusal(said("remove", "othre", "--yes", *at))
     assert everything(store / "artifacts") == both
@@ -159,7 +159,7 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     for name in (study.name, "renamed"):
         save_study(store, study.model_copy(update={"name": name}))
     other = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))
-    first = "all-MiniLM-L6-v2-texts-own"
+    first = "all-MiniLM-L6-v2-texts-native"
     copies = {f"{first}.train.jsonl", f"{first}.validation.jsonl"}
 
     def left() -> set[str]:

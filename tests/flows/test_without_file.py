@@ -32,14 +32,14 @@ def test_it_is_the_study_that_a_file_would_describe(
     assert study_without_file(None, [BERT], ["cola"], None, []) == load_study(path)
     (tmp_path / "mine").mkdir()
     monkeypatch.chdir(tmp_path)
-    overrides = ["seeds=[7]", "tasks.1.slots=64"]
+    overrides = ["probe_seeds=[7]", "tasks.1.slots=64"]
     study = study_without_file(None, [BERT, "./mine"], ["cola", "rte"], 1000, overrides)
     assert study.name == "bert-base-uncased-mine-cola-rte-1000-rows"
     names = [one.name for one in study.encoders]
     assert names == [BERT, str(tmp_path / "mine")], "folders are of the working directory"
     for task in study.tasks:
         assert (task.train_rows, task.validation_rows, task.slots) == (1000, 1000, 64)
-    assert study.seeds == (7,)
+    assert study.probe_seeds == (7,)
     assert study_without_file(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
     for file, encoders, tasks in ((None, [], ["cola"]), (None, [BERT], []), (path, [BERT], [])):
         with pytest.raises(SpecError, match=r"a file alone, .* or --encoder and --task"):
@@ -70,13 +70,13 @@ EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 def of_own(path: Path, lines: list[str], *models: str, others: bool = False) -> StudySpec:
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
-    return own_study(models or (EMBEDDED,), path, others, None, ["seeds=[0]"], store)
+    return own_study(models or (EMBEDDED,), path, others, None, ["probe_seeds=[0]"], store)
 
 
 def test_every_other_text_is_measured(tmp_path: Path) -> None:
     found = of_own(tmp_path / f"{'long' * 60}.txt", TEXTS)
     assert found.name.startswith("all-MiniLM-L6-v2-longlong")
-    assert found.name.endswith("-own")
+    assert found.name.endswith("-native")
     assert [task.metric for task in found.tasks] == list(EMBEDDING_METRICS)
     for split, kept in (("train", TEXTS[1::2]), ("validation", TEXTS[::2])):
         lines = Path(str(getattr(found.tasks[0].source, split))).read_text().splitlines()
@@ -110,7 +110,7 @@ def test_a_name_is_refused_that_the_store_has_for_other_texts(tmp_path: Path) ->
     other.parent.mkdir()
     other.write_text("\n".join(reversed(TEXTS)))
     with pytest.raises(SpecError, match=re.escape(first.name)):
-        own_study([EMBEDDED], other, False, None, ["seeds=[0]"], store)
+        own_study([EMBEDDED], other, False, None, ["probe_seeds=[0]"], store)
     assert measured_texts(first) == TEXTS[::2], "its texts are as they were"
     named = own_study([EMBEDDED], other, False, None, ["name=other"], store)
     assert measured_texts(named) == TEXTS[::-1][::2]

@@ -56,7 +56,7 @@ def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
 @OF_ALL
 def test_an_encoder_whose_positions_do_not_care(by: Any) -> None:
     model = random_model("modernbert")
-    with papa.ablated(model, HEADS, by=by, data=DATA):
+    with papa.ablated(model, HEADS, substitute=by, data=DATA):
         alone = states(model, input_ids=TEXT)[0]
         left = states(model, input_ids=LEFT, attention_mask=(LEFT != 0).long())[1, PADDED:]
         right = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
@@ -73,7 +73,7 @@ def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
     mask = (LEFT != 0).long()
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     given = {"input_ids": LEFT, "position_ids": positions}
-    with papa.ablated(model, HEADS, by=by, data=DATA):
+    with papa.ablated(model, HEADS, substitute=by, data=DATA):
         alone = states(model, input_ids=TEXT)[0]
         two = states(model, **given, attention_mask=mask)[1, PADDED:]
         torch.testing.assert_close(two, alone, atol=1e-4, rtol=0)
@@ -115,7 +115,7 @@ def test_a_window_in_a_static_cache_keeps_positions(make: Make, by: Any) -> None
     options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     own = torch.stack(model.generate(**inputs, **options).logits)
-    with papa.ablated(model, HEADS, by=by):
+    with papa.ablated(model, HEADS, substitute=by):
         expected = torch.stack(model.generate(**inputs, **options).logits)
         options["cache_implementation"] = "static"
         static = torch.stack(model.generate(**inputs, **options).logits)
@@ -130,7 +130,7 @@ def test_packed_texts_are_refused(family: str) -> None:
     packed = torch.cat([torch.arange(8), torch.arange(5)])
     for positions in (packed.expand(2, -1), torch.stack([packed, torch.arange(13)])):
         with (
-            papa.ablated(model, HEADS, by="average", data=DATA),
+            papa.ablated(model, HEADS, substitute="average", data=DATA),
             pytest.raises(DataError, match="start again inside a row: give each text a row"),
         ):
             states(model, input_ids=rows, position_ids=positions)
@@ -144,7 +144,7 @@ def test_texts_that_a_mask_parts_are_refused(family: str, by: str) -> None:
     blocks = (blocks.tril() if family == "llama" else blocks)[None, None]
     for mask in (blocks, torch.where(blocks, 0.0, -1e4)):
         with (
-            papa.ablated(model, HEADS, by=by, data=DATA),
+            papa.ablated(model, HEADS, substitute=by, data=DATA),
             pytest.raises(DataError, match="attention_mask"),
         ):
             states(model, input_ids=rows, attention_mask=mask)
@@ -158,7 +158,7 @@ def test_masks_of_four_dimensions_are_those_of_two(family: str, by: Any) -> None
     zeros = torch.zeros(whole.shape, dtype=torch.float64)
     lowest = torch.finfo(torch.float64).min
     masks = [whole, *(zeros.masked_fill(~whole, hidden) for hidden in (lowest, -1e4, -torch.inf))]
-    with papa.ablated(model, HEADS, by=by, data=DATA):
+    with papa.ablated(model, HEADS, substitute=by, data=DATA):
         expected = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
         for four in masks:
             found = states(model, input_ids=RIGHT, attention_mask=four)[mask.bool()]
@@ -170,11 +170,11 @@ def test_masks_of_four_dimensions_are_those_of_two(family: str, by: Any) -> None
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_a_function_makes_matrices_of_each_text(family: str) -> None:
     model = random_model(family)
-    with papa.ablated(model, HEADS, by=last_token):
+    with papa.ablated(model, HEADS, substitute=last_token):
         alone = states(model, input_ids=TEXT)[0]
         padded = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
     torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
-    with papa.ablated(model, HEADS, by="zeros"):
+    with papa.ablated(model, HEADS, substitute="zeros"):
         zeros = states(model, input_ids=TEXT)[0]
     assert float((zeros - alone).abs().max()) > 0.01, "negative control"
 
@@ -184,14 +184,14 @@ def test_a_donor_is_another_text() -> None:
     texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
     whole = [(layer, head) for layer in range(3) for head in range(4)]
     own = [states(model, **text) for text in texts]
-    with papa.ablated(model, whole, by="resampled_output", data=texts):
+    with papa.ablated(model, whole, substitute="resampled_output", data=texts):
         found = [states(model, **text) for text in texts]
     for before, after in zip(own, found, strict=True):
         assert float((before - after).abs().max()) > 0.01
     # The same text twice is one text.
     for alone in (texts[:1], [texts[0], dict(texts[0])]):
         with (
-            papa.ablated(model, whole, by="resampled_output", data=alone),
+            papa.ablated(model, whole, substitute="resampled_output", data=alone),
             pytest.raises(DataError, match="no other text"),
         ):
             states(model, **texts[0])

@@ -28,12 +28,12 @@ def test_they_are_the_models_own_but_for_replaced_heads(name: str) -> None:
     model, inputs = random_model(name), inputs_of(name)
     model.set_attn_implementation("eager")
     own = matrices(model, inputs)
-    with papa.ablated(model, {}):
+    with papa.ablated(model, {}, substitute="zeros"):
         for found, expected in zip(matrices(model, inputs), own, strict=True):
             torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
     for by in ("zeros", "first", "streaming", "duo"):
         given, law = LAWS[by]
-        with papa.ablated(model, REPLACED, given):
+        with papa.ablated(model, REPLACED, substitute=given):
             first, second, _ = matrices(model, inputs)
         expected = own[0].clone()
         expected[:, [1, 2]] = law(0, own[0])[:, [1, 2]].to(own[0].dtype)
@@ -44,7 +44,7 @@ def test_they_are_the_models_own_but_for_replaced_heads(name: str) -> None:
 
 def test_constants_of_every_text_and_of_steps_with_a_cache() -> None:
     model, inputs = random_model("llama"), inputs_of("llama")
-    with papa.ablated(model, {0: range(4)}, "average", data=[inputs]):
+    with papa.ablated(model, {0: range(4)}, substitute="average", data=[inputs]):
         first, *_ = matrices(model, inputs)
         row = {name: one[:1] for name, one in inputs.items()}
         options: dict[str, Any] = {"max_new_tokens": 1, "do_sample": False, "pad_token_id": 0}
@@ -58,11 +58,11 @@ def test_constants_of_every_text_and_of_steps_with_a_cache() -> None:
 def test_constant_outputs_have_none() -> None:
     model, inputs = random_model("bert"), inputs_of("bert")
     with (
-        papa.ablated(model, [(0, 0)], "mean_output", data=[inputs]),
+        papa.ablated(model, [(0, 0)], substitute="mean_output", data=[inputs]),
         pytest.raises(papa.PapaError, match="call the model without output_attentions"),
     ):
         model(**inputs, output_attentions=True)
     model.set_attn_implementation("eager")
     model.config.output_attentions = True
-    with papa.ablated(model, [(0, 0)], "average", data=[inputs]):
+    with papa.ablated(model, [(0, 0)], substitute="average", data=[inputs]):
         assert len(model(**inputs).attentions) == 3

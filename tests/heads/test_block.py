@@ -69,11 +69,19 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("expected (3, 4)", BERT, {"heads": torch.ones(4, 3)}),
     ("no other value", BERT, {"heads": torch.full((3, 4), 0.5)}),
     ("no other value", BERT, {"heads": torch.full((3, 4), torch.nan)}),
-    ("'averge'", BERT, {"by": "averge"}),
-    ("data holds nothing, expected", BERT, {"by": "average"}),
-    ("numbers [3, 4, 8, 8]", BERT, {"by": torch.ones(2, 4, 8, 8)}),
-    ("a text has 9 tokens and the constant", BERT, {"by": torch.ones(3, 4, 8, 8), "inputs": TEXTS}),
-    ("of (2, 2), expected (6, 6)", BERT, {"by": lambda *_: torch.ones(2, 2), "inputs": TEXTS}),
+    ("'averge'", BERT, {"substitute": "averge"}),
+    ("computed from text: give data=", BERT, {"substitute": "average"}),
+    ("numbers [3, 4, 8, 8]", BERT, {"substitute": torch.ones(2, 4, 8, 8)}),
+    (
+        "a text has 9 tokens and the constant",
+        BERT,
+        {"substitute": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
+    ),
+    (
+        "of (2, 2), expected (6, 6)",
+        BERT,
+        {"substitute": lambda *_: torch.ones(2, 2), "inputs": TEXTS},
+    ),
     ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
     ("decoder, encoder", made("Whisper", **WHISPER), {}),
     ("text_model, vision_model", made("CLIP", **CLIP), {}),
@@ -92,7 +100,7 @@ def test_what_is_impossible_is_one_sentence(
     sentence: str, make: Callable[[], Any], options: dict[str, Any]
 ) -> None:
     """When the block is entered, or where ``inputs`` are given when the model is called."""
-    model, told = make(), {"heads": HEADS, **options}
+    model, told = make(), {"heads": HEADS, "substitute": "zeros", **options}
     inputs = told.pop("inputs", None)
     call = model if inputs else lambda: pytest.fail("the block was entered")
     with pytest.raises(PapaError) as error, papa.ablated(model, **told):
@@ -153,26 +161,29 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
     for layer in (1, 3):
         with without_head(model.model.layers[layer].self_attn.out_proj, 1):
             by_hand = answers(model, inputs)
-        with papa.ablated(model, {layer: [1]}):
+        with papa.ablated(model, {layer: [1]}, substitute="zeros"):
             torch.testing.assert_close(answers(model, inputs), by_hand)
     matrices = torch.ones(4, 4, 9, 9)
     matrices[3, 1] = 0
     for heads, by in ((mask, "zeros"), ([(3, 1)], nothing), ([(3, 1)], matrices)):
-        with papa.ablated(model, heads, by):
+        with papa.ablated(model, heads, substitute=by):
             torch.testing.assert_close(answers(model, inputs), by_hand)
     assert asked == {(3, 1, 9)}
     assert not torch.allclose(answers(model, inputs), by_hand), "negative control"
-    with pytest.raises(PapaError, match=r"\(0, 1\)"), papa.ablated(model, {0: [1]}):
+    with (
+        pytest.raises(PapaError, match=r"\(0, 1\)"),
+        papa.ablated(model, {0: [1]}, substitute="zeros"),
+    ):
         pass
-    options: dict[str, Any] = {"constants": "zeros", "progress": False}
+    options: dict[str, Any] = {"substitute": "zeros", "progress": False}
     for method in ("effect", "lambda"):
-        scores = papa.head_scores(model, [inputs], by=method, **options)
+        scores = papa.head_scores(model, [inputs], method=method, **options)
         assert scores["layer"].unique().tolist() == [1, 3]
         assert {layer for layer, _ in papa.constant_heads(scores, count=8)} == {1, 3}
     orders = ["random", [(3, 1)], scores]
     batches = {"train": [inputs], "validation": [inputs]}
     measured = papa.measure(
-        model, batches, orders=orders, fractions=[7 / 8, 0], seeds=[0], constants=["zeros"],
+        model, batches, orders=orders, keep=[7 / 8, 0], probe_seeds=[0], substitutes=["zeros"],
         progress=False,
     )  # fmt: skip
     constant = {cell.order: heads for cell, heads in measured.constant_heads.items()}
@@ -197,9 +208,12 @@ def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
     inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
     own = answers(model, inputs)
     for layer in range(3):
-        with papa.ablated(model, {layer: [0]}):
+        with papa.ablated(model, {layer: [0]}, substitute="zeros"):
             assert (answers(model, inputs) - own).abs().max() > 0.01
-    with pytest.raises(PapaError, match=r"\(3, 0\)"), papa.ablated(model, {3: [0]}):
+    with (
+        pytest.raises(PapaError, match=r"\(3, 0\)"),
+        papa.ablated(model, {3: [0]}, substitute="zeros"),
+    ):
         pass
 
 
@@ -210,9 +224,9 @@ def test_cross_attention_is_served_where_something_calls_it() -> None:
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     inputs = {**inputs_of("llama"), "encoder_hidden_states": states, "encoder_attention_mask": mask}
     own = answers(model, inputs)
-    with papa.ablated(model, {}):
+    with papa.ablated(model, {}, substitute="zeros"):
         torch.testing.assert_close(answers(model, inputs), own)
-    with papa.ablated(model, {1: [2]}):
+    with papa.ablated(model, {1: [2]}, substitute="zeros"):
         found = answers(model, inputs)
     with without_head(model.layers[1].self_attn.out_proj, 2):
         torch.testing.assert_close(found, answers(model, inputs))
@@ -221,7 +235,7 @@ def test_cross_attention_is_served_where_something_calls_it() -> None:
 
 def test_what_only_selects_logits_is_no_term_of_attention() -> None:
     model, inputs = random_model("llama"), inputs_of("llama")
-    with torch.no_grad(), papa.ablated(model, HEADS):
+    with torch.no_grad(), papa.ablated(model, HEADS, substitute="zeros"):
         expected = model.model(**inputs).last_hidden_state
         found = model.model(**inputs, logits_to_keep=1).last_hidden_state
     assert torch.equal(found, expected)
@@ -235,7 +249,7 @@ def test_compiled_passes_follow_each_block() -> None:
     call()
     found = []
     for heads in ([(0, 1)], [(1, 2)], [(0, 0), (1, 3)]):
-        with papa.ablated(model, heads):
+        with papa.ablated(model, heads, substitute="zeros"):
             found.append(answers(model, inputs))
             torch.testing.assert_close(call(), found[-1])
     assert not torch.allclose(found[0], found[1], atol=1e-3)
@@ -259,7 +273,7 @@ def test_heads_may_be_named_in_three_ways_and_matrices_be_a_function() -> None:
         *((HEADS, by) for by in (previous, matrices)),
         (HEADS[:1], "zeros"),
     ):
-        with papa.ablated(model, heads, by=by):
+        with papa.ablated(model, heads, substitute=by):
             found.append(answers(model, TEXTS))
     *zeros, by_function, by_matrices, other = found
     assert all(torch.equal(one, zeros[0]) for one in zeros)
@@ -276,7 +290,7 @@ def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trac
     def fail(*_: object) -> None:
         raise KeyError
 
-    with papa.ablated(model, HEADS):
+    with papa.ablated(model, HEADS, substitute="zeros"):
         expected = answers(model, inputs)
         layer = model.encoder.albert_layer_groups[0].albert_layers[0]
         hook = layer.ffn.register_forward_pre_hook(fail)
@@ -284,7 +298,7 @@ def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trac
             answers(model, inputs)
         hook.remove()
         assert torch.equal(answers(model, inputs), expected)
-    with pytest.raises(KeyError), papa.ablated(model, HEADS):
+    with pytest.raises(KeyError), papa.ablated(model, HEADS, substitute="zeros"):
         raise KeyError
     assert torch.equal(answers(model, inputs), before)
     assert model.config._attn_implementation == "sdpa"
@@ -296,18 +310,24 @@ def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
     model, inputs = random_model(family), inputs_of(family)
     first, second, found = (0, 1), (2, 3), [answers(model, inputs)]
     for heads in ([first], [second], [first, second]):
-        with papa.ablated(model, heads, "zeros"):
+        with papa.ablated(model, heads, substitute="zeros"):
             found.append(answers(model, inputs))
     plain, of_first, of_second, both = found
-    with papa.ablated(model, [first], "zeros"):
-        with papa.ablated(model, [second], "zeros"):
+    with papa.ablated(model, [first], substitute="zeros"):
+        with papa.ablated(model, [second], substitute="zeros"):
             assert torch.equal(answers(model, inputs), both)
         assert torch.equal(answers(model, inputs), of_first)
     assert torch.equal(answers(model, inputs), plain)
     assert not any(torch.equal(both, other) for other in (plain, of_first, of_second))
-    with papa.ablated(model, [first, second], "zeros"), papa.ablated(model, [second], IDENTITY):
+    with (
+        papa.ablated(model, [first, second], substitute="zeros"),
+        papa.ablated(model, [second], substitute=IDENTITY),
+    ):
         again = answers(model, inputs)
-    with papa.ablated(model, [first], "zeros"), papa.ablated(model, [second], IDENTITY):
+    with (
+        papa.ablated(model, [first], substitute="zeros"),
+        papa.ablated(model, [second], substitute=IDENTITY),
+    ):
         assert torch.equal(answers(model, inputs), again)
     assert not torch.equal(again, both)
 
@@ -316,16 +336,16 @@ def test_another_model_of_the_same_configuration_object_answers_as_ever() -> Non
     model = random_model("bert")
     other = type(model)(model.config).eval().double()
     before = answers(other, inputs_of("bert"))
-    with papa.ablated(model, HEADS):
+    with papa.ablated(model, HEADS, substitute="zeros"):
         torch.testing.assert_close(answers(other, inputs_of("bert")), before, atol=1e-5, rtol=0)
 
 
 def test_half_precision_stays_half() -> None:
     model, inputs = random_model("llama"), inputs_of("llama")
-    with papa.ablated(model, HEADS, by="average", data=[inputs]):
+    with papa.ablated(model, HEADS, substitute="average", data=[inputs]):
         exact = answers(model, inputs)
     half = model.bfloat16()
-    with papa.ablated(half, HEADS, by="average", data=[inputs]):
+    with papa.ablated(half, HEADS, substitute="average", data=[inputs]):
         found = answers(half, inputs)
     assert found.dtype == torch.bfloat16
     assert torch.cosine_similarity(found.double().flatten(), exact.flatten(), dim=0) > 0.95
@@ -333,7 +353,9 @@ def test_half_precision_stays_half() -> None:
 
 def test_gradients_pass_through_constant_heads() -> None:
     model, inputs = random_model("bert"), inputs_of("bert")
-    with papa.ablated(model, {layer: range(4) for layer in range(3)}, by="average", data=[inputs]):
+    with papa.ablated(
+        model, {layer: range(4) for layer in range(3)}, substitute="average", data=[inputs]
+    ):
         model(**inputs).last_hidden_state.square().sum().backward()
     first = model.encoder.layer[0].attention.self
     assert first.value.weight.grad.abs().sum() > 0

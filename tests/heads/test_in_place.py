@@ -107,11 +107,11 @@ def test_replaced_heads_equal_plain(name: str, by: str) -> None:
         plain.set_attn_implementation("plain")
     with plainly(attention_modules(plain), instead(by, SOME_HEADS)):
         expected = answers(plain, inputs)
-    with papa.ablated(model, SOME_HEADS, by=LAWS[by][0]):
+    with papa.ablated(model, SOME_HEADS, substitute=LAWS[by][0]):
         close(answers(model, inputs), expected)
     assert (expected - before).abs().max() > 0.01, "negative control"
     assert torch.equal(answers(model, inputs), before), "the model is as it was"
-    with papa.ablated(model, []):
+    with papa.ablated(model, [], substitute="zeros"):
         close(answers(model, inputs), before)
 
 
@@ -152,14 +152,14 @@ def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> No
 def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
     model, inputs = random_model(name), alone(inputs_of(name))
     before, other = answers(model, inputs), alone(inputs_of(name, seed=5))
-    with papa.ablated(model, EVERY_HEAD, by="average", data=[inputs]):
+    with papa.ablated(model, EVERY_HEAD, substitute="average", data=[inputs]):
         close(answers(model, inputs), before)
-    with papa.ablated(model, EVERY_HEAD, by="average", data=[other]):
+    with papa.ablated(model, EVERY_HEAD, substitute="average", data=[other]):
         assert (answers(model, inputs) - before).abs().max() > 0.1
-    with papa.ablated(model, EVERY_HEAD, by="resampled_output", data=[other]):
+    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[other]):
         found = answers(model, inputs)
     assert (found - before).abs().max() > 0.1, "what heads put out in another text is not their own"
-    with papa.ablated(model, EVERY_HEAD, by="resampled_output", data=[inputs, other]):
+    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[inputs, other]):
         close(answers(model, inputs), found)
 
 
@@ -172,7 +172,7 @@ CONTROL = "bert", "average"
 def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
     model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
     changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
-    with papa.ablated(model, EVERY_HEAD, by=by, data=[inputs_of(name, seed=3)]):
+    with papa.ablated(model, EVERY_HEAD, substitute=by, data=[inputs_of(name, seed=3)]):
         first, second = answers(model, {"input_ids": ids}), answers(model, changed)
     same = torch.allclose(first[:, :-2], second[:, :-2], atol=EXACT, rtol=0)
     assert same == ((name, by) != CONTROL)
@@ -187,7 +187,7 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None
     options: Any = {"max_new_tokens": 6, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
     own = torch.stack(model.generate(**inputs, **options).logits)
-    with papa.ablated(model, EVERY_HEAD, by=by, data=data):
+    with papa.ablated(model, EVERY_HEAD, substitute=by, data=data):
         fast = torch.stack(model.generate(**inputs, **options).logits)
         close(fast, torch.stack(model.generate(**inputs, **options, use_cache=False).logits))
     assert (fast[0] - own[0]).abs().max() > 0.1
@@ -201,14 +201,14 @@ def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
     """Parts of two queries, with padding, against all at once."""
     model, inputs = random_model(name), inputs_of(name)
     data = [inputs_of(name, 3), inputs_of(name, 4, 3)]
-    with papa.ablated(model, SOME_HEADS, by=by, data=data):
+    with papa.ablated(model, SOME_HEADS, substitute=by, data=data):
         whole = answers(model, inputs)
     with (
         patch.object(layers, "_ENTRIES", 2 * 2 * HEADS * 9),
-        papa.ablated(model, SOME_HEADS, by=by, data=data),
+        papa.ablated(model, SOME_HEADS, substitute=by, data=data),
     ):
         close(answers(model, inputs), whole)
-    with papa.ablated(model, SOME_HEADS, by="zeros"):
+    with papa.ablated(model, SOME_HEADS, substitute="zeros"):
         assert (answers(model, inputs) - whole).abs().max() > 0.1
 
 
@@ -238,11 +238,11 @@ def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
         return found
 
     heads = {0: range(HEADS)}
-    with papa.ablated(model, heads, by="relative", data=[short]):
+    with papa.ablated(model, heads, substitute="relative", data=[short]):
         found = answers(model, longer)
-    with papa.ablated(model, heads, by=expected):
+    with papa.ablated(model, heads, substitute=expected):
         close(found, answers(model, longer))
-    with papa.ablated(model, heads, by=lambda *place: expected(*place, beyond=0.0)):
+    with papa.ablated(model, heads, substitute=lambda *place: expected(*place, beyond=0.0)):
         assert (found - answers(model, longer)).abs().max() > 0.01
 
 

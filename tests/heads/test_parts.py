@@ -103,7 +103,7 @@ def test_a_part_is_chosen_by_its_name(create: Callable[[], Any], part: str, name
         module.register_forward_hook(lambda module, *_: observed.append(module))
     plain = outputs(model)
     observed.clear()
-    with papa.ablated(model, {2: [1]}, "zeros", part=part):
+    with papa.ablated(model, {2: [1]}, substitute="zeros", part=part):
         changed = outputs(model)
     assert observed == stack.modules
     first = next(iter(plain.keys()))
@@ -114,7 +114,10 @@ def test_a_part_is_chosen_by_its_name(create: Callable[[], Any], part: str, name
 @pytest.mark.parametrize("part", [None, "audio", "model"])
 def test_a_missing_or_ambiguous_part_names_the_choices(part: str | None) -> None:
     model = eager(clip)
-    with pytest.raises(EncoderError) as error, papa.ablated(model, {0: [0]}, "zeros", part=part):
+    with (
+        pytest.raises(EncoderError) as error,
+        papa.ablated(model, {0: [0]}, substitute="zeros", part=part),
+    ):
         pytest.fail("the block was entered")
     assert "text_model" in str(error.value)
     assert "vision_model" in str(error.value)
@@ -134,10 +137,10 @@ def test_the_models_own_matrices_reproduce_its_output(
     model = eager(create)
     plain = outputs(model, output_attentions=True)
     matrices = torch.stack([layer[0] for layer in plain[matrices_name]])
-    with papa.ablated(model, EVERY_HEAD, matrices, part=part):
+    with papa.ablated(model, EVERY_HEAD, substitute=matrices, part=part):
         constant = outputs(model)
     torch.testing.assert_close(constant.logits, plain.logits, rtol=1e-3, atol=1e-3)
-    with papa.ablated(model, EVERY_HEAD, matrices.flip(1), part=part):
+    with papa.ablated(model, EVERY_HEAD, substitute=matrices.flip(1), part=part):
         other = outputs(model)
     assert not torch.allclose(other.logits, plain.logits, atol=1e-2), "negative control"
 
@@ -145,7 +148,7 @@ def test_the_models_own_matrices_reproduce_its_output(
 def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
     model = eager(gpt_oss)
     expected = torch.stack(outputs(model, output_attentions=True).attentions)
-    with papa.ablated(model, {}):
+    with papa.ablated(model, {}, substitute="zeros"):
         matrices = torch.stack(outputs(model, output_attentions=True).attentions)
     torch.testing.assert_close(matrices, expected, rtol=1e-4, atol=1e-5)
     assert (expected.sum(-1) < 0.99).any()
@@ -154,7 +157,7 @@ def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
 def test_an_average_by_distance_leaves_the_sink_its_share() -> None:
     """The first token sees itself and the sink: of its value the average share stays."""
     model = eager(gpt_oss)
-    with papa.ablated(model, EVERY_HEAD, "relative", data=[{"input_ids": TOKENS}]):
+    with papa.ablated(model, EVERY_HEAD, substitute="relative", data=[{"input_ids": TOKENS}]):
         matrices = torch.stack(outputs(model, output_attentions=True).attentions)
     shares = 1 - matrices.sum(-1)
     assert shares.min() > 0.0

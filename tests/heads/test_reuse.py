@@ -63,7 +63,7 @@ def outputs_of(
     batches = [inputs_of(name, seed=seed) for seed in (1, 2)]
     for heads in sets:
         for number, inputs in enumerate(batches):
-            with torch.inference_mode(), papa.ablated(model, heads, by):
+            with torch.inference_mode(), papa.ablated(model, heads, substitute=by):
                 yield reuse.run(number, heads, lambda inputs=inputs: first_output(model, inputs))
 
 

@@ -40,20 +40,20 @@ def test_lambda_of_a_decoder_tells_heads_at_positions_from_those_at_text() -> No
     data = [periodic(seed, 32) for seed in range(20_000, 20_012)]
     every = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
     average = substitute_for(model, "average", data=data)
-    scores = papa.head_scores(model, data, constants=average, seeds=[0], progress=False)
+    scores = papa.head_scores(model, data, substitute=average, ranking_seeds=[0], progress=False)
     by_layer = scores.groupby("layer")["score"]
     assert by_layer.max()[0] < 0.4 < 0.6 < by_layer.min()[1]
 
     @torch.no_grad()
     def loss(heads: Sequence[tuple[int, int]]) -> float:
-        with papa.ablated(model, heads, average):
+        with papa.ablated(model, heads, substitute=average):
             return float(model(**held_out).loss)
 
     own = loss([])
     assert own < 0.6
     assert loss(every) > own + 1.5
     for fraction, lost in ((0.5, 0.4), (0.25, 0.8)):
-        heads = papa.constant_heads(scores, fraction)
+        heads = papa.constant_heads(scores, keep=fraction)
         draw = random.Random(0)
         at_random = [loss(draw.sample(every, len(heads))) for _ in range(10)]
         assert loss(heads) < own + lost

@@ -111,10 +111,10 @@ def test_what_is_stored_names_the_commit(place: Place) -> None:
 def test_more_of_it_is_computed_offline(place: Place) -> None:
     before = artifacts(place.store, *STAGES)
     to = place.folder / "exported"
-    options = ("--store", str(place.store), "--fraction", "0.5", "--to", str(to))
+    options = ("--store", str(place.store), "--keep", "0.5", "--to", str(to))
     with used_here(place.hub, place.environment) as here:
         here.setattr(constants, "HF_HUB_OFFLINE", True)
-        finish_study(str(place.folder / "study.yaml"), place.store, "fractions=[1, 0.5, 0]")
+        finish_study(str(place.folder / "study.yaml"), place.store, "keep=[1, 0.5, 0]")
         exported = said("export", "small", *options)
     after = artifacts(place.store, *STAGES)
     assert before.items() < after.items()
@@ -129,7 +129,7 @@ def test_a_study_of_public_data_runs_again_without_the_hub(
 ) -> None:
     commit = public.publish("models", PUBLIC, encoder_folder(PUBLIC))
     tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
-    changes = {"encoders": [PUBLIC], "tasks": tasks, "fractions": [1], "seeds": [0]}
+    changes = {"encoders": [PUBLIC], "tasks": tasks, "keep": [1], "probe_seeds": [0]}
     path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
 
     def run() -> tuple[str, object]:

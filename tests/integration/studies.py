@@ -17,10 +17,10 @@ from tests.integration.service import S3Server, Service, started
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
     task = {"name": "reviews", **sizes, "probe": {"epochs": epochs}}
-    more = {"fractions": fractions, "ranking": {"rows": 64, "epochs": 1, "seeds": [0]}}
+    more = {"keep": fractions, "ranking": {"rows": 64, "epochs": 1}, "ranking_seeds": [0]}
     more["execution"] = {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"}
     named = {"name": name, "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task]}
-    return json.dumps({**named, "seeds": [0], **more})
+    return json.dumps({**named, "probe_seeds": [0], **more})
 
 
 Findings = dict[tuple[str, str], Any]

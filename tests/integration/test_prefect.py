@@ -26,7 +26,7 @@ FLOW = {"name": {"any_": ["papa-study"]}}
 STUDY = SMALL | {
     "name": "disturbed",
     "tasks": [{**SMALL["tasks"][0], "train_rows": 256, "probe": {"batch_size": 16, "epochs": 6}}],
-    "fractions": [1, 0.5, 0.25, 0],
+    "keep": [1, 0.5, 0.25, 0],
 }
 
 

@@ -16,7 +16,7 @@ pytest.importorskip(
 
 SLOTS = 32
 ROWS = {"train": 64, "validation": 48}
-AS_IT_IS: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
+AS_IT_IS: dict[str, Any] = {"keep": [1], "probe_seeds": [0], "progress": False}
 """Of ``papa.measure``: the score with every head input-dependent."""
 
 

@@ -19,7 +19,7 @@ from tests.flows.conftest import artifacts
 from tests.library.conftest import SLOTS
 
 TEXTS = ["a fine film", "dull, and then it ends", "nothing here is new"]
-COSINE: dict[str, Any] = {"label": None, "metric": "cosine", "head": "own"}
+COSINE: dict[str, Any] = {"label": None, "metric": "cosine", "head": "native"}
 EVERY = [(layer, head) for layer in range(6) for head in range(12)]
 HALF = EVERY[::2]
 
@@ -38,18 +38,18 @@ def states(encoder: TextEncoder, *blocks: tuple[Any, Any]) -> Tensor:
     """The last hidden states of the texts with the blocks entered one inside the other."""
     if blocks:
         (given, heads), *rest = blocks
-        with papa.replaced(encoder, given, heads):
+        with papa.replaced(encoder, heads, substitute=given):
             return states(encoder, *rest)
     return torch.cat([one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)])
 
 
 @pytest.mark.parametrize("kind", ["zeros", "identity", "toeplitz", "fibonacci"])
 def test_a_control_goes_by_its_name(encoder: TextEncoder, kind: Any) -> None:
-    named = papa.constants(kind, encoder)
+    named = papa.constants(encoder, kind)
     assert named.matrices.equal(control(kind, 6, 12, SLOTS).matrices)
     assert states(encoder, (kind, HALF)).equal(states(encoder, (named, HALF)))
     assert not states(encoder, (kind, HALF)).equal(states(encoder)), "negative control"
-    local = papa.constants("local", encoder, window=1).matrices
+    local = papa.constants(encoder, "local", window=1).matrices
     assert local[3, 4].sum(1).tolist() == [2.0, *[3.0] * (SLOTS - 2), 2.0]
 
 
@@ -60,17 +60,17 @@ def test_matrices_have_a_figure_and_few_lines(
     assert first == f"<average: 6 layers of 12 heads, {SLOTS} slots"
     assert len(lines) == 5
     assert seen.endswith("of the entries seen, in 3 texts at most")
-    assert repr(papa.constants("zeros", encoder)).count("\n") == 1
+    assert repr(papa.constants(encoder, "zeros")).count("\n") == 1
     figure = papa.average(encoder, TEXTS, progress=False).plot(layer=2, head=7)
     assert set(figure.data["head"]) == {"average: layer 2, head 7"}
     weights = figure.data.pivot(index="from", columns="to", values="weight")
     assert weights.loc["1", "[CLS]"] == pytest.approx(float(constants.matrices[2, 7, 1, 0]))
     figure.save(tmp_path / "head.pdf")
-    assert len(set(papa.constants("local", encoder, window=1).plot(layer=0).data["head"])) == 12
+    assert len(set(papa.constants(encoder, "local", window=1).plot(layer=0).data["head"])) == 12
     with pytest.raises(
         papa.PapaError, match=r"no head \(6, 0\): give layer and head, up to \(5, 11"
     ):
-        papa.constants("zeros", encoder).plot(layer=6, head=0)
+        papa.constants(encoder, "zeros").plot(layer=6, head=0)
 
 
 @pytest.mark.parametrize("texts", [TEXTS, [(text, "second") for text in TEXTS]])
@@ -78,10 +78,10 @@ def test_what_is_made_of_an_average(encoder: TextEncoder, texts: list[Any]) -> N
     """As the stage of a study makes it, of texts and of pairs."""
     average = papa.average(encoder, texts, progress=False)
     middle = (SLOTS // 2,) if isinstance(texts[0], tuple) else ()
-    made = papa.constants("relative", encoder, average=average)
+    made = papa.constants(encoder, "relative", average=average)
     assert made.matrices.equal(derived("relative", average, (0, *middle, SLOTS - 1)).matrices)
     assert not made.matrices.equal(derived("relative", average, (0,)).matrices), "negative control"
-    low = papa.constants("low_rank", encoder, average=average, rank=2, largest=0)
+    low = papa.constants(encoder, "low_rank", average=average, rank=2, largest=0)
     assert low.matrices.equal(derived("low_rank", average, (), rank=2).matrices)
     assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))
 
@@ -111,7 +111,7 @@ def test_an_inner_block_replaces_further_heads(
 ) -> None:
     both = constants.matrices.clone()
     for head in heads:
-        both[head] = papa.constants("toeplitz", encoder).matrices[head]
+        both[head] = papa.constants(encoder, "toeplitz").matrices[head]
     union = sorted({*HALF, *heads})
     outer, inner = (constants, HALF), ("toeplitz", heads)
     torch.testing.assert_close(
@@ -126,7 +126,7 @@ def test_an_inner_block_leaves_the_outer_as_it_was(
     encoder: TextEncoder, constants: ConstantMatrices
 ) -> None:
     plain, outer = states(encoder), states(encoder, (constants, HALF))
-    with papa.replaced(encoder, constants, HALF):
+    with papa.replaced(encoder, HALF, substitute=constants):
         assert not states(encoder, ("zeros", EVERY)).equal(outer)
         assert states(encoder).equal(outer)
     assert states(encoder).equal(plain)
@@ -138,23 +138,23 @@ def test_a_measurement_takes_matrices(
     """By the names that they have as kinds, or of one's own: the same scores, kept alike."""
     data = {"text": [*TEXTS, "a joy", "so long", "a bore to sit through"]}
     splits, task = dict.fromkeys(("train", "validation"), data), papa.Task(**COSINE)
-    options: dict[str, Any] = {"fractions": [1, 0], "seeds": [0, 1], "orders": ["first_to_last"]}
+    options: dict[str, Any] = {"keep": [1, 0], "probe_seeds": [0, 1], "orders": ["first_to_last"]}
     options |= {"store": tmp_path / "store", "progress": False}
 
     def scores(*given: Any) -> dict[str, list[float]]:
-        found = papa.measure(encoder, splits, task, constants=given, **options)
-        assert ("own" in found.table) == ("own" in set(found.results["constants"]))
+        found = papa.measure(encoder, splits, task=task, substitutes=given, **options)
+        assert ("custom" in found.table) == ("custom" in set(found.results["constants"]))
         by_kind = found.results.query("fraction == 0").groupby("constants")["score"]
         return by_kind.agg(list).to_dict()
 
     named = scores("toeplitz", "average")
     average = papa.average(encoder, data["text"], progress=False)
-    toeplitz = papa.constants("toeplitz", encoder).matrices.double().numpy()
+    toeplitz = papa.constants(encoder, "toeplitz").matrices.double().numpy()
     own = scores(toeplitz, "zeros", average)
-    assert own["own"] == named["toeplitz"]
-    assert own["own-2"] == named["average"] != own["zeros"], "negative control"
+    assert own["custom"] == named["toeplitz"]
+    assert own["custom-2"] == named["average"] != own["zeros"], "negative control"
     made = len(artifacts(tmp_path / "store", "supplied_matrices"))
-    assert scores(average, toeplitz) == {"own": own["own-2"], "own-2": own["own"]}
+    assert scores(average, toeplitz) == {"custom": own["custom-2"], "custom-2": own["custom"]}
     assert len(artifacts(tmp_path / "store", "supplied_matrices")) == made == 2, (
         "known by their content"
     )

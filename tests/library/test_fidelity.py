@@ -65,7 +65,9 @@ def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     ids=lambda one: type(one).__name__,
 )
 def test_each_kind_of_model_by_its_own_measures(model: Any, measures: set[str]) -> None:
-    none, every = (papa.fidelity(model, heads, data=texts()) for heads in ([], EVERY_HEAD))
+    none, every = (
+        papa.fidelity(model, texts(), heads=heads, substitute="zeros") for heads in ([], EVERY_HEAD)
+    )
     assert set(none.index) == set(every.index) == measures
     assert none.attrs["texts"] == TEXTS
     for name in measures & {"cosine", "similarities", "nearest_1", "nearest_10", "agreement"}:
@@ -74,7 +76,7 @@ def test_each_kind_of_model_by_its_own_measures(model: Any, measures: set[str]) 
     for name in measures & {"divergence", "loss_difference"}:
         assert none["value"][name] == pytest.approx(0, abs=1e-4), name
         assert abs(every["value"][name]) > 0.01, name
-    unpadded = papa.fidelity(model, EVERY_HEAD, data=alone(texts()))
+    unpadded = papa.fidelity(model, alone(texts()), heads=EVERY_HEAD, substitute="zeros")
     assert unpadded["value"].to_dict() == pytest.approx(every["value"].to_dict(), abs=1e-4)
 
 
@@ -90,16 +92,16 @@ def test_the_numbers_are_those_of_a_plain_loop() -> None:
         return torch.cat([model(**one).logits for one in texts()])
 
     encoder, decoder, classifier = bert(), gpt(), bert("ForSequenceClassification", num_labels=3)
-    with papa.ablated(encoder, EVERY_HEAD):
+    with papa.ablated(encoder, EVERY_HEAD, substitute="zeros"):
         after = embedded()
-    found = papa.fidelity(encoder, EVERY_HEAD, data=texts())["value"]
+    found = papa.fidelity(encoder, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
     for name, one in embedding_fidelity(embedded(), after).items():
         assert found[name] == pytest.approx(one.mean, abs=1e-4), name
     for model in (classifier, decoder):
-        with papa.ablated(model, EVERY_HEAD):
+        with papa.ablated(model, EVERY_HEAD, substitute="zeros"):
             changed = logits(model).softmax(1)
         expected = entropy(logits(model).softmax(1), changed, axis=1).mean()
-        found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]
+        found = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
         assert found["divergence"] == pytest.approx(expected, abs=1e-4)
 
 
@@ -113,9 +115,9 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
         return torch.cat([model(**one).logits for one in texts()]).sigmoid()
 
     own = chances()
-    with papa.ablated(model, EVERY_HEAD):
+    with papa.ablated(model, EVERY_HEAD, substitute="zeros"):
         after = chances()
-    found = papa.fidelity(model, EVERY_HEAD, data=texts())["value"]
+    found = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
     kept = ((own > 0.5) == (after > 0.5)).float().mean().item()
     sides = [torch.stack([1 - one, one]).flatten(1).numpy() for one in (own, after)]
     assert found["agreement"] == pytest.approx(kept)
@@ -128,16 +130,16 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
         "loss": -torch.nn.functional.binary_cross_entropy(own, labels).item(),
     }
     splits = {"train": labelled, "validation": labelled}
-    few: dict[str, Any] = {"orders": ["first_to_last"], "fractions": [1], "progress": False}
+    few: dict[str, Any] = {"orders": ["first_to_last"], "keep": [1], "progress": False}
     for score, value in expected.items():
-        measured = papa.measure(model, splits, score=score, constants=["zeros"], **few)
+        measured = papa.measure(model, splits, score=score, substitutes=["zeros"], **few)
         assert measured.summary["mean"][0] == pytest.approx(value, abs=1e-5)
 
 
 def test_a_head_of_numbers_has_no_classes() -> None:
     model = bert("ForSequenceClassification", num_labels=3, problem_type="regression")
     with pytest.raises(papa.PapaError, match="score="):
-        papa.fidelity(model, [(0, 0)], data=texts())
+        papa.fidelity(model, texts(), heads=[(0, 0)], substitute="zeros")
 
 
 @pytest.mark.parametrize("model", [bert(), gpt()], ids=["bert", "gpt"])
@@ -147,10 +149,10 @@ def test_masks_of_four_dimensions_have_the_numbers_of_two(model: Any) -> None:
         return keys.tril() if model.can_generate() else keys
 
     lowest = torch.finfo(torch.float32).min
-    expected = papa.fidelity(model, EVERY_HEAD, data=texts())
+    expected = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")
     for kind in (whole, lambda mask: torch.where(whole(mask), 0.0, lowest)):
         data = [{**one, "attention_mask": kind(one["attention_mask"])} for one in texts()]
-        found = papa.fidelity(model, EVERY_HEAD, data=data)
+        found = papa.fidelity(model, data, heads=EVERY_HEAD, substitute="zeros")
         pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
 
 
@@ -160,10 +162,10 @@ def test_padding_without_a_mask_is_refused() -> None:
     (batch, _) = texts()
     for ids in (batch["input_ids"], batch["input_ids"].flip(1)):
         with pytest.raises(DataError, match=r"batch 1 .*\(0\).*attention_mask"):
-            papa.fidelity(model, [(0, 0)], data=[batch, {"input_ids": ids}])
+            papa.fidelity(model, [batch, {"input_ids": ids}], heads=[(0, 0)], substitute="zeros")
     # One token of an end is no padding.
     ended = {"input_ids": torch.nn.functional.pad(torch.full((4, 5), 7), (0, 1))}
-    assert papa.fidelity(model, [(0, 0)], data=[ended]).attrs["texts"] == 4
+    assert papa.fidelity(model, [ended], heads=[(0, 0)], substitute="zeros").attrs["texts"] == 4
 
 
 @torch.no_grad()
@@ -175,12 +177,12 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
         positions = [
             {**one, "position_ids": (one["attention_mask"].cumsum(1) - 1).clamp(0)} for one in sided
         ]
-        found = papa.fidelity(model, EVERY_HEAD, data=positions)["value"]
+        found = papa.fidelity(model, positions, heads=EVERY_HEAD, substitute="zeros")["value"]
         assert found["loss_before"] == pytest.approx(np.average(own, weights=tokens), abs=1e-4)
         assert found["loss_difference"] == pytest.approx(found["loss_after"] - found["loss_before"])
     labels = torch.where(torch.arange(9)[None] % 3 == 1, data[0]["input_ids"], -100)
     with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
-    found = papa.fidelity(masked, EVERY_HEAD, data=[with_labels])["value"]
+    found = papa.fidelity(masked, [with_labels], heads=EVERY_HEAD, substitute="zeros")["value"]
     assert found["loss_before"] == pytest.approx(float(masked(**with_labels).loss), abs=1e-4)
 
 
@@ -193,9 +195,9 @@ def test_sound_whose_mask_is_over_samples() -> None:
     found, other = (
         papa.fidelity(
             model,
-            [(0, 0), (1, 1)],
-            "mean_output",
-            data=[{"input_values": one, **more} for one in whole],
+            [{"input_values": one, **more} for one in whole],
+            heads=[(0, 0), (1, 1)],
+            substitute="mean_output",
         )
         for more in ({"attention_mask": mask}, {})
     )
@@ -207,7 +209,7 @@ EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
 def scores(model: Any, data: Any, by: str, constants: Any = "zeros", **more: Any) -> Any:
-    return papa.head_scores(model, data, by=by, constants=constants, progress=False, **more)
+    return papa.head_scores(model, data, method=by, substitute=constants, progress=False, **more)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +233,9 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
     found = scores(model, texts(), "effect", by)
     assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert (set(found["method"]), found.attrs["measure"]) == ({"effect"}, measure)
-    expected = [of(papa.fidelity(model, [head], by, data=texts())["value"]) for head in EVERY]
+    expected = [
+        of(papa.fidelity(model, texts(), heads=[head], substitute=by)["value"]) for head in EVERY
+    ]
     np.testing.assert_allclose(found["score"], expected, atol=1e-6)
     assert (found["low"] < found["score"]).all()
     assert (found["score"] < found["high"]).all()
@@ -242,7 +246,7 @@ def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
     model, passes = bert(), list[int]()
     before = model(**texts()[0]).last_hidden_state
     handle = model.register_forward_hook(lambda *_: passes.append(1))
-    scores(model, iter(texts()), "effect", "mean_output", made_from=iter(texts()))
+    scores(model, iter(texts()), "effect", "mean_output", substitute_data=iter(texts()))
     handle.remove()
     assert len(passes) == len(texts()) * (1 + 1 + len(EVERY)), "the original, the means, each head"
     assert model(**texts()[0]).last_hidden_state.equal(before)
@@ -254,14 +258,14 @@ def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
     model stays whole.
     """
     weights = {name: one.clone() for name, one in model.state_dict().items()}
-    found = scores(model, texts(), "lambda", epochs=4, seeds=[0, 1])
+    found = scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1])
     assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert (found["score"] - 0.5).abs().max() > 0.05
     assert (found["low"] < found["score"]).all()
     assert all(torch.equal(one, weights[name]) for name, one in model.state_dict().items())
     assert all(one.requires_grad and one.grad is None for one in model.parameters())
     pandas.testing.assert_frame_equal(
-        scores(model, texts(), "lambda", epochs=4, seeds=[0, 1]), found
+        scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1]), found
     )
 
 
@@ -272,19 +276,21 @@ def in_one_batch() -> list[dict[str, torch.Tensor]]:
 @pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
 @pytest.mark.parametrize("data", [in_one_batch(), alone(texts())], ids=["one batch", "alone"])
 def test_lambda_does_not_depend_on_how_texts_are_batched(model: Any, data: Any) -> None:
-    expected = scores(model, texts(), "lambda", "average", seeds=[0, 1])
-    found = scores(model, data, "lambda", "average", seeds=[0, 1])
+    expected = scores(model, texts(), "lambda", "average", ranking_seeds=[0, 1])
+    found = scores(model, data, "lambda", "average", ranking_seeds=[0, 1])
     pandas.testing.assert_frame_equal(found, expected)
-    assert (scores(model, texts(), "lambda", seeds=[0, 2])["score"] != expected["score"]).any()
+    assert (
+        scores(model, texts(), "lambda", ranking_seeds=[0, 2])["score"] != expected["score"]
+    ).any()
 
 
 def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
     model, one_batch = gpt(), in_one_batch()
-    enough = scores(model, one_batch, "lambda", seeds=[0, 1, 2])
+    enough = scores(model, one_batch, "lambda", ranking_seeds=[0, 1, 2])
     assert (enough["high"] - enough["low"] > 1e-3).all()
     few = [{name: rows[:8] for name, rows in one_batch[0].items()}]
     for data, seeds in ((few, [0, 1, 2]), (one_batch, [0]), (one_batch, [0, 0])):
-        unknown = scores(model, data, "lambda", seeds=seeds)
+        unknown = scores(model, data, "lambda", ranking_seeds=seeds)
         assert unknown[["low", "high"]].isna().all(axis=None)
         assert (unknown["score"] != 0.5).all()
 
@@ -306,19 +312,19 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
 def test_packed_rows_stay_whole_with_a_warning() -> None:
     packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
     with pytest.warns(UserWarning, match="1 of 1 batches"):
-        scores(gpt(), [packed], "lambda", seeds=[0])
+        scores(gpt(), [packed], "lambda", ranking_seeds=[0])
 
 
 def test_a_cosine_has_one_interval() -> None:
     model = bert()
     effect = scores(model, texts(), "effect").iloc[1]
-    cosine = papa.fidelity(model, [(0, 1)], data=texts()).loc["cosine"]
+    cosine = papa.fidelity(model, texts(), heads=[(0, 1)], substitute="zeros").loc["cosine"]
     summary = papa.measure(
         model,
         {"train": texts(), "validation": texts()},
-        constants=["zeros"],
+        substitutes=["zeros"],
         orders=[[(0, 1)]],
-        fractions=[1, 7 / 8],
+        keep=[1, 7 / 8],
         progress=False,
     ).summary.iloc[1]
     for low, high in ((cosine["low"], cosine["high"]), (summary["low"], summary["high"])):
@@ -328,12 +334,12 @@ def test_a_cosine_has_one_interval() -> None:
 def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
     """One step of AdamW goes by the learning rate against the gradient's sign."""
     model, data = gpt(), [{name: rows[:4] for name, rows in texts()[0].items()}]
-    step = scores(model, data, "lambda", epochs=1, learning_rate=0.1, seeds=[0])
+    step = scores(model, data, "lambda", epochs=1, learning_rate=0.1, ranking_seeds=[0])
     assert step["low"].isna().all(), "of one seed nothing is known"
     values = step["score"].to_numpy().reshape(LAYERS, HEADS)
 
     def loss(theta: torch.Tensor) -> float:
-        with papa.ablated(model, EVERY_HEAD, by=Mixed(Zeros(), theta.sigmoid())):
+        with papa.ablated(model, EVERY_HEAD, substitute=Mixed(Zeros(), theta.sigmoid())):
             return float(answers(model, data)["loss"].mean())
 
     signs = np.empty((2, 4))

@@ -29,7 +29,7 @@ from tests.make import inputs_of, random_model
 from tests.probes.sentences import mean as mean_pooling
 from tests.probes.sentences import sentence_encoder
 
-QUICK: dict[str, Any] = {"orders": ["first_to_last"], "fractions": [1, 0], "progress": False}
+QUICK: dict[str, Any] = {"orders": ["first_to_last"], "keep": [1, 0], "progress": False}
 VERBS = ("drags", "is fun", "ends")
 SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VERBS]
 
@@ -67,10 +67,10 @@ def test_each_kind_of_model_has_the_numbers_of_fidelity(
     model: Any, score: str | None, metric: str, measure: str, by: str
 ) -> None:
     data = halves()
-    found = papa.measure(model, data, score=score, constants=[by], **QUICK)
+    found = papa.measure(model, data, score=score, substitutes=[by], **QUICK)
     assert set(found.summary["metric"]) == {metric}
     expected = papa.fidelity(
-        model, EVERY_HEAD, by, data=data["validation"], made_from=data["train"]
+        model, data["validation"], heads=EVERY_HEAD, substitute=by, substitute_data=data["train"]
     ).loc[measure]
     sign = -1 if measure.startswith("loss") else 1
     assert mean(found, 0) == pytest.approx(sign * expected["value"], abs=1e-5)
@@ -86,9 +86,7 @@ def test_each_kind_of_model_has_the_numbers_of_fidelity(
 def test_images_have_a_curve_with_intervals_within_range() -> None:
     model = random_model("vit")
     data = [inputs_of("vit", seed=seed, batch=6) for seed in range(4)]
-    found = papa.measure(
-        model, data, orders=["random", "effect"], fractions=[1, 0.5, 0], progress=False
-    )
+    found = papa.measure(model, data, orders=["random", "effect"], keep=[1, 0.5, 0], progress=False)
     assert set(found.head_scores["method"]) == {"effect"}
     assert len(found.results) == 2 * 3 * 3
     assert found.summary["high"].max() <= 1
@@ -108,10 +106,12 @@ def test_labels_and_scores_of_ones_own() -> None:
 
     found = {
         score: papa.measure(model, data, score=score, **QUICK)
-        for score in ("accuracy", "loss", certainty)
+        for score in ("accuracy", "negative_log_perplexity", certainty)
     }
     assert mean(found["accuracy"], 1) == pytest.approx(right.mean().item())
-    assert mean(found["loss"], 1) == pytest.approx(-outputs.loss.item(), abs=1e-5)
+    assert mean(found["negative_log_perplexity"], 1) == pytest.approx(
+        -outputs.loss.item(), abs=1e-5
+    )
     expected = certainty(outputs, batch).mean().item()
     assert mean(found[certainty], 1) == pytest.approx(expected, abs=1e-5)
     assert "certainty" in found[certainty].answers[0]
@@ -120,11 +120,11 @@ def test_labels_and_scores_of_ones_own() -> None:
     counted = batch["labels"] != -100
     some = {
         score: mean(papa.measure(model, {**data, "validation": [batch]}, score=score, **QUICK), 1)
-        for score in ("accuracy", "loss")
+        for score in ("accuracy", "negative_log_perplexity")
     }
     assert some["accuracy"] == pytest.approx(right[counted].mean().item())
     loss = torch.nn.functional.cross_entropy(outputs.logits, batch["labels"]).item()
-    assert some["loss"] == pytest.approx(-loss, abs=1e-5)
+    assert some["negative_log_perplexity"] == pytest.approx(-loss, abs=1e-5)
 
 
 def test_labels_give_the_baseline_of_one_answer() -> None:
@@ -132,7 +132,10 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
     counts = data["validation"][0]["labels"].bincount(minlength=3).double()
     shares = counts / counts.sum()
     entropy = -(shares * shares.clamp(min=1e-9).log()).sum().item()
-    for score, expected in (("accuracy", shares.max().item()), ("loss", -entropy)):
+    for score, expected in (
+        ("accuracy", shares.max().item()),
+        ("negative_log_perplexity", -entropy),
+    ):
         summary = papa.measure(model, data, score=score, **QUICK).summary
         assert summary["always_one_answer"].tolist() == pytest.approx([expected] * 2)
         assert summary["beats_baseline"].notna().all()
@@ -170,7 +173,7 @@ def test_drops_of_a_loss_are_nats() -> None:
 
 def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:
     model = bert("ForTokenClassification", num_labels=5).bfloat16()
-    found = papa.measure(model, halves(), constants=["zeros"], **QUICK)
+    found = papa.measure(model, halves(), substitutes=["zeros"], **QUICK)
     assert mean(found, 1) == 1 > mean(found, 0)
     with torch.no_grad():
         embeds = bert().half()
@@ -184,9 +187,9 @@ def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
     found = papa.measure(
         model,
         SENTENCES * 2,
-        constants=["average", {"kind": "streaming", "sinks": 1, "recent": 2}],
+        substitutes=["average", {"kind": "streaming", "sinks": 1, "recent": 2}],
         orders=["lambda", [(1, 3)], "reversed:last_to_first"],
-        fractions=[1, 23 / 24],
+        keep=[1, 23 / 24],
         **given,
     )
     assert set(found.summary["constants"]) == {"average", "streaming, 1, 2"}
@@ -198,11 +201,11 @@ def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
     table = {"body": SENTENCES}
     parts = {"train": table, "validation": table}
     columns = papa.Task(text="body", label=None)
-    again = papa.measure(model, parts, columns, orders=["random"], fractions=[0], **given)
+    again = papa.measure(model, parts, task=columns, orders=["random"], keep=[0], **given)
     pandas.testing.assert_series_equal(
         again.summary["mean"],
         papa.measure(
-            model, dict.fromkeys(parts, SENTENCES), orders=["random"], fractions=[0], **given
+            model, dict.fromkeys(parts, SENTENCES), orders=["random"], keep=[0], **given
         ).summary["mean"],
     )
 
@@ -216,8 +219,12 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
 
     def measured(data: Any, task: papa.Task | None = None) -> list[float]:
         splits = {"train": data, "validation": data}
-        given: dict[str, Any] = {"tokenizer": tokenizer, "score": "loss", "constants": ["zeros"]}
-        return papa.measure(model, splits, task, **given, **QUICK).summary["mean"].tolist()
+        given: dict[str, Any] = {
+            "tokenizer": tokenizer,
+            "score": "negative_log_perplexity",
+            "substitutes": ["zeros"],
+        }
+        return papa.measure(model, splits, task=task, **given, **QUICK).summary["mean"].tolist()
 
     assert measured(table) == measured(table, papa.Task(text_pair="text_pair")) != measured(alone)
 
@@ -228,14 +235,21 @@ def test_embeddings_that_are_no_means_are_refused(tmp_path: Path) -> None:
     model.eval()
     calls: list[Callable[[], Any]] = [
         lambda: papa.measure(model, SENTENCES, tokenizer=tokenizer, progress=False),
-        lambda: papa.fidelity(model, [(0, 0)], data=SENTENCES, tokenizer=tokenizer),
+        lambda: papa.fidelity(
+            model, SENTENCES, heads=[(0, 0)], substitute="zeros", tokenizer=tokenizer
+        ),
         lambda: papa.head_scores(model, SENTENCES, tokenizer=tokenizer, progress=False),
     ]
     for call in calls:
         with pytest.raises(EncoderError, match=rf"{re.escape(str(folder))}.*cls"):
             call()
     means = AutoModel.from_pretrained(sentence_encoder(tmp_path / "means", mean_pooling)).eval()
-    assert papa.fidelity(means, [(0, 0)], data=SENTENCES, tokenizer=tokenizer).attrs["texts"] == 6
+    assert (
+        papa.fidelity(
+            means, SENTENCES, heads=[(0, 0)], substitute="zeros", tokenizer=tokenizer
+        ).attrs["texts"]
+        == 6
+    )
 
 
 def test_what_does_not_fit_is_refused_before_anything_is_trained(
@@ -245,12 +259,12 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
     short, (batch, _) = {"input_ids": texts()[0]["input_ids"][:, :4]}, texts()
     wrong = {
         "constant matrices have 4": {"data": {"train": [short], "validation": [batch]}},
-        "give one of loss, agreement": {"data": [batch], "score": "accuracy"},
+        "give one of negative_log_perplexity, agreement": {"data": [batch], "score": "accuracy"},
         "leave out store": {"data": [batch], "train_rows": 3},
         "holds one text": {"data": {"input_ids": batch["input_ids"][:1]}},
         "no order 'gates' for this model": {"data": [batch], "orders": ["gates"]},
-        "shares of heads": {"data": [batch], "fractions": [2]},
-        "fractions is [], expected a list": {"data": [batch], "fractions": []},
+        "shares of heads": {"data": [batch], "keep": [2]},
+        "keep is [], expected a list": {"data": [batch], "keep": []},
         "texts: give one for each": {
             "data": [{name: of[:6] for name, of in batch.items()}],
             "score": lambda outputs, _: outputs.logits[:, 0].flatten(),
@@ -302,44 +316,52 @@ DATA = [{"input_ids": torch.arange(WORDS)[:, None].expand(WORDS, size)} for size
 @pytest.mark.slow
 def test_planted_heads_have_their_roles_however_texts_are_batched() -> None:
     model = planted()
-    options: dict[str, Any] = {"by": "causal_gates", "constants": "zeros", "progress": False}
-    found = papa.head_scores(model, DATA, seeds=[0, 1], **options)
+    options: dict[str, Any] = {"method": "causal_gates", "substitute": "zeros", "progress": False}
+    found = papa.head_scores(model, DATA, ranking_seeds=[0, 1], **options)
     assert found["role"].tolist() == ["facilitating", "interfering", *["irrelevant"] * 2]
-    loss = papa.head_scores(model, DATA, **{**options, "by": "effect"})["score"]
+    loss = papa.head_scores(model, DATA, **{**options, "method": "effect"})["score"]
     assert loss[0] > 0.05 > 0 > loss[1], "what the roles say"
     assert loss[2:].abs().max() < 1e-6
     assert found["score"][0] > 0.9 > 0.1 > found["score"][1:].max()
     alone = [{"input_ids": row[None]} for batch in DATA for row in batch["input_ids"]]
-    again = papa.head_scores(model, alone, seeds=[0, 1], **options)
+    again = papa.head_scores(model, alone, ranking_seeds=[0, 1], **options)
     pandas.testing.assert_frame_equal(again, found)
-    options["constants"] = "first"
-    alike = papa.head_scores(model, DATA, seeds=[0], **options)
+    options["substitute"] = "first"
+    alike = papa.head_scores(model, DATA, ranking_seeds=[0], **options)
     assert set(alike["role"]) == {"irrelevant"}, "of one word over and over the first is like any"
 
 
 def test_gates_that_still_move_give_no_role() -> None:
     found = papa.head_scores(
-        planted(), DATA, by="causal_gates", constants="zeros", epochs=3, seeds=[0], progress=False
+        planted(),
+        DATA,
+        method="causal_gates",
+        substitute="zeros",
+        epochs=3,
+        ranking_seeds=[0],
+        progress=False,
     )
     assert found["role"].isna().all()
 
 
 def test_answers_say_how_certain_lambda_is_and_how_orders_compare_with_random() -> None:
     orders = ["lambda", "random", "first_to_last"]
-    found = papa.measure(gpt(), texts(), orders=orders, fractions=[1, 0.5], progress=False)
+    found = papa.measure(gpt(), texts(), orders=orders, keep=[1, 0.5], progress=False)
     assert "λ" in found.answers[-1]
     compared = [answer for answer in found.answers if "less random orders" in answer]
     assert len(compared) == 2
     assert all("not beyond chance" in answer for answer in compared), "three lists tell nothing"
-    enough = papa.measure(gpt(), texts() * 3, orders=["lambda"], fractions=[1, 0.5], progress=False)
+    enough = papa.measure(gpt(), texts() * 3, orders=["lambda"], keep=[1, 0.5], progress=False)
     assert "Kendall's τ" in enough.answers[-1]
     assert "labels" not in enough.answers[-1].replace("No labels were read", "")
 
 
 def test_it_follows_a_loss() -> None:
     with pytest.raises(papa.PapaError, match="follows the loss of a language model"):
-        papa.head_scores(bert(), texts(), by="causal_gates", constants="zeros", progress=False)
-    found = papa.head_scores(gpt(), texts(), by="causal_gates", epochs=2, seeds=[0], progress=False)
+        papa.head_scores(bert(), texts(), method="causal_gates", substitute="zeros", progress=False)
+    found = papa.head_scores(
+        gpt(), texts(), method="causal_gates", epochs=2, ranking_seeds=[0], progress=False
+    )
     shares = found[["facilitating", "interfering", "irrelevant"]]
     assert shares.min(axis=None) >= 0
     assert shares.max(axis=None) <= 1
@@ -351,10 +373,10 @@ def test_texts_of_both_splits_are_counted(shallow: str, as_table: bool) -> None:
     splits = {"train": SENTENCES[:4], "validation": SENTENCES[2:]}
     data = {name: {"text": part} for name, part in splits.items()} if as_table else splits
     tokenizer = AutoTokenizer.from_pretrained(shallow)
-    found = papa.measure(model, data, constants=["zeros"], tokenizer=tokenizer, **QUICK)
+    found = papa.measure(model, data, substitutes=["zeros"], tokenizer=tokenizer, **QUICK)
     assert "2 of 4 validation rows" in found.answers[-1]
     apart = {**data, "validation": [f"{sentence} late" for sentence in SENTENCES[2:]]}
     if as_table:
         apart["validation"] = {"text": apart["validation"]}
-    found = papa.measure(model, apart, constants=["zeros"], tokenizer=tokenizer, **QUICK)
+    found = papa.measure(model, apart, substitutes=["zeros"], tokenizer=tokenizer, **QUICK)
     assert not any("validation rows" in answer for answer in found.answers)

@@ -61,7 +61,9 @@ def test_labelled_data_is_the_same_in_every_container(
     sets = {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
     mappings = {split: frame.to_dict("list") for split, frame in reviews.items()}
     kinds: list[Any] = [reviews, datasets.DatasetDict(sets), mappings]
-    scores = [papa.measure(encoder, kind, task, **AS_IT_IS).results["score"][0] for kind in kinds]
+    scores = [
+        papa.measure(encoder, kind, task=task, **AS_IT_IS).results["score"][0] for kind in kinds
+    ]
     assert len(set(scores)) == 1
 
 
@@ -133,17 +135,17 @@ def test_texts_a_table_and_one_encoding_give_the_numbers_of_batches(
     encoding = tokenizer(TEXTS, padding=True, return_tensors="pt")
     given, table = {"data": TEXTS, "tokenizer": tokenizer}, pandas.DataFrame({"text": TEXTS})
     for by in ("zeros", "average"):
-        expected = papa.fidelity(model, HEADS, by, data=[encoding])
+        expected = papa.fidelity(model, [encoding], heads=HEADS, substitute=by)
         for other in (given, {"data": encoding}, {**given, "data": table}):
-            found = papa.fidelity(model, HEADS, by, **other)
+            found = papa.fidelity(model, heads=HEADS, substitute=by, **other)
             pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
-    options: dict[str, Any] = {"by": "effect", "constants": "mean_output", "progress": False}
+    options: dict[str, Any] = {"method": "effect", "substitute": "mean_output", "progress": False}
     expected = papa.head_scores(model, [encoding], **options)
     found = papa.head_scores(model, TEXTS, tokenizer=tokenizer, **options)
     pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
-    with papa.ablated(model, HEADS, "average", data=TEXTS, tokenizer=tokenizer):
+    with papa.ablated(model, HEADS, substitute="average", data=TEXTS, tokenizer=tokenizer):
         inside = model(**encoding).last_hidden_state
-    with papa.ablated(model, HEADS, "average", data=[encoding]):
+    with papa.ablated(model, HEADS, substitute="average", data=[encoding]):
         torch.testing.assert_close(model(**encoding).last_hidden_state, inside)
 
 
@@ -162,8 +164,8 @@ def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
         for one in (first, *others)
         for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
     ]
-    found = papa.fidelity(decoder, HEADS, "average", data=TEXTS * 3, tokenizer=bare)
-    expected = papa.fidelity(decoder, HEADS, "average", data=alone)
+    found = papa.fidelity(decoder, TEXTS * 3, heads=HEADS, tokenizer=bare)
+    expected = papa.fidelity(decoder, alone, heads=HEADS)
     assert found["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
     with pytest.raises(papa.PapaError, match=r"text 0 has no token: leave it out"):
         batches_of([" "], decoder, bare)
@@ -257,13 +259,17 @@ def test_averages_that_are_too_short_are_refused_before_training(
 ) -> None:
     monkeypatch.setattr("papa.library.head_scores.lambda_of", lambda *_: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=r"a text has 13 tokens and the constant matrices"):
-        papa.head_scores(model, TEXTS, tokenizer=tokenizer, made_from=TEXTS[:1], progress=False)
+        papa.head_scores(
+            model, TEXTS, tokenizer=tokenizer, substitute_data=TEXTS[:1], progress=False
+        )
 
 
 def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -> None:
-    found = papa.describe(model, TEXTS, ["separators"], tokenizer=tokenizer, progress=False)
+    found = papa.describe(
+        model, TEXTS, descriptions=["separators"], tokenizer=tokenizer, progress=False
+    )
     loaded = papa.load_encoder(model, tokenizer)
-    expected = papa.describe(loaded, TEXTS, ["separators"], progress=False)
+    expected = papa.describe(loaded, TEXTS, descriptions=["separators"], progress=False)
     pandas.testing.assert_frame_equal(found, expected)
 
 

@@ -33,10 +33,10 @@ pytestmark = pytest.mark.unchecked
 
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
 DESIGN: dict[str, Any] = {
-    "constants": ["average", "trained"],
+    "substitutes": ["average", "trained"],
     "orders": ["lambda", "random"],
-    "fractions": [1, 0.5, 0],
-    "seeds": [0, 1],
+    "keep": [1, 0.5, 0],
+    "probe_seeds": [0, 1],
 }
 SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
 HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
@@ -46,7 +46,7 @@ HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
-    found = papa.measure(encoder, reviews, TASK, **DESIGN, ranking_rows=32, progress=False)
+    found = papa.measure(encoder, reviews, task=TASK, **DESIGN, ranking_rows=32, progress=False)
     for split, frame in reviews.items():
         frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
     entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
@@ -86,9 +86,9 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
 def test_a_measurement_is_a_table_a_figure_and_sentences(
     encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
-    options: dict[str, Any] = {"seeds": [0, 1], "progress": False}
-    ranked = {"fractions": [1, 0.5, 0], "ranking_rows": 16}
-    found = papa.measure(encoder, reviews, TASK, **ranked, **options)
+    options: dict[str, Any] = {"probe_seeds": [0, 1], "progress": False}
+    ranked = {"keep": [1, 0.5, 0], "ranking_rows": 16}
+    found = papa.measure(encoder, reviews, task=TASK, **ranked, **options)
     headings = ("Scores", "Relative drop", "Baselines")
     assert [line for line in found.table.splitlines() if line in headings] == [*headings]
     assert ">mine</text>" in found.plot().svg()
@@ -98,15 +98,17 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     assert list(found.summary["constant_heads"]) == [0, 12, 24]
     # What was averaged and scored serves the other calls: the same heads, the same scores.
     average = papa.average(encoder, reviews["train"], text="review")
-    own = {"constants": [average], "orders": found.head_scores, "fractions": [1, 0.5]}
-    again = papa.measure(encoder, reviews, TASK, **own, **options)
+    own = {"substitutes": [average], "orders": found.head_scores, "keep": [1, 0.5]}
+    again = papa.measure(encoder, reviews, task=TASK, **own, **options)
     frame, same = found.to_pandas(), again.to_pandas()
     assert same["score"].tolist() == frame[frame["fraction"] > 0]["score"].tolist()
     few: dict[str, Any] = {"rows": 16, "progress": False}
     for constants in (average, "average"):
-        scores = papa.head_scores(encoder, reviews, TASK, constants=constants, **few)
+        scores = papa.head_scores(encoder, reviews, task=TASK, substitute=constants, **few)
         pandas.testing.assert_frame_equal(scores, found.head_scores)
-    one = papa.head_scores(encoder, reviews, TASK, constants="zeros", seeds=[1], **few)
+    one = papa.head_scores(
+        encoder, reviews, task=TASK, substitute="zeros", ranking_seeds=[1], **few
+    )
     assert not np.allclose(one["score"], found.head_scores["score"], atol=1e-5), "negative control"
     assert one["low"].isna().all(), "of one seed nothing is known"
 
@@ -115,7 +117,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     encoder: TextEncoder, shallow: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "store"
-    settings: dict[str, Any] = {"fractions": [1, 0.5], "seeds": [0, 1]}
+    settings: dict[str, Any] = {"keep": [1, 0.5], "probe_seeds": [0, 1]}
     rows = {"train_rows": 40, "validation_rows": 30}
     stages = "average", "baseline", "probe", "tokenise", "train_lambda"
 
@@ -129,7 +131,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
         """
         study = {"name": "same", "encoders": [shallow], **settings, **changes}
         study |= {"tasks": [{"name": "reviews", "slots": SLOTS, **rows}]}
-        study |= {"ranking": {"rows": 16, "seeds": [0]}}
+        study |= {"ranking": {"rows": 16}, "ranking_seeds": [0]}
         spec = resolve_study(study, folder=tmp_path, origin="test")
         steps = build_pipeline(resolve_inputs(spec).inputs()).steps
         missing = {step.stage.name for step in steps if not step.is_complete(Store(place))}
@@ -139,13 +141,13 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
     first = measured()
     assert ran() == {"aggregate"}, "every cell is there"
     others = {"baseline", "probe", "aggregate"}
-    assert ran(seeds=[2, 3]) == others, "negative control: other seeds are not"
+    assert ran(probe_seeds=[2, 3]) == others, "negative control: other seeds are not"
     kept = artifacts(place, *stages)
-    again = measured(seeds=[2, 3])
+    again = measured(probe_seeds=[2, 3])
     assert artifacts(place, *stages) == kept
     assert sorted(set(again["seed"])) == [2, 3]
     pandas.testing.assert_frame_equal(measured(), first, check_exact=True)
-    measured(fractions=[1, 0])
+    measured(keep=[1, 0])
     assert len(artifacts(place, *stages)) == len(kept) + 2, "one more probe for each seed"
 
 
@@ -156,8 +158,12 @@ def test_a_store_knows_encoders_by_their_files(
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
     with pytest.raises(papa.PapaError, match="leave store out"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
-    few: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "seeds": [0]}
-    few |= {"fractions": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}
+    few: dict[str, Any] = {
+        "substitutes": ["zeros"],
+        "orders": ["first_to_last"],
+        "probe_seeds": [0],
+    }
+    few |= {"keep": [1, 0], "train_rows": 24, "validation_rows": 16, "progress": False}
     found = [papa.measure(one, "reviews", **few) for one in (encoder, held)]
     assert found[0].results["score"].tolist() == found[1].results["score"].tolist()
     assert found[0].head_scores.empty
@@ -180,7 +186,7 @@ def test_every_form_is_the_same_order(order: Any) -> None:
     found = named_orders(["lambda", order, order], 2, 3)
     assert found["orders"] == ["lambda", "scores:own", "scores:own 2"]
     for one in found["scores"]:
-        assert papa.constant_heads(one["values"], 0) == tuple(HEADS)
+        assert papa.constant_heads(one["values"], keep=0) == tuple(HEADS)
 
 
 def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
@@ -188,8 +194,8 @@ def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[
         return layer
 
     orders = ["last_to_first", [(1, head) for head in range(12)], by_layer]
-    options = {"fractions": [1, 0.5], "seeds": [0, 1], "progress": False}
-    found = papa.measure(encoder, reviews, TASK, orders=orders, **options)
+    options = {"keep": [1, 0.5], "probe_seeds": [0, 1], "progress": False}
+    found = papa.measure(encoder, reviews, task=TASK, orders=orders, **options)
     half = found.to_pandas().query("fraction == 0.5")
     scores = half.groupby("order", sort=False)["score"].agg(list)
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:by_layer"]
@@ -203,9 +209,9 @@ def test_warnings_of_papa_check_are_among_the_answers(
     rows = reviews["train"].head(12)
     overlapping = pandas.concat([rows.head(5), reviews["validation"].head(7)])
     data = {"train": rows, "validation": overlapping}
-    found = papa.measure(encoder, data, TASK, fractions=[1], seeds=[0], progress=False)
+    found = papa.measure(encoder, data, task=TASK, keep=[1], probe_seeds=[0], progress=False)
     assert any("5 of 12 validation rows" in answer for answer in found.answers)
     assert "5 of 12 validation rows" in str(found)
     apart = {**data, "validation": reviews["validation"].head(12)}
-    found = papa.measure(encoder, apart, TASK, fractions=[1], seeds=[0], progress=False)
+    found = papa.measure(encoder, apart, task=TASK, keep=[1], probe_seeds=[0], progress=False)
     assert not any("12 validation rows" in answer for answer in found.answers)

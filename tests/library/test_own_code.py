@@ -32,10 +32,10 @@ from tests.tasks.test_own import SMALL as SHAPE
 
 COLUMNS: dict[str, Any] = {"text": "review", "label": "verdict", "epochs": 1}
 FEW: dict[str, Any] = {
-    "constants": ["zeros"],
+    "substitutes": ["zeros"],
     "orders": ["first_to_last"],
-    "fractions": [1, 0],
-    "seeds": [0, 1],
+    "keep": [1, 0],
+    "probe_seeds": [0, 1],
     "progress": False,
 }
 Reviews = dict[str, pandas.DataFrame]
@@ -54,7 +54,10 @@ def scores(found: papa.Measurement, fraction: float) -> list[float]:
 @pytest.fixture
 def measured(encoder: TextEncoder, reviews: Reviews) -> SeedScores:
     return lambda seeds=(0, 1), **changed: papa.measure(
-        encoder, reviews, papa.Task(**{**COLUMNS, **changed}), **{**FEW, "seeds": list(seeds)}
+        encoder,
+        reviews,
+        task=papa.Task(**{**COLUMNS, **changed}),
+        **{**FEW, "probe_seeds": list(seeds)},
     )
 
 
@@ -70,9 +73,9 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: SeedScor
         assert own.summary[name].tolist() == pytest.approx(named.summary[name].tolist()), name
     width, known = (found.summary["high"] - found.summary["low"] for found in (own, named))
     assert (width < known).all(), "nothing is assumed of what examples do not show"
-    assert set(own.results["metric"]) == {"own:share_right"}
+    assert set(own.results["metric"]) == {"custom:share_right"}
     assert "share_right" in own.answers[0]
-    assert "own:" not in str(own)
+    assert "custom:" not in str(own)
     assert other.summary["high"].max() <= 1, "scikit-learn's have a range"
 
 
@@ -94,7 +97,7 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
         return [float(one.score(others, validation["verdict"]))] * 2
 
     assert scores(found, 1) == pytest.approx(fitted())
-    with papa.replaced(encoder, "zeros", np.zeros((2, 12))):
+    with papa.replaced(encoder, np.zeros((2, 12)), substitute="zeros"):
         assert scores(found, 0) == pytest.approx(fitted())
     assert scores(found, 1) != scores(measured(), 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
@@ -104,7 +107,7 @@ def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
     data = {"words": [[*"abc"], [*"ab"]] * 6, "tags": [[*"NVN"], [*"NV"]] * 6}
     splits = {"train": data, "validation": data}
     task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
-    assert scores(papa.measure(encoder, splits, task, **FEW), 1) == [1.0, 1.0]
+    assert scores(papa.measure(encoder, splits, task=task, **FEW), 1) == [1.0, 1.0]
 
 
 def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
@@ -130,7 +133,7 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     model, encoder, data = classifier
 
     def measured(**task: Any) -> papa.Measurement:
-        return papa.measure(encoder, data, papa.Task(head="own", **task), **FEW)
+        return papa.measure(encoder, data, task=papa.Task(head="native", **task), **FEW)
 
     found, named = measured(score=right), measured()
     for fraction in (1, 0):
@@ -139,7 +142,9 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     texts = data["validation"]
     batch = encoder.tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
     batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
-    kept = papa.fidelity(model, np.zeros((2, 4)), "zeros", data=[dict(batch)], score=right)["value"]
+    kept = papa.fidelity(
+        model, [dict(batch)], heads=np.zeros((2, 4)), substitute="zeros", score=right
+    )["value"]
     assert scores(found, 1) == pytest.approx([kept["score_before"]] * 2)
     assert scores(found, 0) == pytest.approx([kept["score_after"]] * 2)
     sure = measured(label=None, score=lambda outputs, batch: outputs.logits.amax(1))
@@ -158,7 +163,7 @@ def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
         seen.append(true)
         return share_right(true, predicted)
 
-    papa.measure(encoder, data, papa.Task(head="own", metric=recorded), **FEW)
+    papa.measure(encoder, data, task=papa.Task(head="native", metric=recorded), **FEW)
     order = sorted(set(data["validation"]["label"]))
     expected = [order.index(label) for label in data["validation"]["label"]]
     assert max(seen, key=len).tolist() == expected
@@ -182,7 +187,7 @@ def test_a_store_knows_code_by_its_module(
     data = {"train": text, "validation": text}
 
     def kept(**task: Any) -> set[str]:
-        papa.measure(encoder, data, papa.Task(epochs=1, **task), **options)
+        papa.measure(encoder, data, task=papa.Task(epochs=1, **task), **options)
         return set(artifacts(place, "probe"))
 
     first = kept(metric=module.score)
@@ -218,7 +223,7 @@ def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None
 
 
 def test_no_study_file_has_a_metric_without_its_name(tmp_path: Path) -> None:
-    task = {**SMALL["tasks"][0], "metric": "own"}
+    task = {**SMALL["tasks"][0], "metric": "custom"}
     with pytest.raises(SpecError, match=r"'tasks\.0\.metric': Input should be 'acc") as refused:
         resolve_study({**SMALL, "tasks": [task]}, folder=tmp_path, origin="test")
-    assert "'own'" not in str(refused.value).partition(", found ")[0]
+    assert "'custom'" not in str(refused.value).partition(", found ")[0]

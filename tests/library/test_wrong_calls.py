@@ -28,12 +28,12 @@ BATCH = texts()[0]
 LABELLED = {**BATCH, "labels": BATCH["input_ids"]}
 EFFECTS = pandas.DataFrame({"layer": [0, 0], "head": [0, 1], "method": "effect", "score": [1, 2.0]})
 PROBE = replace(TASK, probe=LogisticRegression())
-FEW: dict[str, Any] = {"constants": ["zeros"], "orders": ["first_to_last"], "fractions": [1, 0]}
+FEW: dict[str, Any] = {"substitutes": ["zeros"], "orders": ["first_to_last"], "keep": [1, 0]}
 load = papa.load_encoder
 
 
 def first(scores: Any, fraction: float | None = 0.5) -> Any:
-    return papa.constant_heads(scores, fraction)
+    return papa.constant_heads(scores, keep=fraction)
 
 
 def other_classes(reviews: Any) -> Any:
@@ -56,10 +56,10 @@ class Given:
         call(self.encoder, given, progress=False)
 
     def enter(self, constants: Any = "zeros", heads: Any = ((0, 0),)) -> Any:
-        return papa.replaced(self.encoder, constants, heads).__enter__()
+        return papa.replaced(self.encoder, heads, substitute=constants).__enter__()
 
     def within(self, call: Callable[[], Any]) -> None:
-        with papa.replaced(self.encoder, "zeros", [(0, 0)]):
+        with papa.replaced(self.encoder, [(0, 0)], substitute="zeros"):
             call()
 
     def foreign(self) -> Any:
@@ -70,13 +70,15 @@ class Given:
 
     def measure(self, data: Any = None, task: Any = TASK, **options: Any) -> None:
         data = self.reviews if data is None else data
-        papa.measure(self.encoder, data, task, progress=False, **options)
+        papa.measure(self.encoder, data, task=task, progress=False, **options)
 
     def own(self, **task: Any) -> None:
         self.measure(task=replace(TASK, epochs=1, **task), **FEW)
 
     def score(self, by: str = "lambda", **options: Any) -> None:
-        papa.head_scores(self.encoder, self.reviews, TASK, by=by, progress=False, **options)
+        papa.head_scores(
+            self.encoder, self.reviews, task=TASK, method=by, progress=False, **options
+        )
 
 
 @pytest.fixture
@@ -85,16 +87,16 @@ def given(encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]) -> Given:
 
 
 def ablate(heads: Any, by: Any = "zeros") -> Any:
-    return papa.ablated(gpt(), heads, by).__enter__()
+    return papa.ablated(gpt(), heads, substitute=by).__enter__()
 
 
 def hand(model: Any, data: Any = None, task: Any = None, by: str = "effect", **more: Any) -> None:
-    more = {"constants": "zeros", "progress": False, **more}
-    papa.head_scores(model, texts() if data is None else data, task, by=by, **more)
+    more = {"substitute": "zeros", "progress": False, **more}
+    papa.head_scores(model, texts() if data is None else data, task=task, method=by, **more)
 
 
 def kept(model: Any, data: Any, score: Any = None) -> None:
-    papa.fidelity(model, [], data=data, score=score)
+    papa.fidelity(model, data, heads=[], substitute="zeros", score=score)
 
 
 odd = torch.zeros(SHAPE)
@@ -102,7 +104,7 @@ odd[1, 3, 4, 5] = float("nan")
 Door = Callable[[Given], Any]
 DOORS: dict[str, list[tuple[Door, str]]] = {
     "texts": [
-        (lambda g: g.average("a text"), "texts is one string: give a list, such as ['a text']"),
+        (lambda g: g.average("a text"), "data is one string: give a list, such as ['a text']"),
         (lambda g: g.average([]), "has no row: give at least one"),
         (lambda g: g.average(g.encoder.tokenizer(["a"])), "tokenised inputs (input_ids"),
         (lambda g: g.average([("a", "b"), "c"]), "text 1 is 'c', expected a pair of strings"),
@@ -110,7 +112,10 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.average(g.reviews), "train, validation are tables: give one of them"),
         (lambda g: g.average({"body": ["a"]}), "no column 'text' (found: body)"),
         (lambda g: g.average(pandas.DataFrame({"text": ["a", 2]})), "cannot be read as a table"),
-        (lambda g: papa.describe(g.encoder, ["a"], ["similarty"]), "no description 'similarty' (d"),
+        (
+            lambda g: papa.describe(g.encoder, ["a"], descriptions=["similarty"]),
+            "no description 'similarty' (d",
+        ),
     ],
     "load_encoder": [
         (lambda g: load("/no/such/folder"), "there is no encoder folder at /no/such/folder"),
@@ -121,14 +126,14 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: papa.average("low2", ["a"]), "encoder is a str, not what papa.load_encoder"),
     ],
     "replaced": [
-        (lambda g: g.enter("toeplits"), "constants 'toeplits': "),
-        (lambda g: g.enter("relative"), "are made of an average: give average=papa.average("),
+        (lambda g: g.enter("toeplits"), "substitute 'toeplits': "),
+        (lambda g: g.enter("relative"), "are computed from an average: give average=papa.average("),
         (lambda g: g.enter(numpy.zeros((32, 32))), "[32, 32], expected finite floating-point"),
         (lambda g: g.enter(torch.zeros(SHAPE, dtype=torch.long)), "are torch.int64 of shape"),
         (lambda g: g.enter(odd), f"expected finite floating-point numbers {list(SHAPE)}"),
         (lambda g: g.enter(g.foreign()), "averaged over the attention of another encoder than all"),
         (lambda g: g.enter("zeros", [(2, 0)]), "there is no head (2, 0): heads are (layer, head)"),
-        (lambda g: papa.constants("local", g.encoder, rank=2), "rank belongs to kind 'low_rank'"),
+        (lambda g: papa.constants(g.encoder, "local", rank=2), "rank belongs to kind 'low_rank'"),
         (lambda g: g.within(lambda: g.average(["a"])), "leave the block"),
     ],
     "measure": [
@@ -141,17 +146,26 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.measure(orders=EFFECTS), "found scores of 1 layers of 2 heads, expected 2"),
         (lambda g: g.measure(orders=[[(0, 0), (2, 0)]]), "holds (2, 0), which is no head or named"),
         (lambda g: g.measure(orders=[{"a": 1}]), "found a dict"),
-        (lambda g: g.measure(fractions=[2]), "'fractions.0'"),
-        (lambda g: g.measure(seeds=3), "'seeds': Input should be a valid tuple, found 3"),
-        (lambda g: g.measure(constants=[]), "constants is list, expected a list of one or more"),
-        (lambda g: papa.measure(gpt(), texts(), replace(TASK, epochs=1)), "all of the task but"),
-        (lambda g: g.measure(constants=odd), "constants is Tensor, expected a list"),
-        (lambda g: g.measure(constants=["trained"], task=PROBE), "have PAPA's own probe"),
+        (lambda g: g.measure(keep=[2]), "'keep.0'"),
+        (
+            lambda g: g.measure(probe_seeds=3),
+            "'probe_seeds': Input should be a valid tuple, found 3",
+        ),
+        (
+            lambda g: g.measure(substitutes=[]),
+            "substitutes is list, expected a list of one or more",
+        ),
+        (
+            lambda g: papa.measure(gpt(), texts(), task=replace(TASK, epochs=1)),
+            "all of the task but",
+        ),
+        (lambda g: g.measure(substitutes=odd), "substitutes is Tensor, expected a list"),
+        (lambda g: g.measure(substitutes=["trained"], task=PROBE), "have PAPA's own probe"),
     ],
     "own code": [
         (lambda g: g.own(probe=3), "probe is a int, expected an estimator with fit and predict"),
-        (lambda g: g.own(probe=LogisticRegression(), head="own"), "leave head out"),
-        (lambda g: g.own(score=len), 'set head="own", leave metric out'),
+        (lambda g: g.own(probe=LogisticRegression(), head="native"), "leave head out"),
+        (lambda g: g.own(score=len), 'head="native"'),
         (lambda g: g.own(metric=len, label=None), "name their label"),
         (lambda g: g.own(metric=lambda *_: 1 / 0), "failed on 48 labels (division by zero)"),
         (lambda g: g.own(metric=lambda *_: torch.nan), "nan on 48 labels"),
@@ -159,18 +173,18 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "head_scores": [
         (lambda g: first([0.9, 0.1]), "numbers of shape [2]"),
         (lambda g: first([[0.9, float("nan")]]), "numbers that are not finite among them"),
-        (lambda g: first(EFFECTS, 50), "give fraction, the share of heads that keep their atten"),
-        (lambda g: first(EFFECTS, None), "2 heads become constant; found None and None"),
-        (lambda g: g.score("shaply"), "no head score 'shaply' for this model (did you mean"),
-        (lambda g: g.score(constants="zeroes"), "constants 'zeroes'"),
-        (lambda g: g.score(score=len), "leave out task and rows, or tokenizer, made_from"),
+        (lambda g: first(EFFECTS, 50), "give keep, the share of heads"),
+        (lambda g: first(EFFECTS, None), "2 heads become constant; found keep=None"),
+        (lambda g: g.score("shaply"), "no method 'shaply' for this model (did you mean"),
+        (lambda g: g.score(substitute="zeroes"), "substitute 'zeroes'"),
+        (lambda g: g.score(score=len), "leave out task and rows, or tokenizer, substitute_data"),
         (lambda g: hand(gpt(), by="gradient"), "'gradient' for this model: give one of lambda, ef"),
         (lambda g: hand(gpt(), task=TASK), "leave out task and rows"),
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "no tokenizer is there to read them"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
         (lambda g: hand(gpt(), [1]), "data holds int, expected texts"),
-        (lambda g: hand(gpt(), constants=["zeros"]), "there is no substitute ['zeros']"),
+        (lambda g: hand(gpt(), substitute=["zeros"]), "there is no substitute ['zeros']"),
         (lambda g: hand(classifier(3, torch.nan)), "answers with head (0, 0) replaced holds NaN"),
     ],
     "ablated": [

@@ -17,14 +17,14 @@ assert_type(encoder, TextEncoder)
 
 constants = papa.average(encoder, ["a text"])
 assert_type(constants, HeadMatrices)
-assert_type(papa.constants("zeros", encoder), HeadMatrices)
+assert_type(papa.constants(encoder, "zeros"), HeadMatrices)
 assert_type(papa.features(encoder, ["a text"]), list[Tensor])
 
-scores = papa.head_scores(encoder, "reviews", papa.Task())
+scores = papa.head_scores(encoder, "reviews", task=papa.Task())
 assert_type(scores, pandas.DataFrame)
-heads = papa.constant_heads(scores, 0.5)
+heads = papa.constant_heads(scores, keep=0.5)
 assert_type(heads, tuple[tuple[int, int], ...])
-replaced: AbstractContextManager[EntryCounts] = papa.replaced(encoder, constants, heads)
+replaced: AbstractContextManager[EntryCounts] = papa.replaced(encoder, heads, substitute=constants)
 with replaced as entries:
     assert_type(entries.unseen_share, float)
 

@@ -37,7 +37,7 @@ def test_digests_are_computed_for_resampled_outputs_alone(
     monkeypatch.setattr(LayerAttention, "output", observe)
     model = random_model("gpt2")
     batches = [inputs_of("gpt2", seed=seed, batch=3) for seed in (1, 2)]
-    with torch.no_grad(), papa.ablated(model, [(0, 1)], by, data=batches):
+    with torch.no_grad(), papa.ablated(model, [(0, 1)], substitute=by, data=batches):
         observed.clear()
         model(**batches[0])
     assert observed

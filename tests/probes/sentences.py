@@ -26,14 +26,14 @@ SMALL: dict[str, Any] = {
 
 
 def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> float:
-    task = {"text": "a", "text_pair": "b", "label": "label", "head": "own", **task}
+    task = {"text": "a", "text_pair": "b", "label": "label", "head": "native", **task}
     found = papa.measure(
         papa.load_encoder(encoder, slots=32, device="cpu"),
         {"train": rows, "validation": rows},
-        papa.Task(**task),
-        fractions=[1],
+        task=papa.Task(**task),
+        keep=[1],
         orders=["first_to_last"],
-        seeds=[0],
+        probe_seeds=[0],
         progress=False,
     )
     return float(found.to_pandas()["score"].iloc[0])

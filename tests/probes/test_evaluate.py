@@ -272,8 +272,9 @@ def study(
         dropout: bool = False, seed: int = 0, constants: str = "average", **execution: Any
     ) -> pandas.DataFrame:
         task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
-        parts = {"constants": [constants], "fractions": [1, 0.5], "seeds": [seed]}
-        parts["ranking"] = {"epochs": 1, "learning_rate": 0.1, "seeds": [seed]}
+        parts = {"substitutes": [constants], "keep": [1, 0.5], "probe_seeds": [seed]}
+        parts["ranking"] = {"epochs": 1, "learning_rate": 0.1}
+        parts["ranking_seeds"] = [seed]
         entry = task.model_dump(mode="json", exclude_none=True)
         document = described(shallow, entry, orders=["lambda"], execution=execution, **parts)
         table = score_study(document, Path(), tmp_path_factory.mktemp("study") / "store").table

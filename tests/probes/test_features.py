@@ -167,7 +167,7 @@ def test_the_mean_is_that_of_papa_ablated(
 ) -> None:
     found = of_split(encoder, train, "mean_output")
     rows, text = np.arange(8), [padded(train, train.rows)]
-    with papa.ablated(stock, HEADS, by="mean_output", data=text):
+    with papa.ablated(stock, HEADS, substitute="mean_output", data=text):
         with replaced(encoder, found, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
         with replaced(encoder, of_split(encoder, train, "mean_output_by_slot"), HEADS):
@@ -212,7 +212,7 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         rows = train.rows[(lengths == length) & (train.rows != drawn[length])]
         data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
         with (
-            papa.ablated(stock, HEADS, by="resampled_output", data=data),
+            papa.ablated(stock, HEADS, substitute="resampled_output", data=data),
             replaced(encoder, found, HEADS),
         ):
             assert difference(encoder, stock, train, rows) < 1e-5

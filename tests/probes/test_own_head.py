@@ -83,17 +83,17 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
     )
     with torch.no_grad():
         before = model(**inputs).logits
-        with papa.ablated(model, {layer: range(2) for layer in range(2)}):
+        with papa.ablated(model, {layer: range(2) for layer in range(2)}, substitute="zeros"):
             after = model(**inputs).logits
-    task = {"text": "a", "text_pair": "b", "label": None, "metric": "agreement", "head": "own"}
+    task = {"text": "a", "text_pair": "b", "label": None, "metric": "agreement", "head": "native"}
     found = papa.measure(
         papa.load_encoder(folder, slots=32, device="cpu"),
         {"train": rows, "validation": rows},
-        papa.Task(**task),
-        constants=["zeros"],
+        task=papa.Task(**task),
+        substitutes=["zeros"],
         orders=["first_to_last"],
-        fractions=[0],
-        seeds=[0],
+        keep=[0],
+        probe_seeds=[0],
         progress=False,
     )
     kept = ((before > 0) == (after > 0)).float().mean().item()

@@ -150,7 +150,7 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     task, place = planted_task(folder), folder / "corpus"
     reference = planted_encoder(folder / "encoder", head)
     if own_head:
-        task = task.model_copy(update={"head": "own"})
+        task = task.model_copy(update={"head": "native"})
         with_classifier(folder / "encoder", task)
         reference = resolve_encoder(EncoderSpec(name=str(folder / "encoder")))
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)

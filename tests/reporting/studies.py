@@ -102,10 +102,10 @@ def study(frame: pandas.DataFrame) -> StudySpec:
                 }
                 for name, metric in metrics.items()
             ],
-            "constants": [{"kind": kind} for kind in frame["constants"].unique()],
+            "substitutes": [{"kind": kind} for kind in frame["constants"].unique()],
             "orders": list(frame["order"].unique()),
-            "fractions": list(frame["fraction"].unique()),
-            "seeds": [int(seed) for seed in frame["seed"].unique()],
+            "keep": list(frame["fraction"].unique()),
+            "probe_seeds": [int(seed) for seed in frame["seed"].unique()],
         }
     )
 

@@ -126,7 +126,7 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
 
     def own(scale: float, level: float, influence: float) -> SeedScores:
         found = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
-        return replace(found, unit=unit_of("own"))
+        return replace(found, unit=unit_of("custom"))
 
     (original, cell), (large, half) = (
         (own(scale, 0.7, 0.01), own(scale, 0.6, 0.02)) for scale in (1.0, 100.0)

@@ -46,37 +46,39 @@ def test_a_study_in_full(tmp_path: Path) -> None:
     """Names become tasks of the registry, paths absolute, and all else is the paper's."""
     found = study(tmp_path, SMALLEST)
     assert found.tasks[0].columns.label == "label"
-    assert found.fractions == (1, 0.5, 0.125, 0.0625, 0)
-    assert (found.orders, [own.kind for own in found.constants]) == (("lambda",), ["average"])
+    assert found.keep == (1, 0.5, 0.125, 0.0625, 0)
+    assert (found.orders, [own.kind for own in found.substitutes]) == (("lambda",), ["average"])
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
     cola = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
     kinds = ["local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3}]
     own = {"tasks": [OWN, cola], "encoders": ["./model"], "reference": "paper.csv"}
-    said = ("seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3")
-    found = study(tmp_path, SMALLEST | own | {"seeds": [7], "constants": kinds}, *said)
+    said = ("probe_seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3")
+    found = study(tmp_path, SMALLEST | own | {"probe_seeds": [7], "substitutes": kinds}, *said)
     assert found.tasks[0].source.train == tmp_path / "t.jsonl"
     assert found.encoders[0].name == str(tmp_path / "model")
     assert found.reference == tmp_path / "paper.csv"
     task = found.tasks[1]
     assert (task.source.kind, task.metric) == ("files", "matthews"), "another source alone"
     assert (task.probe.epochs, task.probe.batch_size) == (1, 16)
-    assert (found.seeds, found.tasks[0].train_rows) == ((1, 2), 10), "--set wins over the file"
+    assert (found.probe_seeds, found.tasks[0].train_rows) == ((1, 2), 10), (
+        "--set wins over the file"
+    )
     assert found.execution.workers == 3
-    assert [one.label for one in found.constants] == ["local:2", "local:5", "low_rank:3:0"]
+    assert [one.label for one in found.substitutes] == ["local:2", "local:5", "low_rank:3:0"]
     assert study(tmp_path, found.model_dump(mode="json")) == found
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
     document = SMALLEST | {
         "tasks": ["cola", "pos", "ner", OWN],
-        "constants": [{"kind": "average", "corpus": "sst2"}],
+        "substitutes": [{"kind": "average", "corpus": "sst2"}],
     }
     theirs = document | {"as_the_authors_ran": True}
     plain, found = study(tmp_path, document), study(tmp_path, theirs)
     assert found.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
     assert all(task.probe.encoder_dropout for task in found.tasks)
-    assert (plain.ranking.seeds, found.ranking.seeds) == ((0, 1, 2), (0,))
+    assert (plain.ranking_seeds, found.ranking_seeds) == ((0, 1, 2), (0,))
     metrics = ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
     assert [task.metric for task in found.tasks] == metrics
     # Nothing else differs, and the resolved study is a study file of its own.
@@ -98,14 +100,19 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
 
 
 def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path: Path) -> None:
-    found = study(tmp_path, SMALLEST | {"seeds": [0, 3], "ranking": {"seeds": [7]}})
+    found = study(tmp_path, SMALLEST | {"probe_seeds": [0, 3], "ranking_seeds": [7]})
     assert draws_of(found, "random") == {(0,): (7, 0), (3,): (7, 3)}
-    for order in ("lambda", "lambda_reversed", "first_to_last", "distance"):
+    for order in ("lambda", "reversed:lambda", "first_to_last", "distance"):
         assert draws_of(found, order) == {(0, 3): ()}
 
 
-DECODER = OWN | {"kind": "causal", "columns": {"text": "a"}, "metric": "agreement", "head": "own"}
-SIMILAR = {"kind": "similarity", "metric": "cosine_spearman", "head": "own"}
+DECODER = OWN | {
+    "kind": "causal",
+    "columns": {"text": "a"},
+    "metric": "agreement",
+    "head": "native",
+}
+SIMILAR = {"kind": "similarity", "metric": "cosine_spearman", "head": "native"}
 SIMILAR = OWN | SIMILAR | {"columns": {"text": "a", "text_pair": "b"}}
 BY_SLOT = "average is read by slot, and task mine has 16 slots and validation_slots 32: take"
 NO_RATE = {"batch_size": 1, "epochs": 1}
@@ -117,34 +124,40 @@ def of_task(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "of kind 'causal' reads text: name"),
-    (of_task(DECODER | {"head": "probe"}), "is answered by a model's own head: set head: own"),
+    (of_task(DECODER | {"head": "probe"}), "is answered by a model's own head: set head: native"),
     (of_task(DECODER | {"metric": "f1"}), "by negative_log_perplexity, agreement, not 'f1'"),
-    (of_task(DECODER, constants=["next"]), "next is of encoders, and task mine is a decoder's"),
+    (of_task(DECODER, substitutes=["next"]), "next is of encoders, and task mine is a decoder's"),
     (of_task(DECODER | {"validation_slots": 32}), BY_SLOT),
     (of_task(SIMILAR), "'similarity' reads text, text_pair, label"),
     (of_task(OWN | {"metric": "cosine"}), "with head: probe is scored by accuracy, matthews, f1"),
-    (of_task(OWN | {"head": "own"}, constants=["trained"]), "is trained with PAPA's own probe"),
+    (
+        of_task(OWN | {"head": "native"}, substitutes=["trained"]),
+        "is trained with PAPA's own probe",
+    ),
     ({"hue": 1}, "unknown key 'hue': correct it, or leave it out"),
     (of_task(OWN | {"colum": {}}), "unknown key 'tasks.0.colum'"),
     ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran' is 'yes': use true or"),
     (of_task(OWN | {"probe": NO_RATE}), "'tasks.0.probe.learning_rate': Field required"),
     ({"tasks": ["colla"]}, "task 'colla' is unknown (did you mean 'cola'?): "),
     ({"tasks": ["colla"]}, "'papa init' writes an example"),
-    ({"constants": ["avarage"]}, "found 'avarage' (did you mean 'average'?"),
+    ({"substitutes": ["avarage"]}, "found 'avarage' (did you mean 'average'?"),
     (of_task(OWN | {"source": {"train": "a"}}), "'tasks.0.source': Unable to extract tag"),
     (of_task(OWN | {"source": {"kind": "file"}}), "found 'file' (did you mean 'files'?)"),
     ({"precision": "float16"}, "'float32', 'bfloat16' or 'auto', found 'float16'"),
     ({"name": "my study!"}, "'name': String should match pattern "),
     ({"name": "a.YAML"}, "'name': a store keeps files that end so: leave"),
-    ({"fractions": [1.5]}, "'fractions.0': Input should be less than or equal to 1, found 1.5"),
-    ({"seeds": []}, "'seeds': Tuple should have at least 1 item"),
-    ({"ranking": {"seeds": [1, 1]}}, "'ranking.seeds': 1 is listed twice"),
+    ({"keep": [1.5]}, "'keep.0': Input should be less than or equal to 1, found 1.5"),
+    ({"probe_seeds": []}, "'probe_seeds': Tuple should have at least 1 item"),
+    ({"ranking_seeds": [1, 1]}, "'ranking_seeds': 1 is listed twice"),
     (of_task(OWN, OWN), "'mine' is listed twice"),
-    ({"constants": [{"kind": "local", "rank": 3}]}, "rank belongs to kind 'low_rank', not 'local'"),
+    (
+        {"substitutes": [{"kind": "local", "rank": 3}]},
+        "rank belongs to kind 'low_rank', not 'local'",
+    ),
     ({"reference": "nowhere.csv"}, "'reference': Path does not point to a file, found '/"),
-    ("seeds", "--set seeds: expected KEY=VALUE, such as execution.workers=2"),
+    ("probe_seeds", "--set probe_seeds: expected KEY=VALUE, such as execution.workers=2"),
     ("tasks.4.slots=8", "'4' is no key or index of ['reviews']"),
-    ("seeds.0.x=1", "--set seeds.0.x=1: 'x' is no key or index of 7"),
+    ("probe_seeds.0.x=1", "--set probe_seeds.0.x=1: 'x' is no key or index of 7"),
     ("name.x=1", "study.yaml: 'name': Input should be a valid string"),
     ("execution.worker=1", "unknown key 'execution.worker' (did you mean 'workers'?)"),
     ("tasks.0.train=8", "unknown key 'tasks.0.train' (did you mean 'train_rows'?)"),
@@ -158,12 +171,12 @@ def test_what_is_wrong_is_named_in_one_sentence(
 ) -> None:
     changes, overrides = ({}, [change]) if isinstance(change, str) else (change, [])
     with pytest.raises(SpecError, match=re.escape(said)) as raised:
-        study(tmp_path, SMALLEST | {"seeds": [7]} | changes, *overrides)
+        study(tmp_path, SMALLEST | {"probe_seeds": [7]} | changes, *overrides)
     assert str(raised.value).startswith((str(tmp_path / "study.yaml"), "--set "))
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("task", [OWN, DECODER, OWN | {"head": "own"}])
+@pytest.mark.parametrize("task", [OWN, DECODER, OWN | {"head": "native"}])
 def test_what_the_refused_ones_differ_from_is_sound(tmp_path: Path, task: dict[str, Any]) -> None:
     assert study(tmp_path, SMALLEST | {"tasks": [task]}).tasks[0].slots == 16
 
@@ -220,8 +233,8 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key"),
     [
-        ("seeds: [1, {}]", "seeds.1"),
-        ("seeds:\n- 1\n- {}", "seeds.1"),
+        ("probe_seeds: [1, {}]", "probe_seeds.1"),
+        ("probe_seeds:\n- 1\n- {}", "probe_seeds.1"),
         ("tasks:\n- name: cola\n  probe:\n    epochs: {}", "tasks.0.probe.epochs"),
     ],
 )
@@ -260,7 +273,7 @@ def test_files_as_others_write_them(tmp_path: Path) -> None:
     assert found.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
     assert np.array_equal(found["score"], SCORES.ravel())
     assert set(found["method"]) == {file.name}
-    assert papa.constant_heads(found, 1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
+    assert papa.constant_heads(found, keep=1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
     lists = {
         f"{layer}-{head}": [score + sample for sample in range(5)]
         for (layer, head), score in np.ndenumerate(SCORES)
@@ -356,9 +369,30 @@ def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> Non
     )
 
 
-def test_ties_go_by_layer_and_head() -> None:
+def test_ties_go_by_layer_and_head_and_a_reversed_order_reverses_them() -> None:
     scores = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
     assert head_order("lambda", scores, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
-    assert head_order("lambda_reversed", scores, 2, 2) == [(1, 1), (0, 0), (0, 1), (1, 0)]
+    assert head_order("reversed:lambda", scores, 2, 2) == [(1, 1), (0, 0), (1, 0), (0, 1)]
     assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]
+
+
+RENAMED: list[tuple[dict[str, Any], str, str]] = [
+    ({"constants": ["zeros"]}, "constants", "substitutes"),
+    ({"fractions": [1, 0]}, "fractions", "keep"),
+    ({"seeds": [0, 1]}, "seeds", "probe_seeds"),
+    ({"ranking": {"seeds": [0]}}, "ranking.seeds", "ranking_seeds"),
+    ({"tasks": [{"name": "cola", "head": "own"}]}, "head: own", "head: native"),
+    ({"tasks": [{"name": "cola", "own_probe": "a:b"}]}, "own_probe", "custom_probe"),
+    ({"orders": ["lambda_reversed"]}, "lambda_reversed", "reversed:lambda"),
+]
+
+
+@pytest.mark.parametrize(("keys", "earlier", "today"), RENAMED)
+def test_an_earlier_name_is_told_todays(
+    tmp_path: Path, keys: dict[str, Any], earlier: str, today: str
+) -> None:
+    with pytest.raises(SpecError) as error:
+        study(tmp_path, SMALLEST | keys)
+    assert f"{earlier}'" in str(error.value)
+    assert f"'{today}'" in str(error.value)

@@ -22,9 +22,9 @@ def test_studies_load_name_only_what_everybody_can_have_and_have_names_of_their_
     studies = [load_study(path) for path in ALL]
     assert len({study.name for study in studies}) == len(ALL)
     for study in studies:
-        assert study.fractions[0] == 1, study.name
+        assert study.keep[0] == 1, study.name
         sources = [task.source for task in study.tasks]
-        sources += [constants.corpus.source for constants in study.constants if constants.corpus]
+        sources += [constants.corpus.source for constants in study.substitutes if constants.corpus]
         assert {source.kind for source in sources} <= {"hub", "embedded"}, study.name
 
 
@@ -50,12 +50,12 @@ def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fracti
 
     def design(study: StudySpec) -> list[tuple]:
         # Whose text another average is of differs; that it is another's does not.
-        made = [(one.kind, one.start, one.parameters, one.rows) for one in study.constants]
-        return [*made, study.seeds, [one.corpus is not None for one in study.constants]]
+        made = [(one.kind, one.start, one.parameters, one.rows) for one in study.substitutes]
+        return [*made, study.probe_seeds, [one.corpus is not None for one in study.substitutes]]
 
     assert design(small) == design(whole)
     assert set(small.orders) <= set(whole.orders)
-    assert set(small.fractions) <= set(whole.fractions)
+    assert set(small.keep) <= set(whole.keep)
     assert small.reference is None
 
 
@@ -69,7 +69,7 @@ AVERAGE = {"average"}
 MATRICES = {"identity", "toeplitz", "zeros", "trained", "trained:average", "average"}
 TEXTS = {"average", "average:mnli"}
 LAMBDA = {"lambda"}
-ORDERS = {"lambda", "first_to_last", "last_to_first", "random", "lambda_reversed"}
+ORDERS = {"lambda", "first_to_last", "last_to_first", "random", "reversed:lambda"}
 CURVE, ENDS = {1, 1 / 2, 1 / 8, 1 / 16, 0}, {1, 0}
 
 DESIGNS = {
@@ -102,9 +102,9 @@ def axes(study: StudySpec) -> tuple[set, ...]:
     return (
         {encoder.name for encoder in study.encoders},
         {task.name for task in study.tasks},
-        {constants.label for constants in study.constants},
+        {constants.label for constants in study.substitutes},
         set(study.orders),
-        set(study.fractions),
+        set(study.keep),
     )
 
 
@@ -139,7 +139,7 @@ def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
     """Trained as the registry says, which has Table 3 (tests/text/test_files.py)."""
     study, scores = load_study(STUDIES / "paper" / f"{number}.yaml"), scores_of(number)
     assert axes(study) == DESIGNS[number]
-    assert len(study.seeds) == 3
+    assert len(study.probe_seeds) == 3
     paper_numbers = STUDIES / "paper" / f"{number}.csv"
     assert (study.name, study.reference) == (f"paper-{number}", paper_numbers)
     assert scores

@@ -27,16 +27,16 @@ pytestmark = pytest.mark.unchecked
 
 TASK: dict[str, Any] = {
     "kind": "causal",
-    "head": "own",
+    "head": "native",
     "columns": {"text": "text"},
     "slots": 2 * HALF,
 }
 STREAMING = [{"kind": "streaming", "sinks": 1, "recent": recent} for recent in (24, 23)]
 """The copier's heads look 23 tokens back: the first sees that token, the second does not."""
 DESIGN: dict[str, Any] = {
-    "constants": ["average", "relative", "zeros", *STREAMING],
+    "substitutes": ["average", "relative", "zeros", *STREAMING],
     "orders": ["first_to_last"],
-    "fractions": [1, 0.5, 0],
+    "keep": [1, 0.5, 0],
 }
 METRIC = "negative_log_perplexity"
 ALL = {layer: range(HEADS) for layer in range(2)}
@@ -60,7 +60,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def finished(folder: Path, to: Path, *tasks: dict[str, Any], **parts: Any) -> Scored:
     """A study of the copier, of both metrics unless it has tasks of its own."""
     both = [{"metric": metric, **TASK} for metric in (METRIC, "agreement")]
-    design = DESIGN | {"encoders": [str(folder / "model")], "seeds": [0, 1, 2]} | parts
+    design = DESIGN | {"encoders": [str(folder / "model")], "probe_seeds": [0, 1, 2]} | parts
     return score_study(described("", *(tasks or both), **design), folder, to)
 
 
@@ -92,20 +92,20 @@ def scored_by_stock(by: Any = None, tokens: int = 2 * HALF) -> float:
     """What the stock model scores, with all heads constant by what training texts say."""
     model, ids = trained_copier().eval(), repeated(10_001)
     data = [{"input_ids": repeated(20_000)[:, :tokens]}]
-    with papa.ablated(model, ALL, by=by, data=data) if by else nullcontext():
+    with papa.ablated(model, ALL, substitute=by, data=data) if by else nullcontext():
         return -float(model(input_ids=ids, labels=ids).loss)
 
 
 def test_relative_is_scored_on_texts_longer_than_its_average(folder: Path, tmp_path: Path) -> None:
     short = HALF + 4
     task, to = {"metric": METRIC, **TASK, "slots": short}, tmp_path / "store"
-    of = {"constants": ["relative", STREAMING[0]], "fractions": [1, 0]}
+    of = {"substitutes": ["relative", STREAMING[0]], "keep": [1, 0]}
     found = finished(folder, to, task | {"validation_slots": 2 * HALF}, **of)
     assert score(found, METRIC, "relative", 1) == pytest.approx(scored_by_stock(), abs=1e-4)
     expected, longer = (scored_by_stock("relative", tokens) for tokens in (short, 2 * HALF))
     assert score(found, METRIC, "relative", 0) == pytest.approx(expected, abs=1e-4)
     assert abs(expected - longer) > 1e-3, "an average of longer texts is another"
-    cut = finished(folder, to, task, constants=["relative"], fractions=[1])
+    cut = finished(folder, to, task, substitutes=["relative"], keep=[1])
     assert abs(score(cut, METRIC, "relative", 1) - score(found, METRIC, "relative", 1)) > 0.1
 
 
@@ -122,20 +122,21 @@ def test_scores_are_those_of_the_stock_model_and_of_the_librarys_constants(study
 
 
 def test_heads_by_lambda_are_missed_less_than_the_others(folder: Path, tmp_path: Path) -> None:
-    design = {"constants": ["average"], "orders": ["lambda", "lambda_reversed"]}
-    how = {"fractions": [1, 0.5], "ranking": {"seeds": [0], "learning_rate": 0.05, "epochs": 5}}
+    design = {"substitutes": ["average"], "orders": ["lambda", "reversed:lambda"]}
+    how = {"keep": [1, 0.5], "ranking": {"learning_rate": 0.05, "epochs": 5}, "ranking_seeds": [0]}
     steps, _, table, _ = finished(folder, tmp_path / "store", **design, **how)
     assert [step.stage.name for step in steps.steps].count("train_lambda") == 1, "of both metrics"
     of = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[of].groupby("order")["score"].mean()
-    assert loss["lambda"] > loss["lambda_reversed"] + 0.02
+    assert loss["lambda"] > loss["reversed:lambda"] + 0.02
 
 
 def test_lambda_has_its_control_of_next_words_that_changed_places(
     folder: Path, tmp_path: Path
 ) -> None:
-    ranking = {"seeds": [0, 1, 2, 3, 4], "rows": 12, "learning_rate": 0.05, "epochs": 2}
-    how = {"constants": ["average"], "orders": ["lambda"], "fractions": [0.5], "ranking": ranking}
+    ranking = {"rows": 12, "learning_rate": 0.05, "epochs": 2}
+    how = {"substitutes": ["average"], "orders": ["lambda"], "keep": [0.5], "ranking": ranking}
+    how["ranking_seeds"] = [0, 1, 2, 3, 4]
     task = {"metric": METRIC, **TASK}
     steps, _, _, found = finished(folder, tmp_path / "store", task, **how)
     true, shuffled = (
@@ -151,9 +152,9 @@ def test_lambda_has_its_control_of_next_words_that_changed_places(
 def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path) -> None:
     """Effects against the library's, on the training text; Shapley values add up to all heads."""
     task = {"metric": METRIC, **TASK}
-    parts: dict[str, Any] = {"constants": ["zeros"], "fractions": [0.5]}
+    parts: dict[str, Any] = {"substitutes": ["zeros"], "keep": [0.5]}
     parts |= {"orders": ["effect", "gradient", "greedy", "shapley"]}
-    parts |= {"ranking": {"seeds": [0], "evaluations": 40}}
+    parts |= {"ranking": {"evaluations": 40}, "ranking_seeds": [0]}
     steps, _, _, found = finished(folder, tmp_path / "store", task, **parts)
     scores = {
         method: read_head_scores(method, {0: found[step]}).mean
@@ -162,11 +163,11 @@ def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path
         for method in step["methods"]
     }
     model, data = trained_copier().eval(), [{"input_ids": repeated(20_000)}]
-    frame = papa.head_scores(model, data, by="effect", progress=False)
+    frame = papa.head_scores(model, data, method="effect", progress=False)
     expected = frame["score"].to_numpy().reshape(2, HEADS)
     np.testing.assert_allclose(scores["effect"], expected, atol=1e-4)
     assert expected.std() > 0.01
-    lost = papa.fidelity(model, ALL, "average", data=data)["value"]["loss_difference"]
+    lost = papa.fidelity(model, data, heads=ALL)["value"]["loss_difference"]
     assert scores["shapley"].sum() == pytest.approx(lost, abs=1e-4)
     assert sorted(scores["greedy"].ravel()) == [*range(2 * HEADS)]
     assert scores["gradient"].min() > 0
@@ -178,26 +179,30 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
         split: pandas.read_json(folder / f"{split}.jsonl", lines=True)
         for split in ("train", "validation")
     }
-    task = papa.Task(label=None, metric=METRIC, head="own", name=METRIC)
-    found = papa.measure(decoder, data, task, **DESIGN, progress=False)
+    task = papa.Task(label=None, metric=METRIC, head="native", name=METRIC)
+    found = papa.measure(decoder, data, task=task, **DESIGN, progress=False)
     rows = study[2][study[2]["task"] == METRIC].reset_index(drop=True)
     compared = [name for name in rows if name != "seconds"]
     pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)
     assert found.results["score"].nunique() > 3, "negative control: cells differ"
-    for wrong in (None, papa.Task(head="own"), papa.Task(label=None)):
+    for wrong in (None, papa.Task(head="native"), papa.Task(label=None)):
         with pytest.raises(PapaError, match="asked for the next word by its own head"):
-            papa.measure(decoder, data, wrong, progress=False)
+            papa.measure(decoder, data, task=wrong, progress=False)
     with pytest.raises(PapaError, match="lambda, first_to_last or random"):
-        papa.measure(decoder, data, task, orders=["distance"], progress=False)
+        papa.measure(decoder, data, task=task, orders=["distance"], progress=False)
 
 
 NEAREST = {"kind": "text", "metric": "nearest_10"}
 MISFITS: list[tuple[dict[str, Any], dict[str, Any], str]] = [
     ({"slots": 64}, {}, "has slots 64, but encoder"),
-    ({"validation_slots": 64}, {"constants": ["relative"]}, "has slots 64, but encoder"),
-    ({"kind": "mlm"}, {"constants": ["average"]}, "is a decoder: take kind: causal"),
+    ({"validation_slots": 64}, {"substitutes": ["relative"]}, "has slots 64, but encoder"),
+    ({"kind": "mlm"}, {"substitutes": ["average"]}, "is a decoder: take kind: causal"),
     ({}, {"encoders": [EMBEDDED]}, "is an encoder: take"),
-    (NEAREST, {"encoders": [EMBEDDED], "constants": ["streaming"]}, "'streaming' is for decoders"),
+    (
+        NEAREST,
+        {"encoders": [EMBEDDED], "substitutes": ["streaming"]},
+        "'streaming' is for decoders",
+    ),
 ]
 
 

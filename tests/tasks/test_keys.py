@@ -30,14 +30,15 @@ pytestmark = pytest.mark.unchecked
 
 ENCODER = EncoderReference("name", "commit", "/folder", "weights", "words", "bert", 2, 3, 12, 64)
 TASK = {**SMALL["tasks"][0], "probe": {"learning_rate": 1e-3, "batch_size": 16, "epochs": 2}}
-OWN = {"name": "own", "base": "reviews", "slots": 32, "head": "own", "metric": "agreement"}
+OWN = {"name": "own", "base": "reviews", "slots": 32, "head": "native", "metric": "agreement"}
 DESIGN: dict[str, Any] = {
     **SMALL,
     "encoders": ["name"],
     "tasks": [TASK],
-    "constants": ["average", "low_rank", "resampled_output"],
+    "substitutes": ["average", "low_rank", "resampled_output"],
     "orders": ["lambda", "random", "gradient", "distance"],
-    "ranking": {"seeds": [0], "rows": 10, "evaluations": 400},
+    "ranking": {"rows": 10, "evaluations": 400},
+    "ranking_seeds": [0],
 }
 
 
@@ -87,15 +88,15 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ("ranking.epochs=9", ("train_lambda",), ("score_heads",)),
     ("ranking.learning_rate=0.5", ("train_lambda",), ("score_heads",)),
     ("ranking.learning_rate=0.001", (), ("train_lambda",)),
-    ("ranking.seeds=[5]", ("train_lambda", "train_frozen_probe"), TEXT),
+    ("ranking_seeds=[5]", ("train_lambda", "train_frozen_probe"), TEXT),
     ("ranking.evaluations=500", (), ("train_lambda", "train_frozen_probe", "score_heads")),
     (
-        "seeds=[0,7]",
+        "probe_seeds=[0,7]",
         (*TRAINED, "constant_outputs"),
         (*TEXT, "train_lambda", "train_frozen_probe", "score_heads"),
     ),
     ("features.dtype=bfloat16", TRAINED, ("train_lambda", "score_heads")),
-    ("fractions=[1,0.25,0]", ("probe",), ("train_lambda", "score_heads", "baseline")),
+    ("keep=[1,0.25,0]", ("probe",), ("train_lambda", "score_heads", "baseline")),
     ("execution.shard_rows=7 execution.features_budget_gb=1", (), (*ALL, "aggregate")),
 ]
 
@@ -136,7 +137,7 @@ def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
     """But for names, and for a source, of which the content is."""
     left, seen = set[str](), set[str]()
     labelled = {**OWN, "name": "labelled", "metric": "accuracy"}
-    own = steps_of(tasks=[OWN, labelled], constants=["average"], orders=["lambda"])
+    own = steps_of(tasks=[OWN, labelled], substitutes=["average"], orders=["lambda"])
     for step in (*steps_of().steps[:-1], *own.steps[:-1]):
         for name, value in step.arguments.items():
             for path, new in changed(value, name):

@@ -27,7 +27,7 @@ pytestmark = pytest.mark.unchecked
 KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_output"]
 PROBED = {**SMALL["tasks"][0], "metric": "accuracy", "source": {"kind": "embedded"}}
 PROBED |= {"train_rows": 16, "validation_rows": 16}
-OWN = {**PROBED, "head": "own", "metric": "cosine", "base": "reviews", "train_rows": 32}
+OWN = {**PROBED, "head": "native", "metric": "cosine", "base": "reviews", "train_rows": 32}
 
 
 @pytest.mark.server
@@ -35,7 +35,7 @@ OWN = {**PROBED, "head": "own", "metric": "cosine", "base": "reviews", "train_ro
 def test_every_output_scores_and_what_depends_on_a_seed_has_a_step_for_each(
     task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
 ) -> None:
-    study = described(shallow, task, constants=kinds, fractions=[1, 0.5], seeds=[0, 1])
+    study = described(shallow, task, substitutes=kinds, keep=[1, 0.5], probe_seeds=[0, 1])
     steps, _, table, found = scored = score_study(study, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if step.stage.name == "constant_outputs"]
     alone = [(kind, None) for kind in KINDS[:2]]
@@ -69,7 +69,7 @@ def test_every_output_scores_and_what_depends_on_a_seed_has_a_step_for_each(
     assert constant == {tuple((0, head) for head in range(12))}
     asked = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match="are not constant matrices that all seeds share"):
-        export_cell(finished, asked, tmp_path / "export", fraction=0.5)
+        export_cell(finished, asked, tmp_path / "export", keep=0.5)
 
 
 ORDERS = ["distance", "reversed:confidence", "variance"]
@@ -77,7 +77,7 @@ ORDERS = ["distance", "reversed:confidence", "variance"]
 
 
 def steps_of(**changes: Any) -> Pipeline:
-    return test_steps.steps_of(**{"orders": ORDERS, "fractions": [1, 0.5], **changes})
+    return test_steps.steps_of(**{"orders": ORDERS, "keep": [1, 0.5], **changes})
 
 
 def scorings(steps: Pipeline) -> list[Step]:
@@ -87,9 +87,9 @@ def scorings(steps: Pipeline) -> list[Step]:
 def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     (step,) = scorings(steps_of())
     assert step["methods"] == ("confidence", "distance", "output_distance", "variance")
-    assert scorings(steps_of(ranking={"seeds": [5]})) == [step]
+    assert scorings(steps_of(ranking_seeds=[5])) == [step]
     assert scorings(steps_of(orders=["variance"])) == [step]
-    sampled = scorings(steps_of(ranking={"rows": 8, "seeds": [0, 1]}))
+    sampled = scorings(steps_of(ranking={"rows": 8}, ranking_seeds=[0, 1]))
     assert len(sampled) == 2
     assert step not in sampled, "of a sample each seed has its own"
     assert len({one.name for one in sampled}) == 2
@@ -98,13 +98,13 @@ def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
 def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -> None:
     task = SMALL["tasks"][0]
     trained = [{**task, "probe": {**task["probe"], "epochs": 2}}]
-    first, second = scorings(steps_of(orders=["gradient"], ranking={"seeds": [0, 1]}))
+    first, second = scorings(steps_of(orders=["gradient"], ranking_seeds=[0, 1]))
     assert (first["seed"], second["seed"]) == (0, 1)
     assert first != second
     assert first not in scorings(steps_of(orders=["gradient"], tasks=trained))
     assert scorings(steps_of()) == scorings(steps_of(tasks=trained)), "text alone is read"
     orders = ["gradient", "shapley", "greedy", "effect", "gates", "distance"]
-    steps = steps_of(orders=orders, ranking={"seeds": [0, 1], "evaluations": 400})
+    steps = steps_of(orders=orders, ranking={"evaluations": 400}, ranking_seeds=[0, 1])
     frozen = [step for step in steps.steps if step.stage.name == "train_frozen_probe"]
     assert [step["seed"] for step in frozen] == [0, 1]
     for step in scorings(steps):
@@ -132,19 +132,22 @@ TRAINED = ["gradient", "gates", "lambda"]
 LABEL_FREE = ["self_lambda", "distance", "output_distance"]
 ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
     "probe": ({"head": "probe"}, [*VALUED, *TRAINED, *LABEL_FREE]),
-    "own head": ({"head": "own"}, [*VALUED, "gradient"]),
-    "itself": ({"head": "own", "metric": "agreement"}, VALUED),
+    "own head": ({"head": "native"}, [*VALUED, "gradient"]),
+    "itself": ({"head": "native", "metric": "agreement"}, VALUED),
 }
 
 
 def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> dict[str, Any]:
     planted_encoder(folder / "encoder", HEAD)
     task = planted_task(folder)
-    if changes["head"] == "own":
+    if changes["head"] == "native":
         with_classifier(folder / "encoder", task)
-    ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64, "seeds": [0]}
-    entry, parts = {**task.model_dump(mode="json"), **changes}, {"ranking": ranking}
-    return described(folder / "encoder", entry, orders=orders, fractions=[1, 0.5], **parts)
+    ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64}
+    entry, parts = (
+        {**task.model_dump(mode="json"), **changes},
+        {"ranking": ranking, "ranking_seeds": [0]},
+    )
+    return described(folder / "encoder", entry, orders=orders, keep=[1, 0.5], **parts)
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -159,7 +162,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
             ranked = probe["heads"].in_order(found)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
-    half = half.rename({"lambda_reversed": "reversed:lambda"})
+    half = half.rename({"reversed:lambda": "reversed:lambda"})
     whole = table[table["fraction"] == 1]["score"].max()
     assert whole > 0.95
     for order in orders:

@@ -129,13 +129,13 @@ def scores(study: Scored, metric: str) -> dict[float, float]:
     return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
 
 
-TEXT = {"kind": "text", "head": "own", "columns": {"text": "text"}}
+TEXT = {"kind": "text", "head": "native", "columns": {"text": "text"}}
 LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
 
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    how = {"orders": ["first_to_last", "random"], "seeds": [0, 1, 2]}
+    how = {"orders": ["first_to_last", "random"], "probe_seeds": [0, 1, 2]}
     document = described(classifier, LABELLED, {**TEXT, "metric": "agreement"}, **how)
     return score_study(document, data, tmp_path_factory.mktemp("classified") / "store")
 
@@ -183,7 +183,7 @@ def test_of_a_head_that_answers_one_class_nothing_is_told(data: Path, tmp_path: 
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     tasks = LABELLED, {**TEXT, "metric": "agreement"}
     study = score_study(
-        described(folder, *tasks, fractions=[1, 0], seeds=[0, 1]), data, tmp_path / "store"
+        described(folder, *tasks, keep=[1, 0], probe_seeds=[0, 1]), data, tmp_path / "store"
     )
     summary = summarise(study.table)
     # On the majority's share, or on less where the head answers the other class.
@@ -203,7 +203,7 @@ def test_of_a_head_that_answers_one_class_nothing_is_told(data: Path, tmp_path: 
 def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_path: Path) -> None:
     metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
-    document = described(EMBEDDED, *tasks, fractions=[1, 0], seeds=[0, 1])
+    document = described(EMBEDDED, *tasks, keep=[1, 0], probe_seeds=[0, 1])
     study = score_study(document, data, tmp_path / "store")
     stages = [step.stage.name for step in study[0].steps]
     counts = [stages.count(stage) for stage in ("tokenise", "average", "answer", "score_answers")]
@@ -228,7 +228,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
-    study = score_study(described(folder, *tasks, fractions=[1, 0]), data, tmp_path / "store")
+    study = score_study(described(folder, *tasks, keep=[1, 0]), data, tmp_path / "store")
     corpus = open_corpus(own_step(study, "agreement", 1)["text"].reference(study[1]))
     split = corpus.split("validation")
     tokens, logits = split.tokens(), list[torch.Tensor]()
@@ -246,7 +246,7 @@ def test_papa_heads_and_export_take_nats_of_a_loss(data: Path, tmp_path: Path) -
     torch.manual_seed(1)
     folder = with_tokenizer(BertForMaskedLM(BertConfig(**SMALL)).eval(), tmp_path / "model")
     task = {**TEXT, "kind": "mlm", "metric": "negative_log_perplexity"}
-    document = described(folder, task, fractions=[1, 0], seeds=[0, 1])
+    document = described(folder, task, keep=[1, 0], probe_seeds=[0, 1])
     summary = opened(score_study(document, data, tmp_path / "store")).summary
     where = "--store", str(tmp_path / "store")
     text = said("heads", "s", *where, "--max-drop", "9nats").out
@@ -287,12 +287,13 @@ def test_a_head_that_does_not_fit_is_one_sentence_before_anything_runs(
 
 SLOTS = 64
 COLUMNS = {"text": "premise", "text_pair": "hypothesis", "label": "follows"}
-TASK: dict[str, Any] = {"kind": "similarity", "head": "own", "metric": "cosine_spearman"}
+TASK: dict[str, Any] = {"kind": "similarity", "head": "native", "metric": "cosine_spearman"}
 TASK |= {"columns": COLUMNS, "slots": SLOTS}
 DESIGN: dict[str, Any] = {
     "orders": ["lambda", "first_to_last"],
-    "seeds": [0, 1],
-    "ranking": {"rows": 8, "epochs": 1, "seeds": [0]},
+    "probe_seeds": [0, 1],
+    "ranking": {"rows": 8, "epochs": 1},
+    "ranking_seeds": [0],
 }
 
 
@@ -362,9 +363,9 @@ def lambda_data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ranked(lambda_data: Path, folder: Path, encoder: str, **task: Any) -> tuple[Step, Store]:
     probe = {"learning_rate": RATE, "batch_size": 16, "epochs": 3}
     columns = {"text": "text", "label": "label"}
-    entry = {"kind": "text", "head": "own", "columns": columns, "probe": probe, **task}
+    entry = {"kind": "text", "head": "native", "columns": columns, "probe": probe, **task}
     entry = {key: value for key, value in entry.items() if value is not None}
-    document = described(encoder, entry, orders=["lambda"], fractions=[0.5])
+    document = described(encoder, entry, orders=["lambda"], keep=[0.5])
     steps, store, *_ = score_study(document, lambda_data, folder)
     (rank,) = (step for step in steps.steps if step.stage.name == "train_lambda")
     return rank, store

@@ -70,10 +70,10 @@ TASK |= {"train_rows": 16, "validation_rows": 16}
 def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seeds_together(
     shallow: str, tmp_path: Path, constants: str
 ) -> None:
-    parts = {"constants": [constants], "fractions": [1, 0.5], "orders": ["first_to_last", "random"]}
+    parts = {"substitutes": [constants], "keep": [1, 0.5], "orders": ["first_to_last", "random"]}
 
     def run(folder: Path, *seeds: int) -> tuple[list[str], dict[str, Any]]:
-        study = described(shallow, TASK, seeds=seeds, **parts)
+        study = described(shallow, TASK, probe_seeds=seeds, **parts)
         spec, store = resolve_study(study, folder=Path(), origin="test"), Store(folder)
         store.make()
         told, steps = Told(), build_pipeline(resolve_inputs(spec).inputs()).steps[:-1]

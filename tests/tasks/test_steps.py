@@ -37,7 +37,7 @@ def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
 
 def test_random_orders_are_drawn_for_each_seed() -> None:
     steps = steps_of(
-        orders=["random", "first_to_last"], seeds=[0, 1, 2], fractions=[1, 0.5, 0.25, 0]
+        orders=["random", "first_to_last"], probe_seeds=[0, 1, 2], keep=[1, 0.5, 0.25, 0]
     )
     cells = {(cell.order, cell.fraction): probes for cell, probes in cells_of(steps).items()}
     for fraction, count in ((0.5, 36), (0.25, 54)):
@@ -62,19 +62,22 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranking", "controls"),
+    ("ranking", "seeds", "controls"),
     [
-        ({"rows": 12, "seeds": range(5)}, 5),
-        ({"rows": 12, "seeds": range(5), "control": False}, 0),
-        ({"rows": 12, "seeds": range(4)}, 0),
-        ({"seeds": range(5)}, 0),
+        ({"rows": 12}, 5, 5),
+        ({"rows": 12, "control": False}, 5, 0),
+        ({"rows": 12}, 4, 0),
+        ({}, 5, 0),
     ],
 )
 def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own(
-    ranking: dict[str, Any], controls: int
+    ranking: dict[str, Any], seeds: int, controls: int
 ) -> None:
-    ranking = {**ranking, "seeds": list(ranking["seeds"])}
-    steps = steps_of(ranking=ranking, tasks=[{"name": "reviews", "train_rows": 64}])
+    steps = steps_of(
+        ranking=ranking,
+        ranking_seeds=list(range(seeds)),
+        tasks=[{"name": "reviews", "train_rows": 64}],
+    )
     ranks = [step for step in steps.steps if step.stage.name == "train_lambda"]
     assert sum(step["shuffled"] for step in ranks) == controls
     assert len({step.key for step in ranks}) == len(ranks)
@@ -84,7 +87,7 @@ def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own
 
 def test_constants_that_no_head_takes_are_none() -> None:
     """Kinds of constants, trained ones too, share the step in which no head is constant."""
-    steps = steps_of(constants=["average", "identity", "trained"], fractions=[1, 0])
+    steps = steps_of(substitutes=["average", "identity", "trained"], keep=[1, 0])
     originals = {probes for cell, probes in cells_of(steps).items() if cell.fraction == 1}
     assert len(originals) == 1
     (original,) = originals
@@ -96,7 +99,7 @@ def test_constants_that_no_head_takes_are_none() -> None:
 def test_what_takes_no_time_is_no_step() -> None:
     """Matrices made of the average, and controls."""
     made = ["average", "relative", {"kind": "low_rank", "rank": 3, "largest": 5}]
-    found = steps_of(constants=[*made, {"kind": "local", "window": 3}], orders=["first_to_last"])
+    found = steps_of(substitutes=[*made, {"kind": "local", "window": 3}], orders=["first_to_last"])
     constants = found.pairs[0].substitutes
     assert {own.source.stage.name for own in constants.values() if own.source} == {"average"}
     assert constants["low_rank:3:5"].parameters == {"rank": 3, "largest": 5}
@@ -107,7 +110,7 @@ def test_what_takes_no_time_is_no_step() -> None:
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     numbers = np.random.default_rng(0)
     lambdas = numbers.random((3, 1, 6, 12), np.float32)
-    steps = steps_of(orders=["lambda"], fractions=[0.5], ranking={"seeds": [0, 1, 2]})
+    steps = steps_of(orders=["lambda"], keep=[0.5], ranking_seeds=[0, 1, 2])
     ((step, *_),) = cells_of(steps).values()
     rankings = step["heads"].rankings
     names = [ranking.name.rpartition(" · ")[2] for ranking in rankings.values()]

@@ -87,7 +87,7 @@ def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
         ("reference={folder}/paper.csv", "{folder}/paper.csv"),
         ("orders=['scores:{folder}/scores.txt']", "{folder}/scores.txt"),
         (
-            "constants=[{{kind: average, corpus: {{name: reviews, source: {{kind: files, "
+            "substitutes=[{{kind: average, corpus: {{name: reviews, source: {{kind: files, "
             "train: {folder}/corpus.txt, validation: {folder}/corpus.txt}}}}}}]",
             "{folder}/corpus.txt",
         ),

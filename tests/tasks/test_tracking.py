@@ -40,7 +40,7 @@ pytestmark = pytest.mark.server
 def finished(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The file of a finished study, and its store."""
     folder = tmp_path_factory.mktemp("tracked")
-    parts = {"constants": ["average", "zeros"], "fractions": [1, 0.5, 0], "seeds": [0, 1]}
+    parts = {"substitutes": ["average", "zeros"], "keep": [1, 0.5, 0], "probe_seeds": [0, 1]}
     file = write_study(folder, TINY | parts | {"encoders": [shallow]})
     finish_study(file, folder / "store")
     return file, folder / "store"

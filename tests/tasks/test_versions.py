@@ -23,13 +23,13 @@ def study(**changes: Any) -> StudySpec:
     ("changes", "keys"),
     [
         ({}, []),
-        ({"seeds": [1]}, ["seeds"]),
+        ({"probe_seeds": [1]}, ["probe_seeds"]),
         ({"tasks": [TASK | {"slots": 64}]}, ["tasks.0.slots"]),
         ({"tasks": [TASK, {"name": "cola"}]}, ["tasks"]),
         ({"ranking": {"epochs": 2}, "orders": ["random"]}, ["orders", "ranking.epochs"]),
         (
-            {"constants": [{"kind": "local", "window": 3}]},
-            ["constants.0.kind", "constants.0.window"],
+            {"substitutes": [{"kind": "local", "window": 3}]},
+            ["substitutes.0.kind", "substitutes.0.window"],
         ),
         ({"execution": {"workers": 7}}, []),
         ({"precision": "auto"}, []),

@@ -21,7 +21,7 @@ from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
 
-WHOLE: dict[str, Any] = {"fractions": [1], "seeds": [0], "progress": False}
+WHOLE: dict[str, Any] = {"keep": [1], "probe_seeds": [0], "progress": False}
 
 
 def unseen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -222,6 +222,6 @@ def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> Non
     encoder = papa.load_encoder(folder, slots=16, device="cpu")
     rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
     task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
-    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "fractions": [1, 0]}
-    found = papa.measure(encoder, data, task, orders=["first_to_last"], **asked)
+    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "keep": [1, 0]}
+    found = papa.measure(encoder, data, task=task, orders=["first_to_last"], **asked)
     assert found.results["score"].notna().all()

@@ -177,9 +177,11 @@ def test_a_call_that_lost_its_worker_goes_to_the_next_but_not_for_ever(
 
 @server
 def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: Path) -> None:
-    ranking = {"epochs": 2, "learning_rate": 0.1, "seeds": [0]}
+    ranking = {"epochs": 2, "learning_rate": 0.1}
     (step,) = (
-        step for step in steps_of(ranking=ranking).steps if step.stage.name == "train_lambda"
+        step
+        for step in steps_of(ranking=ranking, ranking_seeds=[0]).steps
+        if step.stage.name == "train_lambda"
     )
     found, execution = [], ExecutionSpec()
     for workers in (Worker("cpu"), pool):
