@@ -190,7 +190,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "ablated": [
         (lambda g: ablate(3), "there is no head 3: heads are (layer, head), from (0, 0) to"),
         (lambda g: ablate({0: 9}), "there is no head (0, 9)"),
-        (lambda g: ablate([], {"kind": "average", "rows": 3}), "rows is of studies alone: leave"),
+        (lambda g: ablate([], {"kind": "average", "rows": 3}), "only studies have rows: leave"),
     ],
     "fidelity": [
         (lambda g: kept(bert(), [{n: of[:3] for n, of in BATCH.items()}]), "holds 3 texts"),
