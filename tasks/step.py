@@ -290,7 +290,7 @@ def model_of(step: Step) -> ModelReference | None:
     task: TaskSpec | None = step.arguments.get("task")
     if encoder.causal:
         return NativeReference(encoder, task or step["text"]["task"])
-    if task is not None and task.head == "own":
+    if task is not None and task.head == "native":
         return NativeReference(encoder, task)
     return cast("EncoderReference", encoder)
 

@@ -32,7 +32,7 @@ def models() -> None:
 
         hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
         ablated = (
-            "with papa.ablated(model, heads, by=…): any task's head; refused are learned sinks "
+            "with papa.ablated, any task's head; refused are learned sinks "
             "(gpt_oss), position biases (t5) and other terms beside queries, keys and values"
         )
         for heading, listed, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
