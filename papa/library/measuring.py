@@ -23,7 +23,7 @@ from papa.library.substitutes import constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.ranking.given import OwnOrder, named_orders
 from papa.ranking.seeds import TrainedLambda
-from papa.reporting.answers import answers, certainty, of_text
+from papa.reporting.answers import answers, certainty, corpus_warnings
 from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
@@ -181,7 +181,7 @@ def measure(
         trained = scores.get("lambda")
         if isinstance(trained, TrainedLambda):
             told.append(certainty(trained.facts(inputs.study.keep)))
-        told += of_text(results, {part.task.name: read_metadata(found[part.text])})
+        told += corpus_warnings(results, {part.task.name: read_metadata(found[part.text])})
         heads: dict[Cell, tuple[Head, ...] | None] = {}
         for cell, made in part.cells.items():
             every = {read_scores(found[step]).constant_heads for step in made}

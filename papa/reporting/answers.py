@@ -1,4 +1,4 @@
-"""What a study asked and found, in sentences."""
+"""A study's question and its answers, in sentences."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any
 import pandas
 
 from papa.reporting.wording import (
+    axis_labels,
     condition,
-    ends_label,
+    drop_label,
     fraction_label,
-    lost_label,
+    interval_label,
     mean_label,
     metric_label,
-    names_of,
     order_label,
     orders_matter,
     percent_label,
     score_label,
-    varying,
+    varying_axes,
 )
 from papa.scores.order_comparison import GROUP, RANDOM, fewest_random_lists
 from papa.scores.summary import (
@@ -34,68 +34,80 @@ from papa.spec.study import CONTROLLED
 
 _PAIR = ["encoder", "task"]
 _POWER = (
-    "where labels raise τ from .13 to .21, a simulation tells it in 35 % of studies of 5 seeds, "
-    "and in 80 % of 10"
+    "where labels raise τ from .13 to .21, the test finds it in 35 % of simulated studies of 5 "
+    "seeds, and in 80 % of 10"
 )
-"""Of λ's control (``python -m benchmarks.certainty control``)."""
-_COUNTS = {"rows": "rows", "tokens": "tokens", "texts_cut": "texts cut", "words_cut": "words cut"}
+"""The power of λ's control (``python -m benchmarks.certainty control``)."""
+_COUNTS = {
+    "rows": "rows",
+    "tokens": "tokens",
+    "texts_cut": "texts truncated",
+    "words_cut": "words left out",
+}
+"""The counts of a corpus's metadata, and their names."""
 
 
 def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
-    """What was asked, in one sentence."""
-    tasks, constants = (entry.name for entry in study.tasks), (e.label for e in study.substitutes)
-    fractions = map(fraction_label, sorted(study.keep, reverse=True))
-    orders = f"; heads become constant in the order: {', '.join(map(order_label, study.orders))}"
+    """Return the question of a study in words."""
+    encoders = ", ".join(summary["encoder"].unique())
+    tasks = ", ".join(task.name for task in study.tasks)
+    constants = ", ".join(kind.label for kind in study.substitutes)
+    fractions = ", ".join(map(fraction_label, sorted(study.keep, reverse=True)))
+    orders = ""
+    if orders_matter(study.keep):
+        names = ", ".join(map(order_label, study.orders))
+        orders = f"; heads become constant in the order: {names}"
     return (
-        f"How far does the score of {', '.join(summary['encoder'].unique())} on {', '.join(tasks)} "
-        f"fall when attention heads stop depending on the input? A share of {', '.join(fractions)} "
-        f"of the heads stays input-dependent; the others use constant matrices "
-        f"({', '.join(constants)}){orders if orders_matter(study.keep) else ''}."
+        f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending "
+        f"on the input? A share of {fractions} of the heads stays input-dependent; the others use "
+        f"constant matrices ({constants}){orders}."
     )
 
 
 def answers(summary: pandas.DataFrame) -> list[str]:
-    """What the fewest input-dependent heads leave of each encoder's score on each task, a sentence
-    for each, over all kinds of constants and, where they matter, head orders; of several encoders
-    also ``mean_drops``. Where the original score does not beat its baselines the
-    sentence says that nothing can be told of drops.
+    """Return a sentence for each encoder and task: the score with the fewest input-dependent heads,
+    over all kinds of constants and, where they matter, head orders; for two encoders or more also
+    ``mean_drops``. If the original does not beat its baselines, drops are called inconclusive.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
     originals = summary[summary["fraction"] == 1].drop_duplicates(_PAIR).set_index(_PAIR)
     sentences = []
-    for key, own in cells.groupby(_PAIR, sort=False):
-        first = own.iloc[0]
-        found = f"{key[0]} on {key[1]}: {metric_label(first)}"
+    for key, cells_of_pair in cells.groupby(_PAIR, sort=False):
+        encoder, task = key
+        first = cells_of_pair.iloc[0]
+        original = f"{encoder} on {task}: {metric_label(first)}"
         if key in originals.index:
-            found += f" {mean_label(originals.loc[key])} with every head input-dependent"
-        clauses = [found]
+            original += f" {mean_label(originals.loc[key])} with every head input-dependent"
+        clauses = [original]
         if first["reason"]:
-            clauses.append(f"what constant heads cost cannot be told: {reason_sentence(first)}")
-        axes = varying(own, ("constants", "order"))
-        for cell in own.to_dict("records") if first["fraction"] < 1 else ():
-            which = f" ({', '.join(names_of(cell, axes).values())})" if axes else ""
-            left = f"{mean_label(cell)} {condition(cell['fraction'])}{which}"
-            clauses.append(left + ("" if cell["reason"] else f", drop {lost_label(cell)}"))
+            clauses.append(f"the cost of constant heads is inconclusive: {reason_sentence(first)}")
+        axes = varying_axes(cells_of_pair, ("constants", "order"))
+        for cell in cells_of_pair.to_dict("records") if first["fraction"] < 1 else ():
+            substitute = f" ({', '.join(axis_labels(cell, axes).values())})" if axes else ""
+            score = f"{mean_label(cell)} {condition(cell['fraction'])}{substitute}"
+            clauses.append(score + ("" if cell["reason"] else f", drop {drop_label(cell)}"))
         if not pandas.isna(first["always_one_answer"]):
             answer = f"always '{first['one_answer']}'" if first["one_answer"] else ONE_ANSWER
             baselines = f"{answer} scores {score_label(first['always_one_answer'])}"
             if not pandas.isna(first["word_embeddings"]):
-                baselines += f", {WORDS} {ends_label('word_embeddings', first)}"
+                baselines += f", {WORDS} {interval_label('word_embeddings', first)}"
             clauses.append(baselines)
         sentences.append(f"{'; '.join(clauses)}.")
     return sentences + mean_drops(summary)
 
 
 def mean_drops(summary: pandas.DataFrame) -> list[str]:
-    """In a sentence, each encoder's mean drop over the tasks, by both readings of an
-    average drop, or why there is none; nothing for one encoder.
+    """Return a sentence with each encoder's mean drop over the tasks and the drop of its mean
+    score, or with the reason why there are none; no sentence for one encoder.
     """
     points, left_out = drops_over_tasks(summary)
     without = "".join(f"; left out: {task} ({reason})" for task, reason in left_out.items())
     if len(points) < 2:
-        several = left_out and summary["encoder"].nunique() > 1
-        return [f"No mean drop compares the encoders{without}."] if several else []
-    both = (
+        has_encoders = summary["encoder"].nunique() > 1
+        if left_out and has_encoders:
+            return [f"No mean drop compares the encoders{without}."]
+        return []
+    drops = (
         f"{point['encoder']} {percent_label(point['relative_drop'])} and "
         f"{percent_label(point['drop_of_means'])}"
         for point in points.to_dict("records")
@@ -103,118 +115,132 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
     return [
         f"The mean relative drop over tasks {condition(summary['fraction'].min())} "
         f"({summary['constants'].iloc[0]}), and the drop of the mean score: "
-        f"{', '.join(both)}{without}."
+        f"{', '.join(drops)}{without}."
     ]
 
 
-def certainty(found: Mapping[str, Any]) -> str:
-    """In a sentence, whether λ's order and its constant heads can be told from chance; ``found`` is
-    ``papa.ranking.seeds.TrainedLambda.facts``.
+def certainty(facts: Mapping[str, Any]) -> str:
+    """Return in words whether λ's order and its constant heads are significantly reproducible.
+
+    Args:
+        facts: the result of ``papa.ranking.seeds.TrainedLambda.facts``.
     """
-    trained = f" λ was trained on {found['objective']}." if found.get("objective") else ""
-    if "told" not in found:
-        many = "the same for every seed" if found["seeds"] > 1 else "from one seed"
-        return f"λ is {many}: nothing is known of its certainty.{trained}"
+    objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
+    if "told" not in facts:
+        seeds = "the same for every seed" if facts["seeds"] > 1 else "from one seed"
+        return f"λ is {seeds}: nothing is known of its certainty.{objective}"
     shares = [
-        f"{100 * one['share']:.0f} % at {fraction_label(one['fraction'])} (by chance "
-        f"{100 * one['by_chance']:.0f} %{'' if one['told'] else ', from which it cannot be told'})"
-        for one in found["shared"]
+        f"{100 * share['share']:.0f} % at {fraction_label(share['fraction'])} (by chance "
+        f"{100 * share['by_chance']:.0f} %{'' if share['told'] else ', not significant'})"
+        for share in facts["shared"]
     ]
     shared = f"; of the constant heads two seeds share {', '.join(shares)}" if shares else ""
-    beside = " Seeds have rows of their own. "
-    if not found["told"]:
-        beside = ""
-    elif not found["own_rows"]:
-        beside = " Seeds share their rows, and would agree on labels without meaning as well."
-    elif found.get("label_free"):
-        beside += "No labels were read."
-    elif found["control"] is None:
-        beside += "Whether the order owes anything to the labels takes λ of shuffled labels "
-        beside += f"beside it, with {CONTROLLED} seeds or more."
-    else:
-        tau, informative = found["control"]
-        beside += f"On the same rows with shuffled labels τ is {tau:.2f}; "
-        beside += (
-            "that is less, beyond chance, so the order is informative."
-            if informative
-            else f"whether that is less cannot be told from chance: {_POWER}."
-        )
+    reproducible = "is reproducible" if facts["told"] else "is not significantly reproducible"
     return (
-        f"Over {found['seeds']} seeds the head order by λ "
-        f"{'is reproducible' if found['told'] else 'cannot be told from chance'}: Kendall's τ is "
-        f"{found['kendall_tau']:.2f} between two of them (of random orders below "
-        f"{found['tau_by_chance']:.2f} in 95 % of studies), and λ of {found['heads_told']} of "
-        f"{found['heads']} heads can be told from .5 (by chance {0.05 * found['heads']:.0f})"
-        f"{shared}.{beside}{trained}"
+        f"Over {facts['seeds']} seeds the head order by λ {reproducible}: Kendall's τ is "
+        f"{facts['kendall_tau']:.2f} between two of them (of random orders below "
+        f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['heads_told']} of "
+        f"{facts['heads']} heads differs significantly from .5 (by chance "
+        f"{0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
     )
 
 
+def _label_sentences(facts: Mapping[str, Any]) -> str:
+    """Return what a reproducible order owes to the labels, in words; "" for another order."""
+    if not facts["told"]:
+        return ""
+    if not facts["own_rows"]:
+        return " Seeds share their rows, and would also agree on labels without meaning."
+    rows = " No two seeds share a row."
+    if facts.get("label_free"):
+        return f"{rows} No labels were read."
+    if facts["control"] is None:
+        return (
+            f"{rows} To learn whether the order follows from the labels, train λ on shuffled "
+            f"labels, too, with {CONTROLLED} seeds or more."
+        )
+    tau, is_informative = facts["control"]
+    control = f"{rows} On the same rows with shuffled labels τ is {tau:.2f}"
+    if is_informative:
+        return f"{control}, significantly less, so the order is informative."
+    return f"{control}, not significantly less: {_POWER}."
+
+
 def against_random(pairs: pandas.DataFrame) -> list[str]:
-    """A sentence for every order that is compared with random ones: how its mean score differs."""
+    """Return a sentence for every order with its difference from random orders in mean score."""
     means = pairs[pairs["fraction"].isna()]
     fractions = sorted(pairs["fraction"].dropna().unique(), reverse=True)
     sentences = []
     for row in means.to_dict("records"):
         if RANDOM not in (row["order"], row["other"]):
             continue
-        difference, low, high = row["difference"], row["low"], row["high"]
         order = row["order"]
+        difference = score_label(row["difference"], row["low"], row["high"])
         if order == RANDOM:
-            difference, low, high = -difference, -high, -low
             order = row["other"]
-        axes = varying(means, ("encoder", "task", "constants"))
-        where = "".join(f", {name}" for name in names_of(row, axes).values())
+            difference = score_label(-row["difference"], -row["high"], -row["low"])
+        axes = varying_axes(means, ("encoder", "task", "constants"))
+        group = "".join(f", {name}" for name in axis_labels(row, axes).values())
         sentences.append(
-            f"{order_label(order)} less random orders{where}: "
-            f"{score_label(difference, low, high)} in the mean score over "
+            f"{order_label(order)} less random orders{group}: {difference} in the mean score over "
             f"{', '.join(map(fraction_label, fractions))}, "
-            f"{'beyond chance' if row['beyond_chance'] else 'not beyond chance'} at 5 %."
+            f"{'significant' if row['beyond_chance'] else 'not significant'} at 5 %."
         )
     return sentences
 
 
 def _random_lists_needed(means: pandas.DataFrame) -> int:
-    """How many random lists a difference from random orders takes to be beyond chance."""
+    """Return how many random lists it takes for a significant difference from random orders."""
     with_random = means[(means["order"] == RANDOM) | (means["other"] == RANDOM)]
     compared = with_random.groupby(GROUP).size()
     return fewest_random_lists(int(compared.max())) if len(compared) else 0
 
 
 def orders_note(pairs: pandas.DataFrame) -> str:
-    """What the comparison of head orders is, and how many differences are beyond chance."""
+    """Return in words how head orders were compared, and how many differences are significant."""
     means = pairs[pairs["fraction"].isna()]
     fractions = sorted(pairs["fraction"].dropna().unique(), reverse=True)
     needed = _random_lists_needed(means)
     lists = (
-        f" Beside random orders, that takes {needed} random lists, one a seed." if needed else ""
+        f" A significant difference from random orders takes {needed} random lists, one a seed."
+        if needed
+        else ""
     )
     return (
         f"Of {len(means)} differences between two head orders {means['beyond_chance'].sum()} are "
-        "beyond chance at 5 %, by Holm's rule over what is compared with random orders, and over "
-        "all other pairs, of one encoder, task and kind of constants. They are of mean scores over "
+        "significant at 5 %, by Holm's rule over the pairs with random orders, and over all other "
+        "pairs, of one encoder, task and kind of constants. They are of mean scores over "
         f"{', '.join(map(fraction_label, fractions))}, paired by seed and example.{lists}"
     )
 
 
 def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """By what they are of, rows and tokens of each corpus and what its layout cut off, training /
-    validation; and the share of entries that validation rows read and the average never saw.
+    """Return lines of the report's list of facts, by heading.
+
+    They are the rows and tokens of each corpus and how many texts were truncated, training /
+    validation; and the share of matrix entries that validation rows read and the average never saw.
     """
-    found = {}
+    lines = {}
     for name, metadata in corpora.items():
-        splits = ((what, metadata.get(key, {})) for key, what in _COUNTS.items())
-        own = (f"{' / '.join(f'{n:,}' for n in of.values())} {what}" for what, of in splits if of)
-        found[f"Rows of {name}"] = ", ".join(own)
+        counts_of_corpus = []
+        for key, label in _COUNTS.items():
+            by_split = metadata.get(key, {})
+            if by_split:
+                numbers = " / ".join(f"{count:,}" for count in by_split.values())
+                counts_of_corpus.append(f"{numbers} {label}")
+        lines[f"Rows of {name}"] = ", ".join(counts_of_corpus)
     axes = ["encoder", "task", "constants"]
     for row in results.dropna(subset="unseen_share").drop_duplicates(axes).to_dict("records"):
         share = f"{100 * row['unseen_share']:.3f} % of the entries read"
-        found[f"Never seen: {' · '.join(row[axis] for axis in axes)}"] = share
-    return found
+        lines[f"Never seen: {' · '.join(row[axis] for axis in axes)}"] = share
+    return lines
 
 
-def of_text(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """In sentences, the warnings of ``papa.text.rows`` on each corpus, and which class of a
-    task is which of a model's own head.
+def corpus_warnings(
+    results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]
+) -> list[str]:
+    """Return the warnings of ``papa.text.rows`` on each corpus, and sentences that say which class
+    of a task is which class of a native head.
     """
     warnings = [
         f"Beware, {name}: {sentence}."
@@ -223,6 +249,6 @@ def of_text(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]])
     ]
     classes = results[results["classes"] != ""].drop_duplicates(_PAIR)
     return warnings + [
-        f"{row['encoder']} on {row['task']}: the classes of its own head: {row['classes']}."
+        f"{row['encoder']} on {row['task']}: classes of the native head: {row['classes']}."
         for row in classes.to_dict("records")
     ]

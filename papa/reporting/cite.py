@@ -1,4 +1,4 @@
-"""What cites a study: the paper of the method, and this software with what identifies the study."""
+"""The citation of a study: the method's paper, and this software with the study's digest."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ PAPER = """\
 }
 """
 YEAR = 2026
-"""Of this version's release, as CITATION.cff has it."""
+"""The year of this version's release, as in CITATION.cff."""
 
 
 def citation(study: str, digest: str) -> str:
-    """BibTeX; ``digest`` is the SHA-256 of the study's ``manifest.json``."""
+    """Return BibTeX; ``digest`` is the SHA-256 of the study's ``manifest.json``."""
     return f"""{PAPER}
 @software{{papa-{study},
   title = {{{{PAPA}}, study {study.replace("_", chr(92) + "_")}}},

@@ -1,5 +1,5 @@
-"""Heads: a map of their scores, and their average attention: what it looks like, as a page holds
-it, one byte an entry, and that of chosen heads drawn.
+"""Figures of heads: maps of their scores, and their average attention, of all heads for a page (a
+byte an entry) and of chosen heads as a figure.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 import pandas
@@ -18,18 +18,21 @@ from torch import Tensor
 
 from papa.descriptions.patterns import HeadPatterns, head_patterns
 from papa.ranking.orders import HEAD_SCORES
-from papa.reporting.figures import TOLD, Figure, Spec, figure, mark, number
+from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, number
 from papa.reporting.wording import WrittenTable
 from papa.spec.orders import Head
 
 MOST_ENTRIES = 2_400_000
-"""Of all matrices on one page: 12 × 12 heads of 128 × 128 slots stay below 5 MB."""
+"""The most entries of all matrices on one page: 12 × 12 heads of 128 × 128 slots stay below 5
+MB."""
 MOST_ROWS = 160
-"""Of one matrix: more are not told apart on a screen."""
-_DRAWN_ROWS = 64
-"""Of a matrix in a file, where each entry is a rectangle."""
-UNSEEN, TOP = 255, 254
-"""The levels of an entry that the average never saw, and of a matrix's largest."""
+"""The most rows of a matrix on a page: a screen does not show more."""
+_FIGURE_ROWS = 64
+"""The most rows of a matrix in a figure, where each entry is a rectangle."""
+UNSEEN = 255
+"""The level of an entry that the average never saw."""
+TOP = 254
+"""The level of a matrix's largest entry."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,104 +52,159 @@ class Average:
 
     @property
     def patterns(self) -> HeadPatterns:
-        """What the matrices look like (paper, Section 5.1)."""
+        """The patterns of the matrices (paper, Section 5.1)."""
         return head_patterns(self.matrices, self.counts, self.special)
 
 
 def head_panels(heads: pandas.DataFrame) -> list[Figure]:
-    """A map for each score of one encoder on one task, layer by head: a dot where the 95 % interval
-    leaves out where the score says nothing, and the colour of the interval's nearer end; where no
-    such place is known, the colour of the score.
+    """Return a map for each score of one encoder on one task, layer by head.
+
+    Where a score has a neutral value (.5 of λ), a head whose 95 % interval excludes it has a dot
+    and the colour of the interval's nearer bound; otherwise colours are the scores.
     """
     panels = []
-    for (encoder, task, method), own in heads.groupby(["encoder", "task", "method"], sort=False):
+    for key, scores in heads.groupby(["encoder", "task", "method"], sort=False):
+        encoder, task, method = key
         label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
-        scale: Spec = {"scheme": "cividis"}
-        layers: list[Spec] = []
-        nothing = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
-        nearer, text = np.clip(nothing, own["low"], own["high"]), [f"Colour: {label} itself."]
+        neutral = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
+        # The bound nearer to the neutral value; the value itself if the interval holds it.
+        nearer = np.clip(neutral, scores["low"], scores["high"])
+        dots: list[Spec] = []
         if nearer.isna().any():
-            nearer = own["score"]
+            nearer = scores["score"]
+            scale: Spec = {"scheme": "cividis"}
+            title = [f"Colour: {label} itself."]
         else:
-            far = float((nearer - nothing).abs().max()) or 1.0
-            # White stays white in both themes; the ends are told apart by colour-blind readers.
-            colours = ["#b35806", "#f7f7f7", "#2166ac"]
-            scale = {"domain": [nothing - far, nothing, nothing + far], "range": colours}
-            text = [
-                f"Dot, colour: the 95 % interval leaves {nothing:g} out.",
-                f"{(nearer != nothing).sum()} of {len(own)} heads; by chance about "
-                f"{0.05 * len(own):.2g} would.",
+            largest = float((nearer - neutral).abs().max()) or 1.0
+            scale = {
+                "domain": [neutral - largest, neutral, neutral + largest],
+                # White stays white in both themes; colour-blind readers see the ends differ.
+                "range": ["#b35806", "#f7f7f7", "#2166ac"],
+            }
+            title = [
+                f"Dot, colour: the 95 % interval excludes {neutral:g}.",
+                f"{(nearer != neutral).sum()} of {len(scores)} heads; by chance about "
+                f"{0.05 * len(scores):.2g} would.",
             ]
-            dot = {"size": 9, "color": "#1d2733", "opacity": 1}
-            layers = [mark("circle", {}, where=f"datum.nearer !== {nothing}", **dot)]
+            is_significant = f"datum.nearer !== {neutral}"
+            dots = [
+                mark("circle", {}, where=is_significant, size=9, color="#1d2733", opacity=1),
+            ]
         colour = {"color": number("nearer", label, scale=scale)}
-        place = {"x": ("head", "width"), "y": ("layer", "height")}
+        squares = mark("rect", colour, stroke="#8a94a0", strokeWidth=0.5, tooltip=TOOLTIP)
         body = {
-            **{side: {"step": 24} for _, side in place.values()},
-            "title": {"text": text, "fontSize": 11, "fontWeight": "normal"},
-            "encoding": {axis: {"field": of, "type": "ordinal"} for axis, (of, _) in place.items()},
-            "layer": [mark("rect", colour, stroke="#8a94a0", strokeWidth=0.5, **TOLD), *layers],
+            "width": {"step": 24},
+            "height": {"step": 24},
+            "title": {"text": title, "fontSize": 11, "fontWeight": "normal"},
+            "encoding": {
+                "x": {"field": "head", "type": "ordinal"},
+                "y": {"field": "layer", "type": "ordinal"},
+            },
+            "layer": [squares, *dots],
         }
-        name, equal = f"{label} · {encoder} · {task}", {"encoder": encoder, "task": task}
-        data = own.assign(nearer=nearer)
-        panels.append(figure(f"heads-{name}", name, "heads", data, body, **equal, method=method))
+        name = f"{label} · {encoder} · {task}"
+        panels.append(
+            figure(
+                f"heads-{name}",
+                name,
+                "heads",
+                scores.assign(nearer=nearer),
+                body,
+                encoder=encoder,
+                task=task,
+                method=method,
+            )
+        )
     return panels
 
 
-def pattern(patterns: HeadPatterns, at: Head) -> str:
-    """The pattern of a head in words, such as ``diagonal +1, concentrated``."""
-    offset = int(patterns.offset[at])
-    on_cls = patterns.cls_mass[at] > patterns.sep_mass[at]
-    found = {
-        f"diagonal {offset:+d}" if offset else "diagonal": patterns.diagonal[at],
-        "on [CLS]" if on_cls else "on [SEP]": patterns.special[at],
-        "concentrated": patterns.concentrated[at],
-    }
-    return ", ".join(name for name, holds in found.items() if holds) or "no pattern"
+def pattern_name(patterns: HeadPatterns, head: Head) -> str:
+    """Return the pattern of a head in words, such as ``diagonal +1, concentrated``."""
+    names = []
+    if patterns.diagonal[head]:
+        offset = int(patterns.offset[head])
+        names.append(f"diagonal {offset:+d}" if offset else "diagonal")
+    if patterns.special[head]:
+        on_cls = patterns.cls_mass[head] > patterns.sep_mass[head]
+        names.append("on [CLS]" if on_cls else "on [SEP]")
+    if patterns.concentrated[head]:
+        names.append("concentrated")
+    return ", ".join(names) or "no pattern"
 
 
 def pattern_table(averages: Sequence[Average]) -> WrittenTable:
-    """How many heads of each encoder and task show a pattern."""
-    rows = [
-        {"Encoder": one.encoder, "Task": one.task}
-        | {name: f"{share:.3f}" for name, share in one.patterns.summary().items()}
-        for one in averages
-    ]
+    """Return a table of the shares of heads that show a pattern, by encoder and task."""
+    rows = []
+    for average in averages:
+        shares = {name: f"{share:.3f}" for name, share in average.patterns.summary().items()}
+        rows.append({"Encoder": average.encoder, "Task": average.task, **shares})
     note = "Shares of heads, and mean weights (paper, Section 5.1; docs/method.md defines them)."
     return WrittenTable("Patterns", rows, note)
 
 
 def matrix(labels: Sequence[str]) -> Spec:
-    """One matrix of the frame ``entries``: from, to, weight; ``labels`` are the slots' names."""
-    every = max(1, len(labels) // 8)
-    named = [name for at, name in enumerate(labels) if not name.isdigit() or at % every == 0]
-    axis = {"values": named, "labelOverlap": "greedy"}
-    place = {"type": "ordinal", "sort": list(labels), "axis": axis}
-    colour = {"field": "weight", "type": "quantitative", "title": "mean attention"}
-    encoding = {
-        "x": {"field": "to", "title": "slot attended to", **place},
-        "y": {"field": "from", "title": "slot that attends", **place},
-        "color": {**colour, "scale": {"type": "sqrt", "scheme": "cividis"}},
-    }
-    mark = {"type": "rect", "tooltip": {"content": "data"}}
-    return {"width": 200, "height": 200, "mark": mark, "encoding": encoding}
-
-
-def paged(averages: Sequence[Average]) -> list[dict[str, Any]]:
-    """The matrices of all encoders and tasks for a page: ``labels`` of rows, ``largest`` entries
-    and ``levels``, uint8 [layers, heads, rows, rows] in base64. An entry is
-    ``largest · (level / TOP)²``: the root keeps faint diagonals apart, and the error stays below
-    0.4 % of the largest.
-
-    Where they are too many for one page, a row stands for several slots.
+    """Return the specification of one matrix of the frame ``entries``, with columns from, to and
+    weight; ``labels`` are the slots' names.
     """
-    heads = sum(one.matrices.shape[:2].numel() for one in averages)
-    return [_levels(one, min(MOST_ROWS, math.isqrt(MOST_ENTRIES // heads))) for one in averages]
+    # Numbers at about eight slots, and every name.
+    step = max(1, len(labels) // 8)
+    shown = [label for slot, label in enumerate(labels) if not label.isdigit() or slot % step == 0]
+    slots = {
+        "type": "ordinal",
+        "sort": list(labels),
+        "axis": {"values": shown, "labelOverlap": "greedy"},
+    }
+    encoding = {
+        "x": {"field": "to", "title": "slot attended to", **slots},
+        "y": {"field": "from", "title": "slot that attends", **slots},
+        "color": {
+            "field": "weight",
+            "type": "quantitative",
+            "title": "mean attention",
+            "scale": {"type": "sqrt", "scheme": "cividis"},
+        },
+    }
+    return {
+        "width": 200,
+        "height": 200,
+        "mark": {"type": "rect", "tooltip": TOOLTIP},
+        "encoding": encoding,
+    }
+
+
+class PageMatrices(TypedDict):
+    """The matrices of one encoder and task as a page reads them.
+
+    ``levels`` are uint8 [layers, heads, rows, rows] in base64, ``special`` the rows of [CLS] and
+    [SEP], ``heads`` those of a layer.
+    """
+
+    title: str
+    labels: list[str]
+    special: list[int]
+    heads: int
+    patterns: list[str]
+    largest: list[float]
+    levels: str
+
+
+def page_matrices(averages: Sequence[Average]) -> list[PageMatrices]:
+    """Return the matrices of all encoders and tasks for a page.
+
+    An entry is ``largest · (level / TOP)²``: the root keeps faint diagonals apart, and the error
+    stays below 0.4 % of the largest. If they are too many for one page, a row stands for two slots
+    or more.
+    """
+    heads = sum(average.matrices.shape[:2].numel() for average in averages)
+    return [
+        _page_matrices(average, min(MOST_ROWS, math.isqrt(MOST_ENTRIES // heads)))
+        for average in averages
+    ]
 
 
 def chosen_figure(average: Average) -> Figure:
-    """The heads that show a pattern most, where one does: diagonal, [CLS], [SEP], and the least
-    concentrated (paper, Figure 4).
+    """Return a figure of the heads that show a pattern most, if one does: diagonal, [CLS], [SEP],
+    and of the least concentrated head (paper, Figure 4).
     """
     patterns = average.patterns
     strengths = {
@@ -157,22 +215,22 @@ def chosen_figure(average: Average) -> Figure:
     }
     chosen: dict[Head, str] = {}
     for name, strength in strengths.items():
-        at = divmod(int(strength.argmax()), strength.shape[1])
-        if name == "spread" or name in pattern(patterns, at):
-            chosen.setdefault(at, name)
+        head = divmod(int(strength.argmax()), strength.shape[1])
+        if name == "spread" or name in pattern_name(patterns, head):
+            chosen.setdefault(head, name)
     return heads_figure(average, chosen)
 
 
-def heads_figure(average: Average, chosen: Mapping[Head, str]) -> Figure:
-    """Some heads, each called something, on one colour scale."""
-    _, labels, means = _means(average, _DRAWN_ROWS)
+def heads_figure(average: Average, names_of_heads: Mapping[Head, str]) -> Figure:
+    """Return a figure of some heads, by (layer, head) with their names, on one colour scale."""
+    _, labels, means = _mean_rows(average, _FIGURE_ROWS)
     frames = [
-        pandas.DataFrame(means[at].numpy(), index=labels, columns=labels)
+        pandas.DataFrame(means[head].numpy(), index=labels, columns=labels)
         .rename_axis("from")
         .melt(var_name="to", value_name="weight", ignore_index=False)
         .reset_index()
-        .assign(head=f"{name}: layer {at[0]}, head {at[1]}")
-        for at, name in chosen.items()
+        .assign(head=f"{name}: layer {head[0]}, head {head[1]}")
+        for head, name in names_of_heads.items()
     ]
     facet = {"field": "head", "type": "nominal", "title": None, "sort": None}
     body = {"facet": facet, "columns": 4, "spec": matrix(labels)}
@@ -180,38 +238,53 @@ def heads_figure(average: Average, chosen: Mapping[Head, str]) -> Figure:
     return figure("matrices", title, "entries", pandas.concat(frames), body)
 
 
-def _means(
-    average: Average, most: int
+def _mean_rows(
+    average: Average, most_rows: int
 ) -> tuple[list[int], list[str], Float[Tensor, "layers heads rows rows"]]:
-    """The first slot and the name of each row, and the mean of the entries seen, nan where none
-    was: of seen slots, so many neighbours together that there are about ``most`` rows; [CLS] and
-    [SEP] keep rows of their own.
+    """Return the first slot and the label of each row, and the means of the entries that the
+    average saw, nan where there are none.
+
+    Neighbouring slots are put together until there are about ``most_rows`` rows; [CLS] and [SEP]
+    have rows of their own. Slots without any entry have no row.
     """
     seen = average.counts > 0
     slots = (seen.any(dim=0) | seen.any(dim=1)).nonzero().flatten().tolist()
-    width, rows = math.ceil(len(slots) / most), list[list[int]]()
+    slots_per_row = math.ceil(len(slots) / most_rows)
+    rows: list[list[int]] = []
     for slot in slots:
-        row = rows[-1] if rows else [-2]
-        if slot == row[-1] + 1 and len(row) < width and not {slot, row[0]} & {*average.special}:
+        row = rows[-1] if rows else []
+        is_next = bool(row) and slot == row[-1] + 1 and len(row) < slots_per_row
+        if is_next and not {slot, row[0]} & {*average.special}:
             row.append(slot)
         else:
             rows.append([slot])
-    groups = torch.zeros(len(rows), len(seen))
-    for at, row in enumerate(rows):
-        groups[at, row] = 1
-    sums = groups @ (average.matrices.float() * seen) @ groups.T
-    first, *others = average.special
-    names = {slot: f"[SEP] {slot}" if others[1:] else "[SEP]" for slot in others}
-    names[first] = "[CLS]"
-    labels = [names.get(row[0], f"{row[0]}–{row[-1]}" if row[1:] else str(row[0])) for row in rows]
-    return [row[0] for row in rows], labels, sums / (groups @ seen.float() @ groups.T)
+    is_in_row = torch.zeros(len(rows), len(seen))
+    for index, row in enumerate(rows):
+        is_in_row[index, row] = 1
+    sums = is_in_row @ (average.matrices.float() * seen) @ is_in_row.T
+    entries = is_in_row @ seen.float() @ is_in_row.T
+    labels = [_row_label(row, average.special) for row in rows]
+    return [row[0] for row in rows], labels, sums / entries
 
 
-def _levels(average: Average, most: int) -> dict[str, Any]:
-    slots, labels, means = _means(average, most)
-    known = means.nan_to_num()
-    largest = known.amax(dim=(-2, -1))
-    share = known.clamp(min=0) / largest.clamp(min=torch.finfo().tiny)[..., None, None]
+def _row_label(slots: Sequence[int], special: Sequence[int]) -> str:
+    """Return the label of a row of slots: [CLS], [SEP] (with its slot if there are two), or
+    numbers.
+    """
+    first = slots[0]
+    cls, *separators = special
+    if first == cls:
+        return "[CLS]"
+    if first in separators:
+        return f"[SEP] {first}" if len(separators) > 1 else "[SEP]"
+    return f"{first}–{slots[-1]}" if len(slots) > 1 else str(first)
+
+
+def _page_matrices(average: Average, most_rows: int) -> PageMatrices:
+    slots, labels, means = _mean_rows(average, most_rows)
+    weights = means.nan_to_num()
+    largest = weights.amax(dim=(-2, -1))
+    share = weights.clamp(min=0) / largest.clamp(min=torch.finfo().tiny)[..., None, None]
     levels = (TOP * share.sqrt()).round().masked_fill(means.isnan(), UNSEEN).to(torch.uint8)
     patterns = average.patterns
     return {
@@ -219,7 +292,7 @@ def _levels(average: Average, most: int) -> dict[str, Any]:
         "labels": labels,
         "special": [row for row, slot in enumerate(slots) if slot in average.special],
         "heads": means.shape[1],
-        "patterns": [pattern(patterns, at) for at in np.ndindex(*largest.shape)],
+        "patterns": [pattern_name(patterns, head) for head in np.ndindex(*largest.shape)],
         "largest": [float(f"{value:.6g}") for value in largest.flatten().tolist()],
         "levels": base64.b64encode(np.ascontiguousarray(levels.numpy()).tobytes()).decode(),
     }

@@ -1,15 +1,15 @@
-"""A finished study as one page, with its figures as files: everything from its stored tables."""
+"""The report of a finished study: one page, and its figures and tables as files."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import jinja2
 import pandas
@@ -22,24 +22,29 @@ from papa.reporting import figures, heads
 from papa.reporting.answers import (
     answers,
     certainty,
+    corpus_warnings,
     counts,
     mean_drops,
-    of_text,
     orders_note,
     plan_sentence,
 )
 from papa.reporting.tables import by_task, comparison_table, marks, order_table, score_tables
-from papa.reporting.wording import MARK, orders_matter
+from papa.reporting.wording import MARK, WrittenTable, orders_matter
 from papa.spec import StudySpec
 
-_library = cache(vl_convert.javascript_bundle)
-"""Vega, Vega-Lite and Vega-Embed as one script; it takes a second."""
+_vega_script = cache(vl_convert.javascript_bundle)
+"""Vega, Vega-Lite and Vega-Embed as one script; bundling them takes a second."""
 
 
 @dataclass(frozen=True)
 class Findings:
-    """What a page shows of a study: its stored tables (docs/results.md), of ``orders`` pairs and
-    each one's score; and what its manifest says, of ``texts`` by task.
+    """The stored tables of a study and facts of its manifest, from which its report is written.
+
+    Attributes:
+        orders: ``orders.csv`` and ``order_scores.csv`` (docs/results.md).
+        agreement: of each encoder and task the facts of λ's certainty.
+        texts: the metadata of each corpus, by its name.
+        paper: the paper's numbers (``papa.reporting.tables.read_reference``).
     """
 
     study: StudySpec
@@ -55,52 +60,66 @@ class Findings:
     citation: str = ""
 
 
-def write_report(folder: Path, found: Findings) -> None:
-    """Write ``report.html``, ``table`` as CSV and LaTeX, and ``scores``, ``drops`` for several
-    encoders (paper, Figure 3) and ``matrices`` (Figure 4) as SVG, PNG and PDF, each whole or not at
-    all.
+def write_report(folder: Path, findings: Findings) -> None:
+    """Write ``report.html``, ``table`` as CSV and LaTeX, and figures as SVG, PNG and PDF, each file
+    atomically: ``scores``, ``drops`` of two encoders or more (paper, Figure 3) and ``matrices``
+    (Figure 4).
     """
-    drawn = [figures.scores_figure(found.summary), figures.encoders_figure(found.summary)]
-    drawn += [heads.chosen_figure(one) for one in found.averages[:1]]
+    drawn = [figures.scores_figure(findings.summary), figures.encoders_figure(findings.summary)]
+    drawn += [heads.chosen_figure(average) for average in findings.averages[:1]]
     for figure in filter(None, drawn):
-        for ending in figures.FORMATS:
-            figure.save(folder / f"{figure.name}{ending}")
-    for ending in ("csv", "tex"):
-        by_task(found.summary).save(folder / f"table.{ending}")
-    write_atomically(folder / "report.html", page(found))
+        for suffix in figures.FORMATS:
+            figure.save(folder / f"{figure.name}{suffix}")
+    for suffix in (".csv", ".tex"):
+        by_task(findings.summary).save(folder / f"table{suffix}")
+    write_atomically(folder / "report.html", page(findings))
 
 
-def page(found: Findings) -> str:
-    """The report: one file that needs no network."""
-    study, summary, sections = found.study, found.summary, list(_sections(found))
+class Section(TypedDict):
+    """A section of the page: a heading with a note, and figures, tables or both."""
+
+    heading: str
+    note: str
+    figures: NotRequired[Sequence[figures.Figure]]
+    tables: NotRequired[Sequence[WrittenTable]]
+
+
+def page(findings: Findings) -> str:
+    """Return the report as HTML that needs no network."""
+    study = findings.study
+    summary = findings.summary
+    sections = list(_sections(findings))
     drawn = [figure for section in sections for figure in section.get("figures", ())]
     shown = {
         "figures": {figure.name: figure.specification for figure in drawn},
         "datasets": figures.datasets(drawn),
         "config": {"page": figures.PAGE, "file": figures.FILE},
-        "matrices": heads.paged(found.averages),
+        "matrices": heads.page_matrices(findings.averages),
         "matrix": heads.matrix(()),
         "top": heads.TOP,
         "unseen": heads.UNSEEN,
     }
-    # Without a snippet, for which its stub asks, every library is a name of the window.
-    library = _library(None)
+    # Without a snippet (None) the bundle defines its libraries as globals of the window.
+    library = _vega_script(None)
     scripts = [library, (files("papa.reporting") / "templates" / "report.js").read_text()]
     loader = jinja2.PackageLoader("papa.reporting")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
-    certain = (f"{one['encoder']} on {one['task']}, λ: {certainty(one)}" for one in found.agreement)
+    certainties = [
+        f"{facts['encoder']} on {facts['task']}, λ: {certainty(facts)}"
+        for facts in findings.agreement
+    ]
     return environment.get_template("report.html.j2").render(
         study=study,
         plan=plan_sentence(study, summary),
-        answers=[*answers(summary), *certain],
-        warnings=[*marks(summary), *of_text(found.results, found.texts)],
+        answers=[*answers(summary), *certainties],
+        warnings=[*marks(summary), *corpus_warnings(findings.results, findings.texts)],
         sections=sections,
-        averages=found.averages,
-        citation=found.citation,
+        averages=findings.averages,
+        citation=findings.citation,
         facts={
-            **counts(found.results, found.texts),
-            **found.provenance,
+            **counts(findings.results, findings.texts),
+            **findings.provenance,
             "Precision": f"{study.precision}, features stored in {study.features.dtype}",
             "Seeds": ", ".join(map(str, study.probe_seeds)),
         },
@@ -118,33 +137,41 @@ def page(found: Findings) -> str:
     )
 
 
-def _sections(found: Findings) -> Iterable[dict[str, Any]]:
-    """Headings with a note, and with figures, tables or both."""
-    summary, tables = found.summary, score_tables(found.summary)
-    if found.paper is not None and len(found.paper):
-        tables.append(comparison_table(summary, found.paper))
+def _sections(findings: Findings) -> Iterator[Section]:
+    summary = findings.summary
+    tables = score_tables(summary)
+    if findings.paper is not None and len(findings.paper):
+        tables.append(comparison_table(summary, findings.paper))
     note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
     note += f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
     panels = figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
-    if drops := figures.drop_panels(summary):
+    drops = figures.drop_panels(summary)
+    if drops:
         note = (
             "Against every head input-dependent, with the 95 % interval of differences paired by "
             "seed and example: (original − score) / |original|; of a loss the difference in nats, "
             f"with the ratio of perplexities. {MARK}: inconclusive."
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
-    if points := figures.encoders_figure(summary):
+    encoders = figures.encoders_figure(summary)
+    if encoders:
         note = " ".join(mean_drops(summary))
-        yield {"heading": "Encoders compared", "note": note, "figures": [points]}
-    if found.orders is not None:
-        pairs, scores = found.orders
-        tables, note = [order_table(scores, pairs, summary)], orders_note(pairs)
-        yield {"heading": "Head orders compared", "note": note, "tables": tables}
-    if len(found.heads):
-        note = (
-            "Layers and heads are counted from 0. The smallest become constant first; the 95 % are "
-            "of each head alone."
-        )
-        tables, maps = [heads.pattern_table(found.averages)], heads.head_panels(found.heads)
-        yield {"heading": "Heads at a glance", "note": note, "figures": maps, "tables": tables}
+        yield {"heading": "Encoders compared", "note": note, "figures": [encoders]}
+    if findings.orders is not None:
+        pairs, scores = findings.orders
+        yield {
+            "heading": "Head orders compared",
+            "note": orders_note(pairs),
+            "tables": [order_table(scores, pairs, summary)],
+        }
+    if len(findings.heads):
+        yield {
+            "heading": "Heads at a glance",
+            "note": (
+                "Layers and heads are counted from 0. Heads with the smallest scores become "
+                "constant first; each 95 % interval is of one head, not adjusted for their number."
+            ),
+            "figures": heads.head_panels(findings.heads),
+            "tables": [heads.pattern_table(findings.averages)],
+        }

@@ -1,16 +1,13 @@
-"""The study's numbers as tables, for report and terminal: scores, drops, baselines, contrasts, head
-orders; beside the paper's; and descriptions. Which drops are marked, as the original does not beat
-its baselines.
+"""A study's results as tables, for the report and the terminal: scores, drops, baselines,
+contrasts, head orders, the paper's numbers; and tables of descriptions.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -22,22 +19,23 @@ from papa.reporting.wording import (
     HEADINGS,
     MARK,
     NOTHING,
+    Row,
     WrittenTable,
-    ends_label,
+    axis_labels,
+    drop_label,
     fixed_caption,
     fraction_headings,
     fraction_label,
-    lost_label,
+    interval_label,
     markdown_text,
     marked,
     mean_label,
     metric_label,
-    names_of,
     nats_label,
     order_label,
     percent_label,
     score_label,
-    varying,
+    varying_axes,
 )
 from papa.scores.intervals import relative_drop
 from papa.scores.order_comparison import GROUP
@@ -64,11 +62,11 @@ _CONTRASTS = (
     "interval, paired by seed and example."
 )
 _ORDERS = (
-    "*, better, worse: beyond chance. Seconds and evaluations (passes over the examples; of λ its "
+    "*, better, worse: significant. Seconds and evaluations (passes over the examples; of λ its "
     "epochs) are the ranking's over its seeds; –: no more than another order's row counts."
 )
-SHOWN = 15
-"""Relations in a table at most, the most frequent ones."""
+MOST_RELATIONS = 15
+"""The most relations in a table: the frequent ones."""
 _MEANS = "Means over heads, where a measure is of heads. ±: the 95 % interval over texts, at most."
 _BEST = (
     "The share of words whose gold head is found, with its 95 % interval (Wilson), by the best "
@@ -77,32 +75,43 @@ _BEST = (
 
 
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
-    """The summary, written out: scores, drops and contrasts of a row a line (encoder, task,
-    constants, head order, study) and a column a fraction, and baselines; those that have rows. An
-    axis with one value has no column (see ``fixed_caption``), but for constants.
+    """Return the tables of a summary that have rows: scores, drops and contrasts with a row a line
+    (encoder, task, constants, head order, study) and a column a fraction, baselines, and scores by
+    task. An axis with one value has no column (see ``fixed_caption``), except for constants.
     """
     metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
     scored = metrics[0] if len(metrics) == 1 else "Score"
     axis = "study" if "study" in summary else "constants"
-    others = summary[summary["contrast"].notna()]
-    against = others.assign(**{axis: others["contrast_with"] + " − " + others[axis]})
-    axes = [name for name in HEADINGS if name in (axis, *_names(others))]
-    losses = summary["metric"] == LOSS
-    drops = " ".join([_DROPS, *([_NATS] if losses.any() else []), *marks(summary)])
-    note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
-    names = _names(summary)
-    dagger = _dagger(summary)
-
-    def written(label: Callable[[Any], str]) -> Callable[[Any], str]:
-        return lambda cell: marked(label(cell), cell)
-
+    contrasts = summary[summary["contrast"].notna()]
+    contrasts = contrasts.assign(**{axis: contrasts["contrast_with"] + " − " + contrasts[axis]})
+    contrast_axes = [name for name in HEADINGS if name in (axis, *_row_axes(contrasts))]
+    has_losses = bool((summary["metric"] == LOSS).any())
+    drop_note = " ".join([_DROPS, *([_NATS] if has_losses else []), *marks(summary)])
+    score_note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
+    axes = _row_axes(summary)
     tables = [
-        _lines("Scores", summary, written(mean_label), names, note + dagger),
-        _lines(
-            "Drop" if losses.any() else "Relative drop", summary, written(lost_label), names, drops
+        _table_of_lines(
+            "Scores",
+            summary,
+            lambda cell: marked(mean_label(cell), cell),
+            axes,
+            score_note + _mark_note(summary),
+        ),
+        _table_of_lines(
+            "Drop" if has_losses else "Relative drop",
+            summary,
+            lambda cell: marked(drop_label(cell), cell),
+            axes,
+            drop_note,
         ),
         _baselines(summary),
-        _lines("Contrasts", against, written(partial(ends_label, "contrast")), axes, _CONTRASTS),
+        _table_of_lines(
+            "Contrasts",
+            contrasts,
+            lambda cell: marked(interval_label("contrast", cell), cell),
+            contrast_axes,
+            _CONTRASTS,
+        ),
     ]
     if summary["task"].nunique() > 1:
         tables.append(by_task(summary))
@@ -110,104 +119,143 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
 
 
 def summary_table(summary: pandas.DataFrame) -> Group:
-    """The summary, for a terminal."""
+    """Return the tables of a summary for a terminal."""
     return Group(*(table.terminal() for table in score_tables(summary)))
 
 
 def summary_markdown(summary: pandas.DataFrame) -> str:
-    """What a study found, in sentences and tables, as Markdown."""
-    sentences = "".join(f"- {markdown_text(one)}\n" for one in [*answers(summary), *marks(summary)])
+    """Return the results of a study in sentences and tables, as Markdown."""
+    sentences = [*answers(summary), *marks(summary)]
+    bullets = "".join(f"- {markdown_text(sentence)}\n" for sentence in sentences)
     tables = [f"## {table.heading}\n\n{table.markdown}" for table in score_tables(summary)]
-    return "\n".join([sentences, *tables])
+    return "\n".join([bullets, *tables])
 
 
 def by_task(summary: pandas.DataFrame) -> WrittenTable:
-    """In the paper's shape: a column a task; each encoder's original score once, averages first,
-    and behind other constants the contrast with the average, or else the study's first kind.
+    """Return the table in the paper's shape, with a column a task: each encoder's original score
+    once, then the average, then other constants with their contrast with the average (or else with
+    the study's first kind).
     """
-    studies = [own for _, own in summary.groupby("study", sort=False)] if "study" in summary else []
-    cells = pandas.concat([distinct_results(own) for own in studies or [summary]])
-    last = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
-    axes = [axis for axis in ("constants", "study", "encoder") if axis in cells]
-    kinds, *named = (pandas.factorize(cells[axis])[0] for axis in axes)
-    axes, headings = [axis for axis in _names(cells) if axis != "task"], fraction_headings(summary)
-    columns = cells.sort_values("task", key=lambda names: pandas.factorize(names)[0], kind="stable")
-    tasks = {_column(cell): None for cell in columns.to_dict("records")}
-    rows: dict[Any, dict[str, str]] = {}
-    order = np.lexsort([cells["fraction"] == 0, kinds, last, *named])
-    for cell in cells.iloc[order].to_dict("records"):
-        result = Cell.of(cell).result()
-        alike = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
-        names = names_of({**cell, **alike}, axes)
-        names["Input-dependent"] = headings[cell["fraction"]]
-        row = rows.setdefault((*names.values(),), names | dict.fromkeys(tasks, NOTHING))
+    studies = [summary]
+    if "study" in summary:
+        studies = [frame for _, frame in summary.groupby("study", sort=False)]
+    cells = pandas.concat([distinct_results(study) for study in studies])
+    axes = [axis for axis in _row_axes(cells) if axis != "task"]
+    headings = fraction_headings(summary)
+    tasks = cells.sort_values("task", key=_first_occurrence, kind="stable")
+    task_columns = [_task_heading(cell) for cell in tasks.to_dict("records")]
+    rows: dict[tuple[str, ...], dict[str, str]] = {}
+    for cell in cells.iloc[_table_order(cells)].to_dict("records"):
+        labels = axis_labels({**cell, **_shared_labels(cell)}, axes)
+        labels["Input-dependent"] = headings[cell["fraction"]]
+        empty_row = labels | dict.fromkeys(task_columns, NOTHING)
+        row = rows.setdefault(tuple(labels.values()), empty_row)
         score = mean_label(cell)
         if not math.isnan(cell["contrast"]):
-            score += f"; Δ {ends_label('contrast', cell)}"
-        row[_column(cell)] = marked(score, cell)
-    first = summary["contrast_with"].max()
+            score += f"; Δ {interval_label('contrast', cell)}"
+        row[_task_heading(cell)] = marked(score, cell)
+    reference = summary["contrast_with"].max()
     notes = ["Mean scores ± 95 % intervals."]
-    if first:
-        notes.append(f"Δ: how much more {first} scores, paired by seed and example.")
-    return WrittenTable("By task", [*rows.values()], " ".join(notes) + _dagger(summary))
+    if reference:
+        notes.append(f"Δ: how much more {reference} scores, paired by seed and example.")
+    return WrittenTable("By task", [*rows.values()], " ".join(notes) + _mark_note(summary))
 
 
-def _dagger(summary: pandas.DataFrame) -> str:
-    """What the mark means, where a row has it."""
-    return f" {MARK}: drops tell nothing." if (summary["reason"] != "").any() else ""
+def _first_occurrence(names: pandas.Series) -> np.ndarray:
+    """Return a number for each name, which sorts names by their first occurrence."""
+    numbers: np.ndarray = pandas.factorize(names)[0]
+    return numbers
 
 
-def _names(summary: pandas.DataFrame) -> list[str]:
-    """The axes that name a row: those with more than one value, and always the constants."""
-    return [axis for axis in HEADINGS if axis == "constants" or axis in varying(summary)]
+def _table_order(cells: pandas.DataFrame) -> np.ndarray:
+    """Return the order of the rows by task: of each study and encoder the original, the average,
+    then other constants, each with all heads constant last.
+    """
+    # 0 of originals, 1 of averages, 2 of other constants.
+    group = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
+    outer_axes = [axis for axis in ("study", "encoder") if axis in cells]
+    # np.lexsort sorts by its last key first.
+    return np.lexsort(
+        [
+            cells["fraction"] == 0,
+            _first_occurrence(cells["constants"]),
+            group,
+            *(_first_occurrence(cells[axis]) for axis in outer_axes),
+        ]
+    )
 
 
-def _column(cell: Any) -> str:
+def _shared_labels(cell: Row) -> dict[str, str]:
+    """Return the constants and the order of a cell's result, a dash where it depends on neither."""
+    result = Cell.of(cell).result()
+    return {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
+
+
+def _mark_note(summary: pandas.DataFrame) -> str:
+    """Return what the mark means, if a row has it."""
+    return f" {MARK}: drops are inconclusive." if (summary["reason"] != "").any() else ""
+
+
+def _row_axes(summary: pandas.DataFrame) -> list[str]:
+    """Return the axes that name a row: those with more than one value, and always constants."""
+    varying = varying_axes(summary)
+    return [axis for axis in HEADINGS if axis == "constants" or axis in varying]
+
+
+def _task_heading(cell: Row) -> str:
     return f"{cell['task']} ({metric_label(cell)})"
 
 
-def _lines(
+def _table_of_lines(
     heading: str,
     summary: pandas.DataFrame,
-    written: Callable[[dict[str, Any]], str],
+    cell_text: Callable[[Row], str],
     axes: list[str],
     note: str,
 ) -> WrittenTable:
-    """A row for each line of the summary, a column for each fraction."""
-    rows, columns = [], fraction_headings(summary)
+    """Return a table with a row for each line of the summary, a column for each fraction."""
+    rows = []
+    columns = fraction_headings(summary)
     for _, line in summary.groupby([axis for axis in HEADINGS if axis in summary], sort=False):
-        cells = {cell["fraction"]: written(cell) for cell in line.to_dict("records")}
-        scores = {label: cells.get(fraction, NOTHING) for fraction, label in columns.items()}
-        rows.append({**_named(line.iloc[0], axes, summary), **scores})
+        texts = {cell["fraction"]: cell_text(cell) for cell in line.to_dict("records")}
+        columns_of_row = {
+            label: texts.get(fraction, NOTHING) for fraction, label in columns.items()
+        }
+        rows.append({**_row_labels(line.iloc[0], axes, summary), **columns_of_row})
     return WrittenTable(heading, rows, note)
 
 
-def _named(cell: Any, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
-    """What tells a row from others: its names, and its metric where there are several."""
-    several = summary["metric"].nunique() > 1
-    names = names_of(cell, axes)
-    return names | ({"Metric": metric_label(cell)} if several else {})
+def _row_labels(cell: Row, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
+    """Return what names a row: its axes, and its metric if the summary has two or more."""
+    labels = axis_labels(cell, axes)
+    if summary["metric"].nunique() > 1:
+        labels["Metric"] = metric_label(cell)
+    return labels
 
 
 def _baselines(summary: pandas.DataFrame) -> WrittenTable:
-    """Each original score, its baselines, and whether it beats both."""
+    """Return a table of each original score, its baselines, and whether it beats both."""
     groups = [axis for axis in ("encoder", "task", "study") if axis in summary]
     rows = []
     for _, cells in summary.groupby(groups, sort=False):
         cell = cells.iloc[0]
         if cells[["always_one_answer", "word_embeddings"]].isna().all(axis=None):
             continue
-        full = cells[cells["fraction"] == 1]
+        original = cells[cells["fraction"] == 1]
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
-        unbeaten = "no" if cell["reason"].startswith(("does not beat", "answers")) else "unknown"
-        beaten = not pandas.isna(cell["beats_baseline"]) and cell["beats_baseline"]
+        if not pandas.isna(cell["beats_baseline"]) and cell["beats_baseline"]:
+            beaten = "yes"
+        elif cell["reason"].startswith(("does not beat", "answers")):
+            beaten = "no"
+        else:
+            beaten = "unknown"
         rows.append(
             {
-                **_named(cell, varying(summary, groups) or ["encoder"], summary),
-                "Original": NOTHING if full.empty else mean_label(full.iloc[0]),
+                **_row_labels(cell, varying_axes(summary, groups) or ["encoder"], summary),
+                "Original": NOTHING if original.empty else mean_label(original.iloc[0]),
                 "One answer": score_label(cell["always_one_answer"]) + answer,
-                "Word embeddings": ends_label("word_embeddings", cell),
-                "Beaten": "yes" if beaten else unbeaten,
+                "Word embeddings": interval_label("word_embeddings", cell),
+                "Beaten": beaten,
             }
         )
     return WrittenTable("Baselines", rows, _BASELINES)
@@ -216,33 +264,51 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
 def order_table(
     scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
 ) -> WrittenTable:
-    """A row for every order of each encoder, task and kind of constants, the best first, beside the
-    study's first; ``pairs`` are every two of them, ``summary`` says which tasks are marked.
+    """Return a row for every order of each encoder, task and kind of constants, the best first,
+    with its difference to the study's first order.
+
+    Args:
+        scores: ``order_scores.csv``.
+        pairs: ``orders.csv``, the comparisons of every two orders.
+        summary: says which tasks are marked.
     """
-    first = pairs["order"].iloc[0]
-    axes = [axis for axis in GROUP if axis == "constants" or axis in varying(scores)]
+    first_order = pairs["order"].iloc[0]
+    varying = varying_axes(scores)
+    axes = [axis for axis in GROUP if axis == "constants" or axis in varying]
     reasons = summary.drop_duplicates(GROUP).set_index(GROUP)["reason"]
     means = pairs[pairs["fraction"].isna()]
-    ends = {"difference": -means["difference"], "low": -means["high"], "high": -means["low"]}
-    turned = means.assign(order=means["other"], other=means["order"], **ends)
-    each_way = pandas.concat([means, turned]).groupby([*GROUP, "order"], sort=False)
+    # Every pair is stored once: with its reverse, each order has a row for every other order.
+    reverse = means.assign(
+        order=means["other"],
+        other=means["order"],
+        difference=-means["difference"],
+        low=-means["high"],
+        high=-means["low"],
+    )
+    comparisons_of_order = pandas.concat([means, reverse]).groupby([*GROUP, "order"], sort=False)
     rows = []
-    for group, own in scores.groupby(GROUP, sort=False):
-        for row in own.sort_values("mean", ascending=False, kind="stable").to_dict("records"):
-            others, less, alike = each_way.get_group((*group, row["order"])), NOTHING, NOTHING
-            for other in others[others["other"] == first].to_dict("records"):
-                told = " *" if other["beyond_chance"] else ""
-                less = score_label(other["difference"], other["low"], other["high"]) + told
-                alike = _number(other["kendall_tau"], "z.2f")
-            beyond = others.loc[others["beyond_chance"].astype(bool), "difference"]
+    for group, scores_of_group in scores.groupby(GROUP, sort=False):
+        best_first = scores_of_group.sort_values("mean", ascending=False, kind="stable")
+        for row in best_first.to_dict("records"):
+            comparisons = comparisons_of_order.get_group((*group, row["order"]))
+            difference = NOTHING
+            tau = NOTHING
+            for comparison in comparisons[comparisons["other"] == first_order].to_dict("records"):
+                difference = score_label(
+                    comparison["difference"], comparison["low"], comparison["high"]
+                )
+                difference += " *" if comparison["beyond_chance"] else ""
+                tau = _number(comparison["kendall_tau"], "z.2f")
+            is_significant = comparisons["beyond_chance"].astype(bool)
+            significant = comparisons.loc[is_significant, "difference"]
             rows.append(
                 {
-                    **names_of(row, [*axes, "order"]),
+                    **axis_labels(row, [*axes, "order"]),
                     "Mean score": marked(mean_label(row), {"reason": reasons[group]}),
-                    f"Less {order_label(first)}": less,
-                    "Kendall's τ with it": alike,
-                    "Better than": str((beyond > 0).sum()),
-                    "Worse than": str((beyond <= 0).sum()),
+                    f"Less {order_label(first_order)}": difference,
+                    "Kendall's τ with it": tau,
+                    "Better than": str((significant > 0).sum()),
+                    "Worse than": str((significant <= 0).sum()),
                     "Seconds": _number(row["seconds"], ",.1f"),
                     "Evaluations": _number(row["evaluations"], ",.0f"),
                 }
@@ -250,12 +316,12 @@ def order_table(
     return WrittenTable("Head orders", rows, _ORDERS)
 
 
-def _number(value: float | None, form: str) -> str:
-    return NOTHING if pandas.isna(value) else format(value, form)
+def _number(value: float | None, format_spec: str) -> str:
+    return NOTHING if pandas.isna(value) else format(value, format_spec)
 
 
 def marks(summary: pandas.DataFrame) -> list[str]:
-    """A sentence for every encoder and task that is marked."""
+    """Return a sentence for every encoder and task that is marked."""
     groups = [axis for axis in ("study", "encoder", "task") if axis in summary]
     cells = summary[summary["reason"] != ""].drop_duplicates(groups)
     return [
@@ -266,13 +332,15 @@ def marks(summary: pandas.DataFrame) -> list[str]:
 
 
 def read_reference(path: Path) -> pandas.DataFrame:
-    """The paper's numbers for one study: a CSV with the columns ``REFERENCE_COLUMNS``, of which
-    ``source`` says where the paper gives the number; lines that begin with ``#`` are notes.
+    """Read the paper's numbers for one study: a CSV with the columns ``REFERENCE_COLUMNS``, of
+    which ``source`` says where the paper has the number; lines that begin with ``#`` are notes.
     """
-    texts, numbers = dict.fromkeys(("encoder", "source"), str), ("fraction", "score")
+    # An encoder may be called "1", and a source be a page.
+    text_columns = {"encoder": str, "source": str}
     try:
-        reference = pandas.read_csv(path, comment="#", dtype=texts)[[*REFERENCE_COLUMNS]]
-        return reference.astype(dict.fromkeys(numbers, float)).dropna(subset=numbers)
+        reference = pandas.read_csv(path, comment="#", dtype=text_columns)[[*REFERENCE_COLUMNS]]
+        reference = reference.astype({"fraction": float, "score": float})
+        return reference.dropna(subset=["fraction", "score"])
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
             f"{path} is no table of the paper's numbers ({error}): give a CSV file with columns "
@@ -281,20 +349,21 @@ def read_reference(path: Path) -> pandas.DataFrame:
 
 
 def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> WrittenTable:
-    """The study's numbers beside the paper's, where it gives one; cells that share a result
-    (``papa.spec.orders``) have one row. Encoders match by the last part of their names.
+    """Return the study's numbers beside the paper's, for results that the paper has; cells that
+    share a result (``papa.spec.orders``) have one row. Encoders match by the last component of
+    their names.
     """
-    scores = {_matched_by(row): row["score"] for row in reference.to_dict("records")}
-    rows, ours = [], distinct_results(summary)
-    for row in ours.to_dict("records"):
-        if (score := scores.get(_matched_by(row))) is None:
+    paper_scores = {_match_key(row): row["score"] for row in reference.to_dict("records")}
+    rows = []
+    results = distinct_results(summary)
+    for row in results.to_dict("records"):
+        score = paper_scores.get(_match_key(row))
+        if score is None:
             continue
-        original = scores.get(_matched_by({**row, "fraction": 1.0}), math.nan)
-        result = Cell.of(row).result()
-        shared = {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
+        original = paper_scores.get(_match_key({**row, "fraction": 1.0}), math.nan)
         rows.append(
             {
-                **names_of({**row, **shared}, _names(summary)),
+                **axis_labels({**row, **_shared_labels(row)}, _row_axes(summary)),
                 "Input-dependent": fraction_label(row["fraction"]),
                 "Score": mean_label(row),
                 "Paper's score": score_label(score),
@@ -303,14 +372,14 @@ def comparison_table(summary: pandas.DataFrame, reference: pandas.DataFrame) -> 
             }
         )
     note = (
-        f"The paper gives a number for {len(rows)} of the study's {len(ours)} results. "
-        "Differences: ours less the paper's."
+        f"The paper has a number for {len(rows)} of the study's {len(results)} results. "
+        "Differences: the study's number less the paper's."
     )
     return WrittenTable("Beside the paper", rows, note)
 
 
-def _drops_compared(row: Mapping[Any, Any], original: float, score: float) -> dict[str, str]:
-    """A row's drop beside that of the paper's scores; of a loss in nats, which are no points."""
+def _drops_compared(row: Row, original: float, score: float) -> dict[str, str]:
+    """Return a row's drop beside that of the paper's scores; of a loss in nats."""
     if row["metric"] == LOSS:
         return {
             "Drop": marked(nats_label(row["difference"]), row),
@@ -325,26 +394,31 @@ def _drops_compared(row: Mapping[Any, Any], original: float, score: float) -> di
     }
 
 
-def _matched_by(row: Mapping[Any, Any]) -> Cell:
-    """The result, with the last part of the encoder's name."""
+def _match_key(row: Row) -> Cell:
+    """Return the result of a row, with the last component of the encoder's name."""
     result = Cell.of(row).result()
     return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
 
 
 def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
-    """What descriptions are of, and a table for each, encoder and task; ``frame`` is as
-    ``papa.describe`` gives it, that of a study with columns ``encoder`` and ``task``.
+    """Yield a table of the texts that were described, then one for each description, encoder and
+    task.
+
+    Args:
+        frame: the result of ``papa.describe``; that of a study has columns ``encoder`` and
+            ``task``.
     """
     rows = []
     for record in frame.attrs["texts"]:
         heads = f"{record['constant_heads']} of {record['heads']}"
-        if order := record.get("order"):
+        order = record.get("order")
+        if order:
             heads += f" ({order_label(order)}, fraction {record['fraction']})"
-        named = filter(None, (record.get(key) for key in ("encoder", "task", "source")))
+        names = filter(None, (record.get(key) for key in ("encoder", "task", "source")))
         rows.append(
             {
                 "Descriptions": ", ".join(record["descriptions"]),
-                "Corpus": " · ".join(named) or "the texts given",
+                "Corpus": " · ".join(names) or "texts of the call",
                 **{
                     heading: f"{record[heading.lower().replace(' ', '_')]:,}"
                     for heading in ("Texts", "Tokens", "Left out")
@@ -353,18 +427,25 @@ def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
             }
         )
     note = "Left out: sentences with more tokens than fit. Constant heads: in the replaced model."
-    yield WrittenTable("What was looked at", rows, note)
+    yield WrittenTable("Texts", rows, note)
     columns = [name for name in ("encoder", "task") if name in frame and frame[name].nunique() > 1]
-    for key, own in frame.groupby([*columns, "description"], sort=False):
-        what, found, note = "means by layer", _means, _MEANS
-        if "best" in set(own["measure"]):
-            what, found, note = "the best head for each relation", _best, _BEST
-        told = pandas.DataFrame(found(own)).fillna(NOTHING).to_dict("records")
-        yield WrittenTable(f"{' · '.join(key)}: {what}", told, note)
+    for key, description in frame.groupby([*columns, "description"], sort=False):
+        if "best" in set(description["measure"]):
+            title = "the best head for each relation"
+            table_rows = _best_heads(description)
+            note = _BEST
+        else:
+            title = "means by layer"
+            table_rows = _layer_means(description)
+            note = _MEANS
+        # Rows may lack columns that others have.
+        lines = pandas.DataFrame(table_rows).fillna(NOTHING).to_dict("records")
+        yield WrittenTable(f"{' · '.join(key)}: {title}", lines, note)
 
 
-def _means(frame: pandas.DataFrame) -> list[dict[str, str]]:
-    rows: dict[Any, dict[str, str]] = {}
+def _layer_means(frame: pandas.DataFrame) -> list[dict[str, str]]:
+    """Return a row a measure and layer, with a column for each attention."""
+    rows: dict[tuple[str, int], dict[str, str]] = {}
     frame = frame.dropna(subset="value").assign(half=(frame["high"] - frame["low"]) / 2)
     means = frame.groupby(["measure", "layer", "attention"], sort=False)[["value", "half"]].mean()
     for (measure, layer, attention), number in means.iterrows():
@@ -374,13 +455,15 @@ def _means(frame: pandas.DataFrame) -> list[dict[str, str]]:
     return [*rows.values()]
 
 
-def _best(frame: pandas.DataFrame) -> list[dict[str, str]]:
+def _best_heads(frame: pandas.DataFrame) -> list[dict[str, str]]:
+    """Return a row for each of the most frequent relations, with a column for each attention."""
     rows: dict[str, dict[str, str]] = {}
-    words = frame[frame["measure"] == "words"].nlargest(SHOWN, "value", keep="first")
-    best = words[["of", "value"]].merge(frame[frame["measure"] == "best"], on="of")
-    for one in best.to_dict("records"):
-        words_found = {"Relation": one["of"], "Words": f"{one['value_x']:.0f}"}
-        head = "" if one["head"] is pandas.NA else f" {one['layer']}.{one['head']}"
-        share = f"{one['value_y']:.2f} [{one['low']:.2f}, {one['high']:.2f}]{head}"
-        rows.setdefault(one["of"], words_found)[one["attention"]] = share
+    words = frame[frame["measure"] == "words"].nlargest(MOST_RELATIONS, "value", keep="first")
+    words = words[["of", "value"]].rename(columns={"value": "words"})
+    best = words.merge(frame[frame["measure"] == "best"], on="of")
+    for record in best.to_dict("records"):
+        relation = {"Relation": record["of"], "Words": f"{record['words']:.0f}"}
+        head = "" if record["head"] is pandas.NA else f" {record['layer']}.{record['head']}"
+        share = f"{record['value']:.2f} [{record['low']:.2f}, {record['high']:.2f}]{head}"
+        rows.setdefault(record["of"], relation)[record["attention"]] = share
     return [*rows.values()]

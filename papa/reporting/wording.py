@@ -1,14 +1,14 @@
-"""How numbers, names and tables are written: in sentences, as Markdown, in a terminal."""
+"""Numbers, names and tables as text: in sentences, as Markdown, in a terminal."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas
 from rich.markup import escape
@@ -20,9 +20,11 @@ from papa.ranking.orders import order_named
 from papa.scores.drops import perplexity_ratio
 from papa.spec.task import LOSS
 
+Row: TypeAlias = Mapping[str, Any] | pandas.Series
+"""A row of the summary or of ``orders.csv``: text and numbers by column (docs/results.md)."""
 MARK = "†"
-"""Marks an encoder and task of whose drops nothing can be told, such as where the original score
-does not beat its baselines.
+"""Marks an encoder and task whose drops are inconclusive, such as one whose original score does not
+beat its baselines.
 """
 METRICS = {
     "accuracy": "accuracy",
@@ -53,7 +55,7 @@ NOTHING = "–"
 _NUMBER = re.compile(r"[-+]?\d.*|–|", re.DOTALL)
 _MINUS = re.compile(r"(?<!\w)-(?=\d)")
 _LATEX = str.maketrans(
-    {one: f"\\{one}" for one in "&%$#_{}"}
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"±": r"$\pm$", "−": "$-$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "–": "--"}
@@ -67,7 +69,8 @@ _SPECIAL = re.compile(
 
 
 def fraction_label(fraction: float) -> str:
-    """A fraction as the paper writes it: ``1``, ``1/2``, ``1/16``, ``0``; others as decimals."""
+    """Return a fraction as in the paper: ``1``, ``1/2``, ``1/16``, ``0``; others as decimals."""
+    # Powers of two to 1/1024, and small denominators, read better as fractions.
     nearest = Fraction(fraction).limit_denominator(1024)
     simple = nearest.denominator.bit_count() == 1 or nearest.denominator <= 12
     exact = math.isclose(nearest, fraction, abs_tol=1e-9)
@@ -75,13 +78,13 @@ def fraction_label(fraction: float) -> str:
 
 
 def condition(fraction: float) -> str:
-    """A fraction as the condition of a drop: ``with every head constant``, ``at 1/16``."""
+    """Return a fraction as the condition of a drop: ``with every head constant``, ``at 1/16``."""
     return "with every head constant" if fraction == 0 else f"at {fraction_label(fraction)}"
 
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
-    """How the fractions are written, from 1 to 0; where rounding to whole heads changes one, with
-    the share that all encoders agree on: ``1/16 (5.6 %)``.
+    """Return the headings of fractions, from 1 to 0. If rounding to whole heads changes one in the
+    same way for all encoders, the share is added: ``1/16 (5.6 %)``.
     """
     labels = {}
     for fraction, shares in summary.groupby("fraction")["share_of_heads"].unique()[::-1].items():
@@ -91,17 +94,17 @@ def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
     return labels
 
 
-def metric_label(cell: Any) -> str:
-    """The metric of a cell in words; F1 with the class that it is of: ``F1 of 'equivalent'``."""
-    own = cell["metric"].removeprefix("custom:").removeprefix("sklearn:")
-    name = METRICS.get(cell["metric"], own)
-    return f"{name} of '{cell['positive']}'" if cell["positive"] else name
+def metric_label(row: Row) -> str:
+    """Return the metric of a row in words; F1 with its class: ``F1 of 'equivalent'``."""
+    function_name = row["metric"].removeprefix("custom:").removeprefix("sklearn:")
+    name = METRICS.get(row["metric"], function_name)
+    return f"{name} of '{row['positive']}'" if row["positive"] else name
 
 
 def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
-    """A mean with half the width of its interval: ``0.765 ± 0.012``; with its ends where the
-    metric's range cut one: ``0.997 (0.990 to 1.000)``. One seed has no interval, nor has what a
-    model scores against itself.
+    """Return a mean with half the width of its interval: ``0.765 ± 0.012``; with its bounds if the
+    metric's range limits one: ``0.997 (0.990 to 1.000)``. One seed has no interval, nor has the
+    agreement of a model with itself.
     """
     if math.isnan(mean):
         return NOTHING
@@ -112,69 +115,77 @@ def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> s
     return f"{mean:z.3f} ({low:z.3f} to {high:z.3f})"
 
 
-def mean_label(cell: Any) -> str:
-    """The mean score of a row with its interval."""
-    return score_label(cell["mean"], cell["low"], cell["high"])
+def mean_label(row: Row) -> str:
+    """Return the mean score of a row with its interval."""
+    return score_label(row["mean"], row["low"], row["high"])
 
 
-def ends_label(column: str, cell: Any) -> str:
-    """A number of a row, with the interval that other columns hold."""
-    return score_label(*(cell[f"{column}{end}"] for end in ("", "_low", "_high")))
+def interval_label(column: str, row: Row) -> str:
+    """Return a number of a row with the interval in the columns COLUMN_low and COLUMN_high."""
+    return score_label(row[column], row[f"{column}_low"], row[f"{column}_high"])
 
 
 def percent_label(share: float) -> str:
-    """A share in percent with one decimal: ``3.4 %``."""
+    """Return a share in percent with one decimal: ``3.4 %``."""
     return NOTHING if math.isnan(share) else f"{100 * share:z.1f} %"
 
 
-def marked(text: str, cell: Any) -> str:
-    """The text about a row, with ``MARK`` where nothing can be told of its drops."""
-    return f"{text} {MARK}" if cell["reason"] else text
+def marked(text: str, row: Row) -> str:
+    """Return the text about a row, with ``MARK`` if its drops are inconclusive."""
+    return f"{text} {MARK}" if row["reason"] else text
 
 
 def nats_label(nats: float) -> str:
-    """A difference of losses with the ratio of perplexities: ``0.630 nats (PPL × 1.88)``."""
+    """Return a difference of losses with the ratio of perplexities, ``0.630 nats (PPL × 1.88)``."""
     return NOTHING if math.isnan(nats) else f"{nats:z.3f} nats (PPL × {perplexity_ratio(nats):.2f})"
 
 
-def lost_label(cell: Any) -> str:
-    """The relative drop of a row with half the width of its interval: ``5.6 ± 1.3 %``; of a loss
-    the difference with the ratio of perplexities, ``0.630 ± 0.012 nats (PPL × 1.88)``; where the
-    original comes near 0, the difference of scores.
+def drop_label(row: Row) -> str:
+    """Return the relative drop of a row with half the width of its interval: ``5.6 ± 1.3 %``.
+
+    Of a loss it is the difference with the ratio of perplexities, ``0.630 ± 0.012 nats (PPL ×
+    1.88)``; if the original is near 0, the difference of scores.
     """
-    drop, half = cell["relative_drop"], (cell["drop_high"] - cell["drop_low"]) / 2
-    if cell["metric"] == LOSS and not math.isnan(cell["difference"]):
-        with_interval = ends_label("difference", cell)
-        return f"{with_interval} nats (PPL × {perplexity_ratio(cell['difference']):.2f})"
-    if math.isnan(drop) and not math.isnan(cell["difference"]):
-        return f"{ends_label('difference', cell)} absolute"
+    drop = row["relative_drop"]
+    half = (row["drop_high"] - row["drop_low"]) / 2
+    has_difference = not math.isnan(row["difference"])
+    if row["metric"] == LOSS and has_difference:
+        ratio = perplexity_ratio(row["difference"])
+        return f"{interval_label('difference', row)} nats (PPL × {ratio:.2f})"
+    if math.isnan(drop) and has_difference:
+        return f"{interval_label('difference', row)} absolute"
     return f"{100 * drop:z.1f} ± {percent_label(half)}" if half > 0 else percent_label(drop)
 
 
 def order_label(order: str) -> str:
-    """A head order in words."""
+    """Return a head order in words."""
     return NOTHING if order == NOTHING else order_named(order).label
 
 
-def names_of(row: Any, axes: Iterable[str]) -> dict[str, str]:
-    """The values of a row on some axes, in words, by their headings."""
-    return {HEADINGS[axis]: (order_label if axis == "order" else str)(row[axis]) for axis in axes}
+def axis_labels(row: Row, axes: Iterable[str]) -> dict[str, str]:
+    """Return the values of a row on these axes, in words, by their headings."""
+    return {
+        HEADINGS[axis]: order_label(row[axis]) if axis == "order" else str(row[axis])
+        for axis in axes
+    }
 
 
-def varying(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
-    """The axes on which the summary has more than one value."""
+def varying_axes(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS)) -> list[str]:
+    """Return the axes on which the summary has more than one value."""
     return [axis for axis in axes if axis in summary and summary[axis].nunique() > 1]
 
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
-    """What all rows have in common: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
-    varied = varying(summary) + ([] if orders_matter(summary["fraction"]) else ["order"])
-    fixed = [axis for axis in HEADINGS if axis in summary and axis not in varied]
-    return " · ".join(names_of(summary.iloc[0], fixed).values())
+    """Return what all rows share: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
+    omitted = varying_axes(summary)
+    if not orders_matter(summary["fraction"]):
+        omitted.append("order")
+    fixed = [axis for axis in HEADINGS if axis in summary and axis not in omitted]
+    return " · ".join(axis_labels(summary.iloc[0], fixed).values())
 
 
 def orders_matter(fractions: Iterable[float]) -> bool:
-    """Whether the head order changes anything at some fraction."""
+    """Return whether the head order changes anything: whether heads differ at some fraction."""
     return any(0 < fraction < 1 for fraction in fractions)
 
 
@@ -196,41 +207,50 @@ class WrittenTable:
 
     @property
     def words(self) -> list[bool]:
-        """Of each column, whether it holds words, and is aligned to the left."""
+        """Whether each column holds words, and so is aligned to the left."""
         return [not all(map(_NUMBER.fullmatch, cells)) for cells in zip(*self.rows, strict=True)]
 
     def save(self, path: str | Path) -> None:
-        """Write it to a file that ends in ``.csv`` or, for LaTeX's package ``booktabs``, ``.tex``.
+        """Write the table to a ``.csv`` file or, for LaTeX's package ``booktabs``, a ``.tex`` file.
 
         Raises:
             SpecError: the name ends in neither.
         """
         if Path(path).suffix not in (".csv", ".tex"):
-            raise SpecError(f"no table is written to {path}: give a .csv or .tex file")
+            raise SpecError(f"{path} is no name for a table: give a .csv or .tex file")
         csv = pandas.DataFrame(self.lines).to_csv(index=False)
         write_atomically(Path(path), csv if Path(path).suffix == ".csv" else self.latex)
 
     @property
     def latex(self) -> str:
-        """A ``tabular`` with the rules of ``booktabs``."""
-        first, *rows = (
-            " & ".join(_MINUS.sub("−", cell).translate(_LATEX) for cell in row) + r" \\"
-            for row in (self.headings, *self.rows)
-        )
+        """The table as a ``tabular`` with the rules of ``booktabs``."""
+
+        def row_text(cells: Iterable[str]) -> str:
+            return " & ".join(_MINUS.sub("−", cell).translate(_LATEX) for cell in cells) + r" \\"
+
         columns = "".join("l" if words else "r" for words in self.words)
-        ruled = [r"\toprule", first, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}"]
-        return "\n".join([rf"\begin{{tabular}}{{{columns}}}", *ruled, ""])
+        lines = [
+            rf"\begin{{tabular}}{{{columns}}}",
+            r"\toprule",
+            row_text(self.headings),
+            r"\midrule",
+            *map(row_text, self.rows),
+            r"\bottomrule",
+            r"\end{tabular}",
+        ]
+        return "".join(f"{line}\n" for line in lines)
 
     @property
     def markdown(self) -> str:
-        """With columns of even width."""
+        """The table in Markdown, with columns of even width."""
         columns = []
         for words, *cells in zip(self.words, self.headings, *self.rows, strict=True):
-            first, *others = map(markdown_text, cells)
-            width = max(3, *map(len, (first, *others)))
+            heading, *values = map(markdown_text, cells)
+            # Three signs at least, as some readers of Markdown need for a rule.
+            width = max(3, *map(len, (heading, *values)))
             rule = "-" * width if words else f"{'-' * (width - 1)}:"
-            aligned = str.ljust if words else str.rjust
-            columns.append([aligned(cell, width) for cell in (first, rule, *others)])
+            align = str.ljust if words else str.rjust
+            columns.append([align(cell, width) for cell in (heading, rule, *values)])
         return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
     def __str__(self) -> str:
@@ -239,21 +259,23 @@ class WrittenTable:
     _repr_markdown_ = __str__
 
     def terminal(self) -> Table:
-        """All names in one column; intervals and answers below their numbers."""
-        names = max(1, [*self.words, False].index(False))
+        """Return the table for a terminal: all names in one column; intervals and answers below
+        their numbers.
+        """
+        name_columns = max(1, [*self.words, False].index(False))
         table = Table(title=escape(self.heading), caption=escape(self.note), show_lines=True)
-        table.add_column(escape(", ".join(self.headings[:names])), overflow="fold")
-        for heading in self.headings[names:]:
+        table.add_column(escape(", ".join(self.headings[:name_columns])), overflow="fold")
+        for heading in self.headings[name_columns:]:
             table.add_column(escape(heading), justify="right", no_wrap=True)
         for row in self.rows:
-            below = [
+            numbers = [
                 cell.replace(" ± ", "\n±").replace("; ", "\n").replace(" (", "\n(")
-                for cell in row[names:]
+                for cell in row[name_columns:]
             ]
-            table.add_row(*map(escape, (", ".join(row[:names]), *below)))
+            table.add_row(*map(escape, (", ".join(row[:name_columns]), *numbers)))
         return table
 
 
 def markdown_text(text: str) -> str:
-    """Text that Markdown shows as it is, on one line: names come from folders and files."""
+    """Escape text for Markdown, on one line: names come from folders and files."""
     return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))

@@ -186,7 +186,7 @@ def test_a_figure_is_saved_by_its_ending(tmp_path: Path) -> None:
     for ending, start in (("svg", b"<svg"), ("png", b"\x89PNG"), ("pdf", b"%PDF")):
         figure.save(tmp_path / f"figure.{ending}")
         assert (tmp_path / f"figure.{ending}").read_bytes().startswith(start)
-    with pytest.raises(SpecError, match="no figure is written to"):
+    with pytest.raises(SpecError, match=r"figure\.jpg"):
         figure.save(tmp_path / "figure.jpg")
 
 
@@ -272,7 +272,7 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
         ["–", "1", "0.610 ± 0.010", "0.500", "+0.110", "0.0 %", "0.0 %", "+0.0"],
         ["average", "0", "0.400 ± 0.020", "0.450", "-0.050", "34.4 %", "10.0 %", "+24.4"],
     ]
-    assert table.note.startswith("The paper gives a number for 2 of the study's 5 results.")
+    assert "for 2 of the study's 5 results" in table.note
 
 
 def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:

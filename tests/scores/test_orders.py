@@ -127,7 +127,7 @@ def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
     assert not few["beyond_chance"].any(), "three random lists may all miss what matters"
     rows = frame(better=0.2, seeds=MANY_SEEDS)
     pairs, _, scores = compared(rows, found(MANY_SEEDS))
-    assert "Of 6 differences between two head orders 3 are beyond chance" in orders_note(pairs)
+    assert "Of 6 differences between two head orders 3 are significant" in orders_note(pairs)
     assert f"takes {fewest_random_lists(3)} random lists" in orders_note(pairs)
     best, *others = order_table(scores, pairs, summarise(rows)).rows
     assert (best[1], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
