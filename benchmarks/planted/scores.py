@@ -1,0 +1,262 @@
+"""How well scores of heads find the planted heads, what they cost, what their intervals hold."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import pandas
+import torch
+from torch import Tensor, nn
+from transformers import BertModel
+
+import papa
+from benchmarks.planted.training import (
+    HEADS,
+    PlantedModel,
+    entries_of_head,
+    output_maps,
+)
+
+TEXTS = 64
+"""Texts that heads are scored on."""
+FRESH_TEXTS = 512
+"""Texts for the value that an interval should hold."""
+METHODS = (
+    "lambda",
+    "effect",
+    "gradient",
+    "shapley",
+    "greedy",
+    "gates",
+    "causal_gates",
+    "distance",
+    "output_distance",
+    "confidence",
+    "first_token_attention",
+    "output_norm",
+)
+SUBSTITUTES = ("average", "zeros", "mean_output")
+READ_SUBSTITUTE = frozenset(
+    {"lambda", "effect", "gradient", "shapley", "greedy", "gates", "causal_gates"}
+)
+"""The methods whose score depends on what takes attention's place."""
+HAS_SAMPLED_INTERVAL = frozenset({"effect", "distance", "output_distance", "confidence"})
+"""The methods whose interval is over texts, so that fresh texts say what it should hold."""
+
+Batch = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class ScoredModel:
+    """One method on one planted model.
+
+    Attributes:
+        auroc: the probability that a needed head has a higher score than another; NaN if the
+            substitute needs no head or all.
+        coverage: the share of heads whose interval holds the score on fresh texts, or NaN.
+        passes: how often the texts went through the model's layers.
+        seconds: wall time.
+    """
+
+    kind: str
+    output: str
+    method: str
+    substitute: str
+    auroc: float
+    coverage: float
+    passes: float
+    seconds: float
+
+
+def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
+    """The area under the ROC curve: pairs in the right order, ties as half."""
+    needed = scores[is_needed]
+    others = scores[~is_needed]
+    if needed.size == 0 or others.size == 0:
+        return float("nan")
+    differences = needed[:, None] - others[None, :]
+    return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
+
+
+def batches(planted: PlantedModel, texts: int, seed: int) -> list[Batch]:
+    """Texts without labels, as the user of a model would pass them."""
+    ids, _ = planted.kind.draw(texts, torch.Generator().manual_seed(seed))
+    return [{"input_ids": part, "attention_mask": torch.ones_like(part)} for part in ids.split(32)]
+
+
+def needed_mask(planted: PlantedModel, substitute: str) -> np.ndarray:
+    """Whether each head is needed where ``substitute`` is what the others get: [layers, heads]."""
+    mask = np.zeros((len(output_maps(planted.model)), HEADS), dtype=bool)
+    for head in planted.kind.needed_heads(substitute):
+        mask[head] = True
+    return mask
+
+
+@contextmanager
+def counted_passes(model: nn.Module) -> Iterator[Callable[[], float]]:
+    """Count texts that go through the layers' attention, in units of the whole model.
+
+    Passes that reuse the outputs of lower layers count only for the layers that they run.
+    """
+    maps = output_maps(model)
+    rows = 0
+
+    def count(_module: nn.Module, inputs: tuple[Tensor]) -> None:
+        nonlocal rows
+        rows += inputs[0].shape[0]
+
+    hooks = [output_map.register_forward_pre_hook(count) for output_map in maps]
+    try:
+        yield lambda: rows / len(maps)
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def score_matrix(frame: pandas.DataFrame, column: str = "score") -> np.ndarray:
+    """A column of a frame of head scores as [layers, heads]."""
+    return frame.sort_values(["layer", "head"])[column].to_numpy().reshape(-1, HEADS)
+
+
+def scored_by_papa(planted: PlantedModel, method: str, substitute: str) -> ScoredModel:
+    """Score the heads by a method of PAPA."""
+    data = batches(planted, TEXTS, seed=1)
+    start = time.perf_counter()
+    with counted_passes(planted.model) as passes:
+        frame = papa.head_scores(
+            planted.model, data, method=method, substitute=substitute, progress=False
+        )
+        counted = passes() / TEXTS
+    seconds = time.perf_counter() - start
+    coverage = float("nan")
+    if method in HAS_SAMPLED_INTERVAL:
+        fresh = batches(planted, FRESH_TEXTS, seed=2)
+        expected = papa.head_scores(
+            planted.model, fresh, method=method, substitute=substitute, progress=False
+        )
+        value = score_matrix(expected)
+        holds = (score_matrix(frame, "low") <= value) & (value <= score_matrix(frame, "high"))
+        coverage = float(holds.mean())
+    auroc = area_under_curve(score_matrix(frame), needed_mask(planted, substitute))
+    kind = planted.kind
+    return ScoredModel(
+        kind.name, kind.output, method, substitute, auroc, coverage, counted, seconds
+    )
+
+
+def head_outputs_and_gradients(
+    planted: PlantedModel, ids: Tensor, embeddings: Tensor, original: Tensor
+) -> tuple[list[Tensor], list[Tensor]]:
+    """What the heads of each layer put out, and the gradient of the divergence from ``original``.
+
+    Args:
+        ids: token ids [texts, tokens].
+        embeddings: what takes the place of their embeddings, [texts, tokens, width].
+        original: log-probabilities (or states) of the unchanged texts.
+    """
+    kept: list[Tensor] = []
+
+    def keep(_module: nn.Module, inputs: tuple[Tensor]) -> None:
+        inputs[0].retain_grad()
+        kept.append(inputs[0])
+
+    model = planted.model
+    hooks = [each.register_forward_pre_hook(keep) for each in output_maps(model)]
+    try:
+        outputs = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids))
+        divergence(answer(model, outputs), original).backward()
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return [each.detach() for each in kept], [each.grad for each in kept]
+
+
+def answer(model: nn.Module, outputs: object) -> Tensor:
+    """Log-probabilities of a model with a head; mean embeddings of one without."""
+    if isinstance(model, BertModel):
+        return outputs.last_hidden_state.mean(1)
+    return outputs.logits.log_softmax(-1)
+
+
+def divergence(answers: Tensor, original: Tensor) -> Tensor:
+    """Σ KL of log-probabilities, or the squared distance of embeddings."""
+    if answers.dim() == 2 and not torch.allclose(original.exp().sum(-1), torch.ones(1), atol=1e-3):
+        return (answers - original).square().sum()
+    return (original.exp() * (original - answers)).sum()
+
+
+def integrated_gradients(planted: PlantedModel, ids: Tensor, other: Tensor, steps: int) -> Tensor:
+    """EAP-IG of each head (Hanna et al. 2024, arXiv 2403.17806), [layers, heads].
+
+    Token embeddings go from those of another text to the text's own in ``steps`` steps; a head's
+    score is |Σ (its output on the other text - on this one) · mean gradient|, averaged over texts.
+    """
+    model = planted.model
+    table = model.get_input_embeddings()
+    own_embeddings = table(ids).detach()
+    other_embeddings = table(other).detach()
+    with torch.no_grad():
+        outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids))
+        original = answer(model, outputs)
+    total: list[Tensor] = []
+    for step in range(1, steps + 1):
+        mixed = other_embeddings + (step - 0.5) / steps * (own_embeddings - other_embeddings)
+        _, gradients = head_outputs_and_gradients(planted, ids, mixed.requires_grad_(), original)
+        total = [a + b for a, b in zip(total, gradients, strict=True)] if total else gradients
+    own_outputs, _ = head_outputs_and_gradients(
+        planted, ids, own_embeddings.clone().requires_grad_(), original
+    )
+    other_outputs, _ = head_outputs_and_gradients(
+        planted, ids, other_embeddings.clone().requires_grad_(), original
+    )
+    scores = torch.zeros(len(total), HEADS)
+    for layer, gradient in enumerate(total):
+        product = (other_outputs[layer] - own_outputs[layer]) * gradient / steps
+        for head in range(HEADS):
+            scores[layer, head] = product[..., entries_of_head(head)].sum((1, 2)).abs().mean()
+    return scores
+
+
+def scored_by_integrated_gradients(planted: PlantedModel) -> ScoredModel:
+    """Score the heads by EAP-IG with five steps, as its authors do."""
+    ids, _ = planted.kind.draw(TEXTS, torch.Generator().manual_seed(1))
+    start = time.perf_counter()
+    with counted_passes(planted.model) as passes:
+        scores = integrated_gradients(planted, ids, ids.roll(1, 0), steps=5)
+        counted = passes() / TEXTS
+    seconds = time.perf_counter() - start
+    # The outputs of other texts take the heads' place: what a resampled output does.
+    auroc = area_under_curve(scores.numpy(), needed_mask(planted, "resampled_output"))
+    kind = planted.kind
+    return ScoredModel(
+        kind.name,
+        kind.output,
+        "EAP-IG",
+        "resampled_output",
+        auroc,
+        float("nan"),
+        counted,
+        seconds,
+    )
+
+
+def scored_at_random(planted: PlantedModel, substitute: str) -> ScoredModel:
+    """Score the heads by random numbers, the baseline of every method."""
+    is_needed = needed_mask(planted, substitute)
+    draws = np.random.default_rng(0).random((100, is_needed.size))
+    areas = [area_under_curve(scores, is_needed.ravel()) for scores in draws]
+    kind = planted.kind
+    return ScoredModel(
+        kind.name,
+        kind.output,
+        "random",
+        substitute,
+        float(np.mean(areas)),
+        float("nan"),
+        0.0,
+        0.0,
+    )

@@ -1,0 +1,313 @@
+"""Train small models in which only planted heads learn, and check what was planted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+    BertForTokenClassification,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
+
+import papa
+from benchmarks.planted.kinds import (
+    IGNORED,
+    LENGTH,
+    SYMBOLS,
+    VOCABULARY,
+    Head,
+    PlantedKind,
+)
+
+WIDTH = 64
+HEADS = 4
+TOKENS = VOCABULARY + SYMBOLS
+"""Marked symbols follow the plain ones."""
+STEPS = 1_500
+BATCH = 64
+SOLVED = 0.05
+"""Training ends once the loss, in nats, stayed below this."""
+COST = 0.2
+"""How many nats a needed head costs at least, and all others together at most."""
+HARM = 0.3
+"""By how many nats a harmful decoy raises the loss at least."""
+
+
+@dataclass(frozen=True)
+class PlantedModel:
+    """A trained model with its kind and what it was trained for.
+
+    Attributes:
+        kind: the kind, with the planted heads.
+        model: a model of transformers, in evaluation mode.
+        readout: the map from mean embeddings to classes that an embedding model was trained with.
+        loss: the mean loss on fresh texts, in nats.
+    """
+
+    kind: PlantedKind
+    model: nn.Module
+    readout: nn.Linear | None
+    loss: float
+
+
+def train_planted_model(kind: PlantedKind, layers: int, seed: int) -> PlantedModel:
+    """Train a model of ``layers`` layers in which the planted heads of ``kind`` do the work."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = untrained_model(kind, layers)
+    readout = nn.Linear(WIDTH, SYMBOLS) if kind.output == "embeddings" else None
+    prepare_decoys(model, kind)
+    freeze_decoys(model, {*kind.content_heads, *kind.position_heads})
+    parameters = [*model.parameters(), *(readout.parameters() if readout else ())]
+    optimizer = torch.optim.AdamW(parameters, lr=3e-3, weight_decay=0.0)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 0.05, 1.0, total_iters=100)
+    average_loss = 10.0
+    for _ in range(STEPS):
+        ids, labels = kind.draw(BATCH, generator)
+        with left_out_head(model, kind, generator):
+            loss = planted_loss(model, readout, kind, ids, labels)
+        optimizer.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        schedule.step()
+        average_loss = 0.95 * average_loss + 0.05 * loss.item()
+        if average_loss < SOLVED:
+            break
+    if kind.decoys == "harmful":
+        add_harm(model, kind, generator)
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+    model.eval()
+    with torch.no_grad():
+        ids, labels = kind.draw(1_024, generator)
+        final = planted_loss(model, readout, kind, ids, labels)
+    return PlantedModel(kind, model, readout, final.item())
+
+
+def untrained_model(kind: PlantedKind, layers: int) -> nn.Module:
+    """A model of transformers with random weights that puts out what ``kind`` asks for."""
+    if kind.output == "next words":
+        return GPT2LMHeadModel(
+            GPT2Config(
+                vocab_size=TOKENS,
+                n_positions=LENGTH,
+                n_embd=WIDTH,
+                n_layer=layers,
+                n_head=HEADS,
+                attn_pdrop=0.0,
+                embd_pdrop=0.0,
+                resid_pdrop=0.0,
+                initializer_range=0.08,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
+        )
+    config = BertConfig(
+        vocab_size=TOKENS,
+        hidden_size=WIDTH,
+        num_hidden_layers=layers,
+        num_attention_heads=HEADS,
+        intermediate_size=2 * WIDTH,
+        max_position_embeddings=LENGTH,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        classifier_dropout=0.0,
+        initializer_range=0.08,
+        num_labels=2 if kind.output == "tags" else SYMBOLS,
+    )
+    if kind.output == "tags":
+        return BertForTokenClassification(config)
+    if kind.output == "masked words":
+        return BertForMaskedLM(config)
+    if kind.output == "embeddings":
+        return BertModel(config, add_pooling_layer=False)
+    return BertForSequenceClassification(config)
+
+
+def planted_loss(
+    model: nn.Module, readout: nn.Linear | None, kind: PlantedKind, ids: Tensor, labels: Tensor
+) -> Tensor:
+    """The mean cross entropy, in nats, of what the model was planted for."""
+    outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids))
+    if readout is not None:
+        return cross_entropy(readout(outputs.last_hidden_state.mean(1)), labels)
+    logits = outputs.logits
+    if kind.output == "next words":
+        logits = logits[:, :-1]
+        labels = labels[:, 1:]
+    if kind.output == "classes":
+        return cross_entropy(logits, labels)
+    return cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED)
+
+
+@dataclass(frozen=True)
+class HeadSlices:
+    """The parameters of an attention layer, each with the axis along which heads lie."""
+
+    queries_keys: tuple[tuple[nn.Parameter, int, int], ...]
+    """(parameter, axis, offset): head h starts at offset + h·width."""
+    values: tuple[tuple[nn.Parameter, int, int], ...]
+    output: tuple[nn.Parameter, int]
+
+
+def head_slices(model: nn.Module) -> list[HeadSlices]:
+    """The parameters of each layer's heads, the first layer first."""
+    if isinstance(model, GPT2LMHeadModel):
+        return [
+            HeadSlices(
+                queries_keys=(
+                    (block.attn.c_attn.weight, 1, 0),
+                    (block.attn.c_attn.bias, 0, 0),
+                    (block.attn.c_attn.weight, 1, WIDTH),
+                    (block.attn.c_attn.bias, 0, WIDTH),
+                ),
+                values=(
+                    (block.attn.c_attn.weight, 1, 2 * WIDTH),
+                    (block.attn.c_attn.bias, 0, 2 * WIDTH),
+                ),
+                output=(block.attn.c_proj.weight, 0),
+            )
+            for block in model.transformer.h
+        ]
+    encoder = model if isinstance(model, BertModel) else model.bert
+    return [
+        HeadSlices(
+            queries_keys=tuple(
+                (parameter, 0, 0)
+                for maps in (layer.attention.self.query, layer.attention.self.key)
+                for parameter in (maps.weight, maps.bias)
+            ),
+            values=(
+                (layer.attention.self.value.weight, 0, 0),
+                (layer.attention.self.value.bias, 0, 0),
+            ),
+            output=(layer.attention.output.dense.weight, 1),
+        )
+        for layer in encoder.encoder.layer
+    ]
+
+
+def entries_of_head(head: int, offset: int = 0) -> slice:
+    """The entries of one head along its axis."""
+    width = WIDTH // HEADS
+    return slice(offset + head * width, offset + (head + 1) * width)
+
+
+def decoys_of(model: nn.Module, planted: set[Head]) -> Iterator[tuple[HeadSlices, int]]:
+    """Each decoy, as its layer's slices and its number."""
+    for layer, slices in enumerate(head_slices(model)):
+        for head in range(HEADS):
+            if (layer, head) not in planted:
+                yield slices, head
+
+
+def prepare_decoys(model: nn.Module, kind: PlantedKind) -> None:
+    """Scale the random maps of the decoys as the kind asks."""
+    planted = {*kind.content_heads, *kind.position_heads}
+    with torch.no_grad():
+        for slices, head in decoys_of(model, planted):
+            if kind.decoys == "loud":
+                parameter, axis = slices.output
+                parameter.movedim(axis, 0)[entries_of_head(head)] *= 5
+            if kind.decoys == "sharp":
+                for parameter, axis, offset in slices.queries_keys:
+                    parameter.movedim(axis, 0)[entries_of_head(head, offset)] *= 4
+
+
+def freeze_decoys(model: nn.Module, planted: set[Head]) -> None:
+    """Let the maps of all heads but the planted ones keep their start: their gradients are zero."""
+    masks: dict[nn.Parameter, Tensor] = {}
+    for slices, head in decoys_of(model, planted):
+        parameter, axis = slices.output
+        places = [*slices.queries_keys, *slices.values, (parameter, axis, 0)]
+        for parameter, axis, offset in places:
+            mask = masks.setdefault(parameter, torch.ones_like(parameter))
+            mask.movedim(axis, 0)[entries_of_head(head, offset)] = 0
+    for parameter, mask in masks.items():
+        parameter.register_hook(lambda gradient, mask=mask: gradient * mask)
+
+
+def output_maps(model: nn.Module) -> list[nn.Module]:
+    """The map behind the heads of each layer; its input holds the heads side by side."""
+    if isinstance(model, GPT2LMHeadModel):
+        return [block.attn.c_proj for block in model.transformer.h]
+    encoder = model if isinstance(model, BertModel) else model.bert
+    return [layer.attention.output.dense for layer in encoder.encoder.layer]
+
+
+@contextmanager
+def left_out_head(
+    model: nn.Module, kind: PlantedKind, generator: torch.Generator
+) -> Iterator[None]:
+    """Within the block, one of the redundant heads at random puts out zeros."""
+    if not kind.is_redundant:
+        yield
+        return
+    choice = int(torch.randint(len(kind.content_heads), (), generator=generator))
+    layer, head = kind.content_heads[choice]
+
+    def without_head(_module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        outputs = inputs[0].clone()
+        outputs[..., entries_of_head(head)] = 0
+        return (outputs,)
+
+    hook = output_maps(model)[layer].register_forward_pre_hook(without_head)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def harmful_head(kind: PlantedKind) -> Head:
+    """The decoy that adds noise: the last one of the planted head's layer."""
+    layer, _ = kind.content_heads[0]
+    return layer, HEADS - 1
+
+
+def add_harm(model: nn.Module, kind: PlantedKind, generator: torch.Generator) -> None:
+    """Double what one decoy writes until its noise costs the model ``HARM`` nats."""
+    layer, head = harmful_head(kind)
+    parameter, axis = head_slices(model)[layer].output
+    ids, labels = kind.draw(1_024, generator)
+    with torch.no_grad():
+        clean_loss = planted_loss(model, None, kind, ids, labels)
+        while planted_loss(model, None, kind, ids, labels) < clean_loss + HARM:
+            parameter.movedim(axis, 0)[entries_of_head(head)] *= 2
+
+
+def loss_without(planted: PlantedModel, heads: list[Head], substitute: str) -> float:
+    """The mean loss on fresh texts, in nats, with ``heads`` replaced by a substitute."""
+    ids, labels = planted.kind.draw(512, torch.Generator().manual_seed(3))
+    data = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    with (
+        torch.no_grad(),
+        papa.ablated(planted.model, heads, substitute=substitute, data=data),
+    ):
+        return planted_loss(planted.model, planted.readout, planted.kind, ids, labels).item()
+
+
+def holds_what_was_planted(planted: PlantedModel, substitute: str) -> bool:
+    """Whether the model works without all other heads, and loses by each needed one.
+
+    Of a redundant pair both are replaced at once: one alone costs nothing, which is the point.
+    """
+    needed = planted.kind.needed_heads(substitute)
+    layers = len(output_maps(planted.model))
+    every_head = [(layer, head) for layer in range(layers) for head in range(HEADS)]
+    others = [head for head in every_head if head not in needed]
+    start = loss_without(planted, [], substitute)
+    if loss_without(planted, others, substitute) > start + COST:
+        return False
+    groups = [sorted(needed)] if planted.kind.is_redundant else [[head] for head in needed]
+    return all(loss_without(planted, group, substitute) > start + COST for group in groups)
