@@ -212,7 +212,7 @@ def deviation_of_lists(random: SeedScores, fixed: Sequence[SeedScores]) -> float
     return float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
 
 
-def paired_drop(original: SeedScores, replaced: SeedScores) -> Interval:
+def paired_drop(original: SeedScores, replaced: SeedScores, confidence: float = 0.95) -> Interval:
     """Return the relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
 
     The interval is that of a ratio of means, linearised. Its bounds are nan for one seed or
@@ -233,7 +233,7 @@ def paired_drop(original: SeedScores, replaced: SeedScores) -> Interval:
     remaining = 1 - math.copysign(1.0, full.mean) * drop
     over_seeds = (remaining * original_scores - replaced_scores) / size + drop
     effects = (remaining * original_influences - replaced_influences) / size
-    return _joint(over_seeds, effects, original.unit / size)
+    return _joint(over_seeds, effects, original.unit / size, confidence=confidence)
 
 
 def _paired(

@@ -31,6 +31,8 @@ LINE = ["encoder", "task", "constants", "order"]
 """The columns that the cells of one line of a table or figure share."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
+FAMILY_ERROR = 0.05
+"""The probability that any line of a study allows heads that cost more than the drop."""
 _SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
 _NATS_COLUMNS = ("difference", "difference_low", "difference_high")
 """The columns with a drop and the bounds of its interval, of a loss the second."""
@@ -38,10 +40,14 @@ _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "
 """The columns of stored tables that hold text."""
 
 
-def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
+def summarise(results: pandas.DataFrame, drop_confidence: float = 0.95) -> pandas.DataFrame:
     """Return a row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score,
     drop and contrast with their intervals, and its baselines; in the order of the study, fractions
     from 1 down to 0.
+
+    Args:
+        results: a row for every cell and seed, as in ``results.parquet``.
+        drop_confidence: of the intervals of drops; all others are 95 % intervals.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
     scores = {key: seed_scores(group) for key, group in groups.items()}
@@ -72,8 +78,8 @@ def summarise(results: pandas.DataFrame) -> pandas.DataFrame:
             lost = Interval.around(0.0, 0.0)
             drop = lost
         elif original:
-            lost = difference(original, scores[key])
-            drop = paired_drop(original, scores[key])
+            lost = difference(original, scores[key], drop_confidence)
+            drop = paired_drop(original, scores[key], drop_confidence)
         ratio = NOT_KNOWN
         if metric == LOSS:
             drop = NOT_KNOWN
@@ -230,6 +236,18 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     table = pandas.concat(summaries, ignore_index=True)
     lines = table.groupby(LINE, sort=False).ngroup()
     return table.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
+
+
+def drops_of_all_lines(results: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the summary with intervals of drops that are wide enough for a statement on all lines.
+
+    Within a line, numbers of heads are tested in a fixed order, the fewest first, until one is not
+    within the drop; so each line needs one level for all of its numbers (Maurer et al. 1995).
+    Lines share 5 % by Bonferroni: with probability 95 %, no line allows a number of heads whose
+    drop is larger. One side of a 95 % interval errs in 2.5 %, so up to two lines keep theirs.
+    """
+    lines = len(results[LINE].drop_duplicates())
+    return summarise(results, max(0.95, 1 - 2 * FAMILY_ERROR / lines))
 
 
 def heads_at(
