@@ -77,12 +77,12 @@ def _answers(found: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]
     """What a study says, for every encoder, task, kind of constants and head order."""
     from papa.ranking.orders import scored_by
     from papa.reporting.answers import certainty
-    from papa.scores.summary import LINE, heads_at
+    from papa.scores.summary import LINE, drops_of_all_lines, heads_at
     from papa.spec.orders import Cell
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
     constant = {Cell.of(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
-    frame = heads_at(found.summary, constant, max_drop)
+    frame = heads_at(drops_of_all_lines(found.results), constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}
         counts = _records(line.drop(columns=[*LINE, "metric"]).rename(columns=ends))

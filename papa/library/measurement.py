@@ -13,7 +13,7 @@ from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
 from papa.scores.order_comparison import compare_orders
-from papa.scores.summary import INFLUENCE, heads_at, summarise
+from papa.scores.summary import INFLUENCE, drops_of_all_lines, heads_at, summarise
 from papa.spec.orders import Cell, Head
 
 if TYPE_CHECKING:
@@ -56,6 +56,8 @@ class Measurement:
         """What ``papa heads`` answers: a row for every number of constant heads, with its drop, the
         verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
 
+        All lines are answered at once: in 95 % of measurements no line allows heads that cost more.
+
         Args:
             max_drop: a share of the score, as 0.01 or "1%"; of a loss nats, as "0.05nats". None
                 takes 1 %, and of a loss 0.01 nats, which are 1 % of perplexity.
@@ -64,7 +66,7 @@ class Measurement:
             SpecError: it has a unit in which the metric has no drop.
         """
         limit = MaxDrop.parse(max_drop, "max_drop")
-        heads = heads_at(self.summary, self.constant_heads, limit)
+        heads = heads_at(drops_of_all_lines(self.results), self.constant_heads, limit)
         return heads.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:
