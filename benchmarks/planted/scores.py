@@ -11,7 +11,8 @@ import numpy as np
 import pandas
 import torch
 from torch import Tensor, nn
-from transformers import BertModel
+from transformers import BertModel, PreTrainedModel
+from transformers.utils import ModelOutput
 
 import papa
 from benchmarks.planted.training import (
@@ -97,7 +98,7 @@ def needed_mask(planted: PlantedModel, substitute: str) -> np.ndarray:
 
 
 @contextmanager
-def counted_passes(model: nn.Module) -> Iterator[Callable[[], float]]:
+def counted_passes(model: PreTrainedModel) -> Iterator[Callable[[], float]]:
     """Count texts that go through the layers' attention, in units of the whole model.
 
     Passes that reuse the outputs of lower layers count only for the layers that they run.
@@ -161,25 +162,25 @@ def head_outputs_and_gradients(
     kept: list[Tensor] = []
 
     def keep(_module: nn.Module, inputs: tuple[Tensor]) -> None:
-        inputs[0].retain_grad()
         kept.append(inputs[0])
 
     model = planted.model
     hooks = [each.register_forward_pre_hook(keep) for each in output_maps(model)]
     try:
         outputs = model(inputs_embeds=embeddings, attention_mask=torch.ones_like(ids))
-        divergence(answer(model, outputs), original).backward()
+        loss = divergence(answer(model, outputs), original)
     finally:
         for hook in hooks:
             hook.remove()
-    return [each.detach() for each in kept], [each.grad for each in kept]
+    gradients = torch.autograd.grad(loss, kept)
+    return [each.detach() for each in kept], list(gradients)
 
 
-def answer(model: nn.Module, outputs: object) -> Tensor:
+def answer(model: PreTrainedModel, outputs: ModelOutput) -> Tensor:
     """Log-probabilities of a model with a head; mean embeddings of one without."""
     if isinstance(model, BertModel):
-        return outputs.last_hidden_state.mean(1)
-    return outputs.logits.log_softmax(-1)
+        return outputs["last_hidden_state"].mean(1)
+    return outputs["logits"].log_softmax(-1)
 
 
 def divergence(answers: Tensor, original: Tensor) -> Tensor:
@@ -196,7 +197,7 @@ def integrated_gradients(planted: PlantedModel, ids: Tensor, other: Tensor, step
     score is |Σ (its output on the other text - on this one) · mean gradient|, averaged over texts.
     """
     model = planted.model
-    table = model.get_input_embeddings()
+    table: nn.Module = model.get_input_embeddings()
     own_embeddings = table(ids).detach()
     other_embeddings = table(other).detach()
     with torch.no_grad():

@@ -17,6 +17,7 @@ from transformers import (
     BertModel,
     GPT2Config,
     GPT2LMHeadModel,
+    PreTrainedModel,
 )
 
 import papa
@@ -55,7 +56,7 @@ class PlantedModel:
     """
 
     kind: PlantedKind
-    model: nn.Module
+    model: PreTrainedModel
     readout: nn.Linear | None
     loss: float
 
@@ -95,7 +96,7 @@ def train_planted_model(kind: PlantedKind, layers: int, seed: int) -> PlantedMod
     return PlantedModel(kind, model, readout, final.item())
 
 
-def untrained_model(kind: PlantedKind, layers: int) -> nn.Module:
+def untrained_model(kind: PlantedKind, layers: int) -> PreTrainedModel:
     """A model of transformers with random weights that puts out what ``kind`` asks for."""
     if kind.output == "next words":
         return GPT2LMHeadModel(
@@ -124,8 +125,8 @@ def untrained_model(kind: PlantedKind, layers: int) -> nn.Module:
         attention_probs_dropout_prob=0.0,
         classifier_dropout=0.0,
         initializer_range=0.08,
-        num_labels=2 if kind.output == "tags" else SYMBOLS,
     )
+    config.num_labels = 2 if kind.output == "tags" else SYMBOLS
     if kind.output == "tags":
         return BertForTokenClassification(config)
     if kind.output == "masked words":
@@ -136,7 +137,11 @@ def untrained_model(kind: PlantedKind, layers: int) -> nn.Module:
 
 
 def planted_loss(
-    model: nn.Module, readout: nn.Linear | None, kind: PlantedKind, ids: Tensor, labels: Tensor
+    model: PreTrainedModel,
+    readout: nn.Linear | None,
+    kind: PlantedKind,
+    ids: Tensor,
+    labels: Tensor,
 ) -> Tensor:
     """The mean cross entropy, in nats, of what the model was planted for."""
     outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids))
@@ -161,41 +166,54 @@ class HeadSlices:
     output: tuple[nn.Parameter, int]
 
 
-def head_slices(model: nn.Module) -> list[HeadSlices]:
-    """The parameters of each layer's heads, the first layer first."""
+def attention_layers(model: PreTrainedModel) -> list[nn.Module]:
+    """The attention modules, the first layer first."""
+    base = model.base_model
     if isinstance(model, GPT2LMHeadModel):
-        return [
-            HeadSlices(
-                queries_keys=(
-                    (block.attn.c_attn.weight, 1, 0),
-                    (block.attn.c_attn.bias, 0, 0),
-                    (block.attn.c_attn.weight, 1, WIDTH),
-                    (block.attn.c_attn.bias, 0, WIDTH),
-                ),
-                values=(
-                    (block.attn.c_attn.weight, 1, 2 * WIDTH),
-                    (block.attn.c_attn.bias, 0, 2 * WIDTH),
-                ),
-                output=(block.attn.c_proj.weight, 0),
-            )
-            for block in model.transformer.h
-        ]
-    encoder = model if isinstance(model, BertModel) else model.bert
+        return [base.get_submodule(f"h.{layer}.attn") for layer in range(layers_of(model))]
     return [
-        HeadSlices(
-            queries_keys=tuple(
-                (parameter, 0, 0)
-                for maps in (layer.attention.self.query, layer.attention.self.key)
-                for parameter in (maps.weight, maps.bias)
-            ),
-            values=(
-                (layer.attention.self.value.weight, 0, 0),
-                (layer.attention.self.value.bias, 0, 0),
-            ),
-            output=(layer.attention.output.dense.weight, 1),
-        )
-        for layer in encoder.encoder.layer
+        base.get_submodule(f"encoder.layer.{layer}.attention") for layer in range(layers_of(model))
     ]
+
+
+def layers_of(model: PreTrainedModel) -> int:
+    """The number of layers."""
+    return int(model.config.num_hidden_layers)
+
+
+def head_slices(model: PreTrainedModel) -> list[HeadSlices]:
+    """The parameters of each layer's heads, the first layer first."""
+    is_decoder = isinstance(model, GPT2LMHeadModel)
+    return [
+        decoder_slices(attention) if is_decoder else encoder_slices(attention)
+        for attention in attention_layers(model)
+    ]
+
+
+def decoder_slices(attention: nn.Module) -> HeadSlices:
+    """The parameters of the heads of GPT-2's attention, whose three maps are one."""
+    weight = attention.get_parameter("c_attn.weight")
+    bias = attention.get_parameter("c_attn.bias")
+    return HeadSlices(
+        queries_keys=((weight, 1, 0), (bias, 0, 0), (weight, 1, WIDTH), (bias, 0, WIDTH)),
+        values=((weight, 1, 2 * WIDTH), (bias, 0, 2 * WIDTH)),
+        output=(attention.get_parameter("c_proj.weight"), 0),
+    )
+
+
+def encoder_slices(attention: nn.Module) -> HeadSlices:
+    """The parameters of the heads of BERT's attention."""
+
+    def entries(name: str) -> tuple[tuple[nn.Parameter, int, int], ...]:
+        return tuple(
+            (attention.get_parameter(f"self.{name}.{part}"), 0, 0) for part in ("weight", "bias")
+        )
+
+    return HeadSlices(
+        queries_keys=(*entries("query"), *entries("key")),
+        values=entries("value"),
+        output=(attention.get_parameter("output.dense.weight"), 1),
+    )
 
 
 def entries_of_head(head: int, offset: int = 0) -> slice:
@@ -204,7 +222,7 @@ def entries_of_head(head: int, offset: int = 0) -> slice:
     return slice(offset + head * width, offset + (head + 1) * width)
 
 
-def decoys_of(model: nn.Module, planted: set[Head]) -> Iterator[tuple[HeadSlices, int]]:
+def decoys_of(model: PreTrainedModel, planted: set[Head]) -> Iterator[tuple[HeadSlices, int]]:
     """Each decoy, as its layer's slices and its number."""
     for layer, slices in enumerate(head_slices(model)):
         for head in range(HEADS):
@@ -212,7 +230,7 @@ def decoys_of(model: nn.Module, planted: set[Head]) -> Iterator[tuple[HeadSlices
                 yield slices, head
 
 
-def prepare_decoys(model: nn.Module, kind: PlantedKind) -> None:
+def prepare_decoys(model: PreTrainedModel, kind: PlantedKind) -> None:
     """Scale the random maps of the decoys as the kind asks."""
     planted = {*kind.content_heads, *kind.position_heads}
     with torch.no_grad():
@@ -225,7 +243,7 @@ def prepare_decoys(model: nn.Module, kind: PlantedKind) -> None:
                     parameter.movedim(axis, 0)[entries_of_head(head, offset)] *= 4
 
 
-def freeze_decoys(model: nn.Module, planted: set[Head]) -> None:
+def freeze_decoys(model: PreTrainedModel, planted: set[Head]) -> None:
     """Let the maps of all heads but the planted ones keep their start: their gradients are zero."""
     masks: dict[nn.Parameter, Tensor] = {}
     for slices, head in decoys_of(model, planted):
@@ -238,17 +256,15 @@ def freeze_decoys(model: nn.Module, planted: set[Head]) -> None:
         parameter.register_hook(lambda gradient, mask=mask: gradient * mask)
 
 
-def output_maps(model: nn.Module) -> list[nn.Module]:
+def output_maps(model: PreTrainedModel) -> list[nn.Module]:
     """The map behind the heads of each layer; its input holds the heads side by side."""
-    if isinstance(model, GPT2LMHeadModel):
-        return [block.attn.c_proj for block in model.transformer.h]
-    encoder = model if isinstance(model, BertModel) else model.bert
-    return [layer.attention.output.dense for layer in encoder.encoder.layer]
+    name = "c_proj" if isinstance(model, GPT2LMHeadModel) else "output.dense"
+    return [attention.get_submodule(name) for attention in attention_layers(model)]
 
 
 @contextmanager
 def left_out_head(
-    model: nn.Module, kind: PlantedKind, generator: torch.Generator
+    model: PreTrainedModel, kind: PlantedKind, generator: torch.Generator
 ) -> Iterator[None]:
     """Within the block, one of the redundant heads at random puts out zeros."""
     if not kind.is_redundant:
@@ -275,7 +291,7 @@ def harmful_head(kind: PlantedKind) -> Head:
     return layer, HEADS - 1
 
 
-def add_harm(model: nn.Module, kind: PlantedKind, generator: torch.Generator) -> None:
+def add_harm(model: PreTrainedModel, kind: PlantedKind, generator: torch.Generator) -> None:
     """Double what one decoy writes until its noise costs the model ``HARM`` nats."""
     layer, head = harmful_head(kind)
     parameter, axis = head_slices(model)[layer].output
