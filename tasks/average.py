@@ -7,11 +7,8 @@ merged as they come, then divided and published as C. Sums are exact in any grou
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,15 +19,13 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
+from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
 from papa.tasks.step import Context, Step, model_of, stage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from papa.models.encoder import Encoder
-
-_CALLS_PER_WORKER = 4
-"""Few calls, as each sends sums [L, H, S, S]; more than one, as a lost worker loses its call."""
 
 
 @stage("average", version=3, place="all workers")
@@ -43,33 +38,20 @@ def average(context: Context, encoder: EncoderReference, text: Step, slots: int)
     workers = context.executor
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
     rows_by_shard = [shard["rows"] for shard in shards]
-    calls = list(_calls(len(shards), _CALLS_PER_WORKER * workers.size))
-    rows_done = _RowsDone(context.progress, sum(rows_by_shard))
-
-    def sum_on_worker(shards_of_call: range) -> ShardSums:
-        rows = sum(rows_by_shard[shard] for shard in shards_of_call)
-        sums: ShardSums = workers.run(
-            sum_shards,
-            model=model_of(context.step),
-            arguments={
-                "step": context.step,
-                "shards": shards_of_call,
-                "store": context.store,
-                "execution": context.execution,
-            },
-            progress=partial(rows_done.advance, shards_of_call, rows),
-        )
-        return sums
-
     shape = (encoder.layers, encoder.heads, slots, slots)
     total = ShardSums(np.zeros(shape), np.zeros(shape[2:]), worker_seconds=0.0, device="cpu")
-    threads = ThreadPoolExecutor(workers.size)
-    try:
-        for future in as_completed([threads.submit(sum_on_worker, call) for call in calls]):
-            total = total.merged(future.result())
-    finally:
-        # After an error nobody waits for what other workers compute.
-        threads.shutdown(wait=False, cancel_futures=True)
+    for sums in run_shards(
+        workers,
+        sum_shards,
+        [
+            Shard({"shards": numbers}, size=sum(rows_by_shard[number] for number in numbers))
+            for numbers in _calls(len(shards), CALLS_PER_WORKER * workers.size)
+        ],
+        arguments={"step": context.step, "store": context.store, "execution": context.execution},
+        model=model_of(context.step),
+        progress=context.progress,
+    ):
+        total = total.merged(sums)
     workers.run(
         publish_average,
         arguments={
@@ -166,19 +148,3 @@ def _calls(shards: int, most_calls: int) -> Iterator[range]:
     shards_per_call = -(-shards // most_calls)
     for first in range(0, shards, shards_per_call):
         yield range(first, min(first + shards_per_call, shards))
-
-
-class _RowsDone:
-    """The progress of all calls together, in rows."""
-
-    def __init__(self, progress: Progress, rows: int) -> None:
-        self._progress = progress
-        self._rows = rows
-        self._done_by_call: dict[range, int] = {}
-        self._lock = threading.Lock()
-
-    def advance(self, call: range, rows_of_call: int, done: int, total: int) -> None:
-        with self._lock:
-            self._done_by_call[call] = rows_of_call * done // max(total, 1)
-            rows_done = sum(self._done_by_call.values())
-        self._progress(rows_done, self._rows)
