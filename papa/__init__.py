@@ -13,14 +13,17 @@ from typing import TYPE_CHECKING, Any
 from wrapt import when_imported
 
 if TYPE_CHECKING:
+    from papa import errors as errors
     from papa.errors import PapaError as PapaError
     from papa.exported import export as export
     from papa.library.ablating import ablated as ablated
     from papa.library.ablating import fidelity as fidelity
+    from papa.library.encoder import Encoder as Encoder
     from papa.library.encoder import load_encoder as load_encoder
     from papa.library.head_scores import constant_heads as constant_heads
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
+    from papa.library.matrices import ConstantMatrices as ConstantMatrices
     from papa.library.measurement import Measurement as Measurement
     from papa.library.measuring import measure as measure
     from papa.library.steps import average as average
@@ -29,17 +32,20 @@ if TYPE_CHECKING:
     from papa.library.steps import features as features
     from papa.library.steps import replaced as replaced
     from papa.library.tasks import Task as Task
+    from papa.spec.orders import Cell as Cell
 
 _NAMES = {
     "papa.errors": "PapaError",
     "papa.exported": "export",
     "papa.library.ablating": "ablated fidelity",
-    "papa.library.encoder": "load_encoder",
+    "papa.library.encoder": "Encoder load_encoder",
     "papa.library.head_scores": "constant_heads head_scores load_scores",
+    "papa.library.matrices": "ConstantMatrices",
     "papa.library.measurement": "Measurement",
     "papa.library.measuring": "measure",
     "papa.library.steps": "average constants describe features replaced",
     "papa.library.tasks": "Task",
+    "papa.spec.orders": "Cell",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)

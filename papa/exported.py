@@ -264,7 +264,7 @@ def export(
         >>> from transformers import AutoModel
         >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32)
         >>> average = papa.average(encoder, ["a fine film", "rather dull"], progress=False)
-        >>> stock, to = AutoModel.from_pretrained(encoder.reference.folder), tempfile.mkdtemp()
+        >>> stock, to = AutoModel.from_pretrained(encoder.path), tempfile.mkdtemp()
         >>> papa.export(
         ...     stock, encoder.tokenizer, heads={0: [1, 2], 3: [0]}, substitute=average, folder=to
         ... )

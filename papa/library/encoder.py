@@ -15,7 +15,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, SpecError, in_one_line, joined
 from papa.models import encoder as encoders
-from papa.models.encoder import Encoder
 from papa.models.reference import (
     EncoderReference,
     check_device,
@@ -35,14 +34,29 @@ Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 
 
 @dataclass(frozen=True, repr=False)
-class TextEncoder:
-    """What ``load_encoder`` gives: name, shape and digests; S, the length of its inputs' layout,
-    of a decoder the tokens that are read of a text; and what computes, None of a decoder.
+class Encoder:
+    """A frozen model ready for text, as ``load_encoder`` returns it.
+
+    Attributes:
+        reference: Its name, shape and digests.
+        slots: S, the length of the layout of its inputs; of a decoder the tokens that are read of
+            a text.
+        encoder: What computes; None of a decoder.
     """
 
     reference: EncoderReference
     slots: int
     encoder: Any = None
+
+    @property
+    def name(self) -> str:
+        """The name that it was loaded by."""
+        return self.reference.name
+
+    @property
+    def path(self) -> Path | None:
+        """The folder of its files; None of a model that was in memory."""
+        return Path(self.reference.folder) if self.reference.folder else None
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
@@ -72,7 +86,7 @@ class TextEncoder:
 
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
     """Refuse what is none, what may be no ``decoder``, and what must be ``whole``."""
-    if not isinstance(encoder, TextEncoder):
+    if not isinstance(encoder, Encoder):
         raise SpecError(f"encoder is a {type(encoder).__name__}, not what papa.load_encoder gives")
     if encoder.encoder is None and not decoder:
         raise SpecError(
@@ -91,7 +105,7 @@ def load_encoder(
     revision: str | None = None,
     device: str | None = None,
     precision: Precision = "float32",
-) -> TextEncoder:
+) -> Encoder:
     """An encoder by its name, or a loaded model, which stays as it is; or a decoder by its name,
     for ``measure`` and ``head_scores``.
 
@@ -137,7 +151,7 @@ def load_encoder(
         device = device or str(whole.device)
         check_device(device)
         check_precision(precision, torch.device(device).type)
-        running = Encoder(whole, device, precision)
+        running = encoders.Encoder(whole, device, precision)
         digest = hashlib.sha256()
         for key, tensor in sorted(whole.state_dict().items()):
             weights = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
@@ -160,7 +174,7 @@ def load_encoder(
     if slots not in range(4, reference.positions + 1, 2):
         most = f"{reference.positions}, as {reference.display} has positions"
         raise EncoderError(f"slots is {slots}, expected an even number from 4 to {most}")
-    found = TextEncoder(reference, int(slots), running)
+    found = Encoder(reference, int(slots), running)
     if running:
         _ = found.special_tokens  # They are missed here, not in the first call.
         tokenised.check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
@@ -185,7 +199,7 @@ class LaidOut:
             yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
-def laid_out(encoder: TextEncoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
+def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
     """Tokenise texts and lay them out in the encoder's slots (paper, App. A), unless they are."""
     if isinstance(texts, LaidOut):
         return texts

@@ -25,7 +25,7 @@ from papa.library.batches import (
     mini_batches,
     single_texts,
 )
-from papa.library.encoder import TextEncoder, check_loaded
+from papa.library.encoder import Encoder, check_loaded
 from papa.library.gating import causal_gates
 from papa.library.in_memory_scores import (
     effects,
@@ -61,7 +61,7 @@ METHODS = ("lambda", "effect", "causal_gates")
     made_from="substitute_data",
 )
 def head_scores(
-    model: TextEncoder | nn.Module,
+    model: Encoder | nn.Module,
     data: Any,
     *,
     task: Task | None = None,

@@ -1,4 +1,4 @@
-"""Constant matrices as users of the library hold them: with a figure, and told in a few lines."""
+"""Constant matrices as the library returns them: with a figure, and a summary in a few lines."""
 
 from __future__ import annotations
 
@@ -7,15 +7,21 @@ from typing import TYPE_CHECKING
 
 from papa.descriptions.patterns import head_patterns
 from papa.errors import SpecError
-from papa.heads.constants import ConstantMatrices
+from papa.heads import constants
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class HeadMatrices(ConstantMatrices):
-    """What ``average`` and ``constants`` give."""
+class ConstantMatrices(constants.ConstantMatrices):
+    """Constant matrices of all heads, as ``average`` and ``constants`` return them.
+
+    Attributes:
+        matrices: C, float32 [layers, heads, slots, slots], on the CPU.
+        seen: Of an average, which entries it observed: bool [slots, slots].
+        kind: The substitute's name.
+    """
 
     def plot(self, layer: int | None = None, head: int | None = None) -> Figure:
         """One head's matrix, a layer's, or those that show a pattern most (paper, Figure 4);

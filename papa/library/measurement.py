@@ -1,13 +1,16 @@
-"""What a measurement of a model found: scores, head scores, sentences, tables and figures."""
+"""The measurement of a model: scores, head scores, sentences, tables and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pandas
 
+from papa.errors import SpecError
+from papa.files import write_atomically
 from papa.reporting.answers import against_random
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
@@ -21,66 +24,117 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Measurement:
-    """The scores of an encoder with more and more of its heads constant.
+class Tables:
+    """Tables that print as Markdown, also in notebooks.
 
     Attributes:
-        results: a row for every cell and seed, as in ``results.parquet`` (docs/results.md).
-        head_scores: those that orders followed, a method after the other.
-        answers: what was found, in sentences.
-        constant_heads: of each cell; None where each seed has others.
+        tables: The tables, each with a heading.
     """
 
-    results: pandas.DataFrame
+    tables: tuple[WrittenTable, ...]
+
+    def save(self, path: str | Path) -> None:
+        """Write the tables to a file.
+
+        Args:
+            path: A file whose name ends in ``.md``, in ``.tex`` (for LaTeX's package
+                ``booktabs``), or for a single table in ``.csv``.
+
+        Raises:
+            SpecError: The name has another ending, or several tables were to be one CSV.
+        """
+        path = Path(path)
+        if path.suffix == ".md":
+            write_atomically(path, f"{self}\n")
+        elif path.suffix == ".tex":
+            write_atomically(path, "\n".join(table.latex for table in self.tables))
+        elif len(self.tables) == 1:
+            self.tables[0].save(path)
+        else:
+            raise SpecError(
+                f"{len(self.tables)} tables cannot be saved as {path}: give a .md or .tex file, or "
+                "save the data frame summary"
+            )
+
+    def __str__(self) -> str:
+        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in self.tables)
+
+    _repr_markdown_ = __str__
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """The scores of a model with more and more of its heads constant.
+
+    Printed it is its ``answers`` and its ``table``.
+
+    Attributes:
+        results_with_influence: ``results``, and what each example adds to a score, from which
+            intervals follow.
+        head_scores: A row for every head: layer, head, method, score and its 95 % interval (low,
+            high), one method after the other; empty if no order follows scores.
+        answers: Sentences: what was measured, and what it says.
+        constant_heads: The constant heads of each cell, as (layer, head) from 0; None if each seed
+            has others.
+    """
+
+    results_with_influence: pandas.DataFrame
     head_scores: pandas.DataFrame
     answers: list[str]
     constant_heads: Mapping[Cell, tuple[Head, ...] | None]
 
     @property
+    def results(self) -> pandas.DataFrame:
+        """A row for every cell and seed, as in ``results.parquet`` (docs/results.md)."""
+        return self.results_with_influence.drop(columns=INFLUENCE)
+
+    @property
     def summary(self) -> pandas.DataFrame:
         """A row for every cell: score and drop with intervals, and baselines (docs/results.md)."""
-        return summarise(self.results)
+        return summarise(self.results_with_influence)
 
     @property
-    def table(self) -> str:
-        """Scores, drops and baselines as Markdown."""
-        tables = score_tables(self.summary)
-        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in tables)
+    def table(self) -> Tables:
+        """Scores, drops and baselines."""
+        return Tables(tuple(score_tables(self.summary)))
 
     @property
-    def by_task(self) -> WrittenTable:
-        """In the paper's shape, a column a task; ``.save("table.tex")`` or ``.csv`` writes it."""
-        return by_task(self.summary)
+    def by_task(self) -> Tables:
+        """Scores in the shape of the paper's tables: a column for every task."""
+        return Tables((by_task(self.summary),))
 
     def heads(self, max_drop: float | str | None = None) -> pandas.DataFrame:
-        """What ``papa heads`` answers: a row for every number of constant heads, with its drop, the
-        verdict ("within", "undecided" or "beyond"), the reason for none, and the heads.
+        """Return how many and which heads may become constant within a drop of the score, as
+        ``papa heads`` prints it.
 
         All lines are answered at once: in 95 % of measurements no line allows heads that cost more.
 
         Args:
-            max_drop: a share of the score, as 0.01 or "1%"; of a loss nats, as "0.05nats". None
-                takes 1 %, and of a loss 0.01 nats, which are 1 % of perplexity.
+            max_drop: The largest drop: a share of the score, such as 0.01 or "1%", or for a loss a
+                difference in nats, such as "0.05nats". None takes 1 %, and for a loss 0.01 nats,
+                which are 1 % of perplexity.
+
+        Returns:
+            A row for every number of constant heads: its drop with a 95 % interval, the verdict
+            ("within", "undecided" or "beyond"), the reason where there is none, and the heads.
 
         Raises:
-            SpecError: it has a unit in which the metric has no drop.
+            SpecError: The unit is none of the metric's.
         """
         limit = MaxDrop.parse(max_drop, "max_drop")
         heads = heads_at(drops_of_all_lines(self.results), self.constant_heads, limit)
         return heads.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:
-        """Score against the share of heads that stay input-dependent (paper, Figure 2)."""
+        """Return the figure of scores by the share of heads that stay input-dependent (paper,
+        Figure 2); ``.save("scores.png")`` writes it.
+        """
         from papa.reporting.figures import scores_figure
 
         return scores_figure(self.summary)
 
-    def to_pandas(self) -> pandas.DataFrame:
-        """A row for every cell and seed."""
-        return self.results.drop(columns=INFLUENCE)
-
     def __str__(self) -> str:
-        return "\n".join([*self.answers, "", self.table])
+        return "\n".join([*self.answers, "", str(self.table)])
 
     _repr_markdown_ = __str__
 

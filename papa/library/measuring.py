@@ -14,7 +14,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
-from papa.library.encoder import TextEncoder, check_loaded
+from papa.library.encoder import Encoder, check_loaded
 from papa.library.held import measure_held
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     seeds="probe_seeds",
 )
 def measure(
-    model: TextEncoder | nn.Module,
+    model: Encoder | nn.Module,
     data: Any,
     *,
     task: Task | None = None,
@@ -138,7 +138,7 @@ def measure(
     check_loaded(model, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
         raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")
-    if store is not None and not model.reference.folder:
+    if store is not None and model.path is None:
         raise SpecError("a store knows encoders by their files: leave store out")
     named = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]
     supplied = [

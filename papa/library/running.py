@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.progress import Bars
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def run_steps(
-    steps: Sequence[Step], store: Store, encoder: TextEncoder, inputs: StudyInputs, progress: bool
+    steps: Sequence[Step], store: Store, encoder: Encoder, inputs: StudyInputs, progress: bool
 ) -> dict[Step, ArtifactReference]:
     """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
     store.make()

@@ -17,11 +17,11 @@ from papa.descriptions.table import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.heads import replacement
 from papa.heads.average import AttentionAverager, check_sums
-from papa.heads.constants import ConstantMatrices, EntryCounts
+from papa.heads.constants import EntryCounts
 from papa.library.ablating import Heads, checked_heads
 from papa.library.encoder import (
+    Encoder,
     LaidOut,
-    TextEncoder,
     Texts,
     check_loaded,
     is_tabular,
@@ -29,7 +29,7 @@ from papa.library.encoder import (
     load_encoder,
     table_of,
 )
-from papa.library.matrices import HeadMatrices
+from papa.library.matrices import ConstantMatrices
 from papa.library.renamed import formerly
 from papa.library.substitutes import constants_for, named_matrices
 from papa.progress import bar
@@ -37,12 +37,12 @@ from papa.progress import bar
 
 @formerly(kind="substitute")
 def constants(
-    encoder: TextEncoder,
+    encoder: Encoder,
     substitute: str,
     *,
     average: ConstantMatrices | None = None,
     **parameters: int,
-) -> HeadMatrices:
+) -> ConstantMatrices:
     """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
     ``zeros``, ``first``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made
     of an average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
@@ -54,19 +54,19 @@ def constants(
     """
     check_loaded(encoder, decoder=True)
     matrices = named_matrices(substitute, encoder, average, **parameters)
-    return HeadMatrices(**vars(matrices))
+    return ConstantMatrices(**vars(matrices))
 
 
 @formerly(texts="data")
 @torch.no_grad()
 def average(
-    encoder: TextEncoder,
+    encoder: Encoder,
     data: Texts,
     *,
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
-) -> HeadMatrices:
+) -> ConstantMatrices:
     """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
@@ -82,13 +82,13 @@ def average(
         running.watch(averager.see, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     found, digest = averager.result().average(), encoder.reference.digest
-    return HeadMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
+    return ConstantMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
 
 
 @formerly(constants="substitute")
 @contextmanager
 def replaced(
-    encoder: TextEncoder, heads: Heads, *, substitute: Any = "average"
+    encoder: Encoder, heads: Heads, *, substitute: Any = "average"
 ) -> Iterator[EntryCounts]:
     """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
     Section 3.1).
@@ -112,7 +112,7 @@ def replaced(
 @formerly(texts="data")
 @torch.no_grad()
 def features(
-    encoder: TextEncoder,
+    encoder: Encoder,
     data: Texts,
     *,
     text: str = "text",
@@ -142,7 +142,7 @@ def features(
 
 @formerly(encoder="model", texts="data")
 def describe(
-    model: TextEncoder | PreTrainedModel,
+    model: Encoder | PreTrainedModel,
     data: Texts | Sequence[Tree],
     *,
     descriptions: Sequence[str] | None = None,

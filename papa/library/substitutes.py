@@ -24,7 +24,7 @@ from papa.heads.interface import routed
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import OfFunction, Substitute
 from papa.library.batches import Data, batches_of, called
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.models.layer import Watching
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
@@ -158,7 +158,7 @@ def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = No
 
 
 def named_matrices(
-    kind: str, encoder: TextEncoder, average: Any = None, **parameters: int
+    kind: str, encoder: Encoder, average: Any = None, **parameters: int
 ) -> ConstantMatrices:
     """Return constant matrices of a loaded encoder by their name.
 
@@ -191,7 +191,7 @@ def named_matrices(
     return derived(kind, constants_for(encoder, average), average.special, **checked)
 
 
-def constants_for(encoder: TextEncoder, requested: Any) -> ConstantMatrices:
+def constants_for(encoder: Encoder, requested: Any) -> ConstantMatrices:
     """Return the constant matrices that a user requested for a loaded encoder.
 
     Args:

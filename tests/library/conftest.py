@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import papa
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.text.sources import read_reviews
 
 pytest.importorskip(
@@ -21,7 +21,7 @@ AS_IT_IS: dict[str, Any] = {"keep": [1], "probe_seeds": [0], "progress": False}
 
 
 @pytest.fixture(scope="session")
-def encoder(shallow: str) -> TextEncoder:
+def encoder(shallow: str) -> Encoder:
     return papa.load_encoder(shallow, slots=SLOTS, device="cpu")
 
 

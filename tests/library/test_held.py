@@ -23,7 +23,6 @@ from transformers import (
 
 import papa
 from papa.errors import EncoderError
-from papa.scores.summary import summarise
 from tests.library.test_fidelity import EVERY_HEAD, bert, gpt, texts
 from tests.make import inputs_of, random_model
 from tests.probes.sentences import mean as mean_pooling
@@ -115,7 +114,7 @@ def test_labels_and_scores_of_ones_own() -> None:
     expected = certainty(outputs, batch).mean().item()
     assert mean(found[certainty], 1) == pytest.approx(expected, abs=1e-5)
     assert "certainty" in found[certainty].answers[0]
-    assert summarise(found["accuracy"].results)["high"].max() <= 1
+    assert found["accuracy"].summary["high"].max() <= 1
     batch["labels"][::2] = -100
     counted = batch["labels"] != -100
     some = {
@@ -274,9 +273,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
         with pytest.raises(papa.PapaError, match=re.escape(sentence)):
             papa.measure(gpt(), given.pop("data"), progress=False, **given)
     model = bert("ForSequenceClassification", num_labels=3)
-    tokenizer = AutoTokenizer.from_pretrained(
-        papa.load_encoder("embedded/all-MiniLM-L6-v2").reference.folder
-    )
+    tokenizer = AutoTokenizer.from_pretrained(papa.load_encoder("embedded/all-MiniLM-L6-v2").path)
     beyond = {"text": SENTENCES, "label": [5, *range(5)]}
     with pytest.raises(papa.PapaError, match="the model's head has no class 5: expected 0 to 2"):
         papa.measure(model, beyond, tokenizer=tokenizer)

@@ -24,14 +24,14 @@ from transformers import (
 import papa
 from papa.errors import DataError
 from papa.library.batches import batches_of
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from tests.library.conftest import AS_IT_IS, SLOTS
 from tests.library.test_fidelity import gpt
 from tests.make import SIZES, made
 
 
 def test_texts_are_the_same_in_every_container(
-    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     frame = reviews["validation"].head(9)
     texts = frame["review"].tolist()
@@ -55,7 +55,7 @@ def test_texts_are_the_same_in_every_container(
 
 
 def test_labelled_data_is_the_same_in_every_container(
-    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     task = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1)
     sets = {split: datasets.Dataset.from_pandas(frame) for split, frame in reviews.items()}
@@ -67,7 +67,7 @@ def test_labelled_data_is_the_same_in_every_container(
     assert len(set(scores)) == 1
 
 
-def test_features_are_the_models_own_hidden_states(encoder: TextEncoder, shallow: str) -> None:
+def test_features_are_the_models_own_hidden_states(encoder: Encoder, shallow: str) -> None:
     """A text that fills the layout has no gap before [SEP]: the stock model sees the same."""
     text = " ".join(["film"] * (SLOTS - 2))
     inputs = encoder.tokenizer([text], return_tensors="pt")
@@ -80,7 +80,7 @@ def test_features_are_the_models_own_hidden_states(encoder: TextEncoder, shallow
     assert short.shape == (3, 3, 384)
 
 
-def test_pairs_are_tuples_or_two_columns(encoder: TextEncoder) -> None:
+def test_pairs_are_tuples_or_two_columns(encoder: Encoder) -> None:
     pairs = [("one text", "its other"), ("a second", "and its own, longer")]
     frame = pandas.DataFrame(pairs, columns=["a", "b"])
     listed = papa.features(encoder, pairs, progress=False)
@@ -89,7 +89,7 @@ def test_pairs_are_tuples_or_two_columns(encoder: TextEncoder) -> None:
     assert [len(one) for one in listed] == [2 + 2 + 3, 2 + 5 + 3]
 
 
-def test_a_model_in_memory_is_the_same_encoder(encoder: TextEncoder, shallow: str) -> None:
+def test_a_model_in_memory_is_the_same_encoder(encoder: Encoder, shallow: str) -> None:
     texts = ["A text about nothing.", "Another."]
     expected, tokenizer = papa.features(encoder, texts, progress=False), encoder.tokenizer
     for kind in (AutoModel, AutoModelForSequenceClassification):
@@ -105,7 +105,7 @@ def test_a_model_in_memory_is_the_same_encoder(encoder: TextEncoder, shallow: st
 
 
 def test_bars_are_shown_unless_switched_off(
-    encoder: TextEncoder, capsys: pytest.CaptureFixture[str]
+    encoder: Encoder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     papa.average(encoder, ["a text"])
     assert "averaging: 100%" in capsys.readouterr().err
@@ -274,7 +274,7 @@ def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -
 
 
 @pytest.mark.parametrize("kind", [dict, partial(pandas.DataFrame, dtype=object)])
-def test_half_an_emoji_is_named_by_its_row_and_column(encoder: TextEncoder, kind: Any) -> None:
+def test_half_an_emoji_is_named_by_its_row_and_column(encoder: Encoder, kind: Any) -> None:
     table = kind({"review": ["whole", "half \ud83d"]})
     with pytest.raises(papa.PapaError, match=r"row 2 .*'review'"):
         papa.average(encoder, table, text="review", progress=False)

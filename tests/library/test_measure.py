@@ -16,7 +16,7 @@ import torch
 from transformers import AutoModel
 
 import papa
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.progress import Bars
 from papa.ranking.given import named_orders
 from papa.ranking.seeds import HeadScores
@@ -44,7 +44,7 @@ HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 
 @pytest.mark.server
 def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
-    encoder: TextEncoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+    encoder: Encoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     found = papa.measure(encoder, reviews, task=TASK, **DESIGN, ranking_rows=32, progress=False)
     for split, frame in reviews.items():
@@ -58,7 +58,8 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     finish_study(write_study(tmp_path, study), tmp_path / "store")
     folder = tmp_path / "store" / "studies" / "same"
     report = html.unescape(" ".join((folder / "report.html").read_text().split()))
-    ours, expected = found.results, pandas.read_parquet(folder / "results.parquet")
+    ours = found.results_with_influence
+    expected = pandas.read_parquet(folder / "results.parquet")
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
@@ -84,13 +85,13 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
 
 
 def test_a_measurement_is_a_table_a_figure_and_sentences(
-    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     options: dict[str, Any] = {"probe_seeds": [0, 1], "progress": False}
     ranked = {"keep": [1, 0.5, 0], "ranking_rows": 16}
     found = papa.measure(encoder, reviews, task=TASK, **ranked, **options)
     headings = ("Scores", "Relative drop", "Baselines")
-    assert [line for line in found.table.splitlines() if line in headings] == [*headings]
+    assert [line for line in str(found.table).splitlines() if line in headings] == [*headings]
     assert ">mine</text>" in found.plot().svg()
     assert len(found.answers) == 2
     assert all(one in str(found) for one in found.answers)
@@ -100,7 +101,7 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
     average = papa.average(encoder, reviews["train"], text="review")
     own = {"substitutes": [average], "orders": found.head_scores, "keep": [1, 0.5]}
     again = papa.measure(encoder, reviews, task=TASK, **own, **options)
-    frame, same = found.to_pandas(), again.to_pandas()
+    frame, same = found.results, again.results
     assert same["score"].tolist() == frame[frame["fraction"] > 0]["score"].tolist()
     few: dict[str, Any] = {"rows": 16, "progress": False}
     for constants in (average, "average"):
@@ -114,7 +115,7 @@ def test_a_measurement_is_a_table_a_figure_and_sentences(
 
 
 def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
-    encoder: TextEncoder, shallow: str, tmp_path: Path
+    encoder: Encoder, shallow: str, tmp_path: Path
 ) -> None:
     place = tmp_path / "store"
     settings: dict[str, Any] = {"keep": [1, 0.5], "probe_seeds": [0, 1]}
@@ -152,7 +153,7 @@ def test_what_a_store_keeps_is_shared_with_every_run_of_the_study(
 
 
 def test_a_store_knows_encoders_by_their_files(
-    encoder: TextEncoder, shallow: str, tmp_path: Path
+    encoder: Encoder, shallow: str, tmp_path: Path
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
@@ -189,22 +190,22 @@ def test_every_form_is_the_same_order(order: Any) -> None:
         assert papa.constant_heads(one["values"], keep=0) == tuple(HEADS)
 
 
-def test_a_measurement_knows_its_own_orders(encoder: TextEncoder, reviews: dict[str, Any]) -> None:
+def test_a_measurement_knows_its_own_orders(encoder: Encoder, reviews: dict[str, Any]) -> None:
     def by_layer(layer: int, head: int) -> int:
         return layer
 
     orders = ["last_to_first", [(1, head) for head in range(12)], by_layer]
     options = {"keep": [1, 0.5], "probe_seeds": [0, 1], "progress": False}
     found = papa.measure(encoder, reviews, task=TASK, orders=orders, **options)
-    half = found.to_pandas().query("fraction == 0.5")
+    half = found.results.query("fraction == 0.5")
     scores = half.groupby("order", sort=False)["score"].agg(list)
     assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:by_layer"]
     assert scores["scores:own"] == scores["last_to_first"] != scores["scores:by_layer"]
-    assert "scores of by_layer" in found.table
+    assert "scores of by_layer" in str(found.table)
 
 
 def test_warnings_of_papa_check_are_among_the_answers(
-    encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]
+    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     rows = reviews["train"].head(12)
     overlapping = pandas.concat([rows.head(5), reviews["validation"].head(7)])

@@ -21,7 +21,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 import papa
 from papa.errors import SpecError
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.probes import features
 from papa.scores.custom import CustomCode
 from papa.spec.file import resolve_study
@@ -47,12 +47,12 @@ def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
 
 
 def scores(found: papa.Measurement, fraction: float) -> list[float]:
-    frame = found.to_pandas()
+    frame = found.results
     return frame[frame["fraction"] == fraction]["score"].tolist()
 
 
 @pytest.fixture
-def measured(encoder: TextEncoder, reviews: Reviews) -> SeedScores:
+def measured(encoder: Encoder, reviews: Reviews) -> SeedScores:
     return lambda seeds=(0, 1), **changed: papa.measure(
         encoder,
         reviews,
@@ -81,7 +81,7 @@ def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: SeedScor
 
 @pytest.mark.unchecked
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: TextEncoder, reviews: Reviews, measured: SeedScores, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, reviews: Reviews, measured: SeedScores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
@@ -103,7 +103,7 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
     assert not hasattr(probe, "coef_"), "copies are fitted"
 
 
-def test_words_have_a_prediction_each(encoder: TextEncoder) -> None:
+def test_words_have_a_prediction_each(encoder: Encoder) -> None:
     data = {"words": [[*"abc"], [*"ab"]] * 6, "tags": [[*"NVN"], [*"NV"]] * 6}
     splits = {"train": data, "validation": data}
     task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
@@ -114,7 +114,7 @@ def right(outputs: Any, batch: Mapping[str, Any]) -> torch.Tensor:
     return (outputs.logits.argmax(1) == batch["labels"]).float()
 
 
-Classifier = tuple[BertForSequenceClassification, TextEncoder, Reviews]
+Classifier = tuple[BertForSequenceClassification, Encoder, Reviews]
 
 
 @pytest.fixture
@@ -179,7 +179,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 def test_a_store_knows_code_by_its_module(
-    encoder: TextEncoder, module: ModuleType, tmp_path: Path
+    encoder: Encoder, module: ModuleType, tmp_path: Path
 ) -> None:
     place = tmp_path / "store"
     options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": place}

@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from transformers import AutoModel
 
 import papa
-from papa.library.encoder import TextEncoder
+from papa.library.encoder import Encoder
 from papa.models.reference import EMBEDDED
 from tests.library.conftest import SLOTS
 from tests.library.test_fidelity import bert, gpt, texts
@@ -49,7 +49,7 @@ def classifier(classes: int, weight: float = 1.0) -> Any:
 class Given:
     """The encoder and the reviews, and the doors with what else they need."""
 
-    def __init__(self, encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]) -> None:
+    def __init__(self, encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> None:
         self.encoder, self.reviews = encoder, reviews
 
     def average(self, given: Any, call: Any = papa.average) -> None:
@@ -63,7 +63,7 @@ class Given:
             call()
 
     def foreign(self) -> Any:
-        other = AutoModel.from_pretrained(self.encoder.reference.folder)
+        other = AutoModel.from_pretrained(self.encoder.path)
         other.embeddings.word_embeddings.weight.data += 0.1
         loaded = load(other, self.encoder.tokenizer, slots=SLOTS)
         return papa.average(loaded, ["a text"], progress=False)
@@ -82,7 +82,7 @@ class Given:
 
 
 @pytest.fixture
-def given(encoder: TextEncoder, reviews: dict[str, pandas.DataFrame]) -> Given:
+def given(encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> Given:
     return Given(encoder, reviews)
 
 

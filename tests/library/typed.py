@@ -8,16 +8,16 @@ from torch import Tensor
 
 import papa
 from papa.heads.constants import EntryCounts
-from papa.library.encoder import TextEncoder
-from papa.library.matrices import HeadMatrices
+from papa.library.encoder import Encoder
+from papa.library.matrices import ConstantMatrices
 from papa.reporting.figures import Figure
 
 encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2")
-assert_type(encoder, TextEncoder)
+assert_type(encoder, Encoder)
 
 constants = papa.average(encoder, ["a text"])
-assert_type(constants, HeadMatrices)
-assert_type(papa.constants(encoder, "zeros"), HeadMatrices)
+assert_type(constants, ConstantMatrices)
+assert_type(papa.constants(encoder, "zeros"), ConstantMatrices)
 assert_type(papa.features(encoder, ["a text"]), list[Tensor])
 
 scores = papa.head_scores(encoder, "reviews", task=papa.Task())

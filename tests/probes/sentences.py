@@ -36,7 +36,7 @@ def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> fl
         probe_seeds=[0],
         progress=False,
     )
-    return float(found.to_pandas()["score"].iloc[0])
+    return float(found.results["score"].iloc[0])
 
 
 WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")

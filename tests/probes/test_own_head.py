@@ -97,7 +97,7 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
         progress=False,
     )
     kept = ((before > 0) == (after > 0)).float().mean().item()
-    assert found.to_pandas()["score"].item() == pytest.approx(kept, abs=1e-6)
+    assert found.results["score"].item() == pytest.approx(kept, abs=1e-6)
     top = (before.argmax(1) == after.argmax(1)).float().mean().item()
     assert top != pytest.approx(kept, abs=0.01), "negative control"
     with pytest.raises(EncoderError, match=problem):
