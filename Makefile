@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs
+.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs references
 .PHONY: audit setup clean
 
 setup: $(STAMP)
@@ -77,6 +77,10 @@ audit: setup
 		--output-file=build/audit/licences.json
 	$(AUDIT)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
 		--mc-type application --output-reproducible -o build/audit/bill-of-materials.cdx.json
+
+# docs/reference, from the code.
+references: setup
+	$(BIN)/python -m docs.generators.references
 
 # build/site, to be read from disk.
 # Searching needs a server: python -m http.server --directory build/site

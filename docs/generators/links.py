@@ -1,4 +1,4 @@
-"""Links to files of a checkout become links to the pages made of them: a hook of mkdocs."""
+"""Links to notebooks become links to the pages made of them: a hook of mkdocs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
-PAGES = {
-    "docs/generators/every_key.yaml": "docs/reference/study.md",
-    "docs/generators/columns.yaml": "docs/reference/columns.md",
-    "papa/library/__init__.py": "docs/reference/library.md",
-}
 _TARGET = re.compile(r"(?<=\]\()[^)#\s]+(?=[)#])")
 
 
@@ -26,6 +21,6 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path = posixpath.normpath(posixpath.join(folder, target[0]))
         if path.endswith(".ipynb"):
             return posixpath.relpath(f"docs/notebooks/{PurePosixPath(path).stem}.md", folder)
-        return posixpath.relpath(PAGES[path], folder) if path in PAGES else target[0]
+        return target[0]
 
     return _TARGET.sub(to_page, markdown)

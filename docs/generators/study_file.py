@@ -1,8 +1,6 @@
-"""The reference of the study file and of results, written from the specification itself when the
-site is built.
+"""The references of the study file and of results, as Markdown, from the specification itself.
 
-A hook of mkdocs: a key without a description, or without an example in ``every_key.yaml``, ends the
-build.
+A key without a description, or without an example in ``every_key.yaml``, is an error.
 """
 
 from __future__ import annotations
@@ -15,8 +13,6 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
-from mkdocs.config.defaults import MkDocsConfig
-from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 
 from papa.ranking.orders import HEAD_ORDERS
@@ -75,13 +71,12 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "Features": FeaturesSpec,
     "Execution": ExecutionSpec,
 }
-_HEAD = """# The study file
+_HEAD = """# Study file
 
-Every key of a study.
-An unknown key or an impossible value is refused with a sentence that names it.
-`papa init` writes a short file to start from; `papa check` looks at everything that a file names.
+Look up every key of a study: its meaning, type, default and an example.
+`papa init` writes a short file to start from; `papa check` reports all problems of a file.
 
-**`--set`** overrides any value from the command line, with paths and YAML values as in the column
+**`--set`** overrides any value from the command line, with the paths and YAML values of the column
 *Example*.
 Entries of lists go by their index from 0:
 `papa run study.yaml --set tasks.0.slots=64 --set 'seeds=[0, 1]'`.
@@ -98,17 +93,11 @@ _AUTHORS = (
 )
 
 
-def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the generated pages."""
-    files.append(File.generated(config, "reference/study.md", content=study_page()))
-    files.append(File.generated(config, "reference/columns.md", content=columns_page()))
-    return files
-
-
 def study_page() -> str:
     """The page on the study file, as Markdown."""
     found = examples(StudySpec, yaml.safe_load(EXAMPLES.read_text()))
-    return "\n".join([_HEAD, *(line for title in SECTIONS for line in _section(title, found))])
+    lines = [_HEAD, *(line for title in SECTIONS for line in _section(title, found))]
+    return "\n".join(lines).rstrip() + "\n"
 
 
 def _section(
@@ -286,7 +275,7 @@ def _yaml(value: Any) -> str:
 
 def _prose(text: str) -> str:
     text = " ".join(text.replace("``", "`").replace("None", "null").split()).replace("|", "\\|")
-    return re.sub(r"docs/(\w+)\.md", r"[\1](../\1.md)", text)
+    return re.sub(r"docs/([\w/-]+)\.md", r"[\1](../\1.md)", text)
 
 
 def _row(*cells: str) -> str:
@@ -298,7 +287,8 @@ def columns_page() -> str:
     lines = [
         "# Columns and metrics",
         "",
-        "What intervals and baselines mean: [results](../results.md).",
+        "Look up every column of the result tables, and every metric.",
+        "[Results](../results.md) explains intervals and baselines.",
         "",
     ]
     for title, rows in _ROWS.items():
@@ -311,4 +301,4 @@ def columns_page() -> str:
             kind for kind, known in KINDS.items() if metric in (*known.metrics, *known.own_metrics)
         )
         lines.append(_row(f"`{metric}`", _prose(meaning), kinds))
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip() + "\n"

@@ -6,17 +6,16 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 import sysconfig
 import venv
 from contextlib import suppress
 from pathlib import Path
-from types import ModuleType
 from typing import get_args
 
 import pytest
 import yaml
 
+from docs.generators import study_file
 from docs.recipe import scores_by_fraction
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
@@ -132,17 +131,7 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     assert len({round(score, 4) for scores in found.values() for score in scores}) > 3, "control"
 
 
-@pytest.fixture
-def study_file(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
-    monkeypatch.syspath_prepend(str(ROOT / "docs" / "generators"))
-    import study_file
-
-    monkeypatch.delitem(sys.modules, "study_file")
-    return study_file
-
-
-def test_every_key_has_a_description_and_an_example(study_file: ModuleType) -> None:
+def test_every_key_has_a_description_and_an_example() -> None:
     page = study_file.study_page()
     for title, model in study_file.SECTIONS.items():
         section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
@@ -152,9 +141,7 @@ def test_every_key_has_a_description_and_an_example(study_file: ModuleType) -> N
         assert all(len(row) == 5 and all(cell.strip(" |`") for cell in row) for row in rows), title
 
 
-def test_a_key_without_a_description_or_an_example_is_refused(
-    study_file: ModuleType, tmp_path: Path
-) -> None:
+def test_a_key_without_a_description_or_an_example_is_refused(tmp_path: Path) -> None:
     class Silent(Frozen):
         said: int = 0
         """What it is."""
@@ -172,7 +159,7 @@ def test_a_key_without_a_description_or_an_example_is_refused(
         study_file.examples(StudySpec, document)
 
 
-def test_columns_and_metrics_are_those_there_are(study_file: ModuleType) -> None:
+def test_columns_and_metrics_are_those_there_are() -> None:
     meanings = {title: list(names) for title, names in study_file.MEANINGS.items()}
     rows = results(orders=("lambda", "random"))
     compared = compare_orders(rows, {})

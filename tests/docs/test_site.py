@@ -95,7 +95,7 @@ def test_the_references_name_everything_and_formulas_are_mathml(site: Path) -> N
     library, commands = (
         (site / "reference" / f"{page}.html").read_text() for page in ("library", "commands")
     )
-    assert all(f'id="papa.{name}"' in library for name in papa.__all__)
+    assert all(f'id="papa{name.lower()}"' in library for name in papa.__all__)
     known = app.registered_commands
     names = [one.name or one.callback.__name__ for one in known if one.callback]
     assert len(names) > 10
