@@ -298,7 +298,9 @@ def columns_page() -> str:
     lines += ["| Metric | A score is | Kinds of tasks |", "| --- | --- | --- |"]
     for metric, meaning in MEANINGS["metrics"].items():
         kinds = _names(
-            kind for kind, known in KINDS.items() if metric in (*known.metrics, *known.native_metrics)
+            kind
+            for kind, known in KINDS.items()
+            if metric in (*known.metrics, *known.native_metrics)
         )
         lines.append(_row(f"`{metric}`", _prose(meaning), kinds))
     return "\n".join(lines).rstrip() + "\n"
