@@ -290,8 +290,9 @@ def model_of(step: Step) -> ModelReference | None:
     task: TaskSpec | None = step.arguments.get("task")
     if encoder.causal:
         return NativeReference(encoder, task or step["text"]["task"])
-    if task is not None and task.head == "native":
-        return NativeReference(encoder, task)
+    # The task of a step that trains probes, or that reads no loss, has no key ``head``.
+    if getattr(task, "head", "probe") == "native":
+        return NativeReference(encoder, cast("TaskSpec", task))
     return cast("EncoderReference", encoder)
 
 

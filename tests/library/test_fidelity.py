@@ -127,7 +127,7 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
     labels = torch.cat([one["labels"] for one in labelled])
     expected = {
         "accuracy": ((own > 0.5) == labels.bool()).float().mean().item(),
-        "loss": -torch.nn.functional.binary_cross_entropy(own, labels).item(),
+        "negative_log_perplexity": -torch.nn.functional.binary_cross_entropy(own, labels).item(),
     }
     splits = {"train": labelled, "validation": labelled}
     few: dict[str, Any] = {"orders": ["first_to_last"], "keep": [1], "progress": False}

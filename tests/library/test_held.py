@@ -193,7 +193,7 @@ def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
     )
     assert set(found.summary["constants"]) == {"average", "streaming, 1, 2"}
     heads = {(cell.order, cell.constants): one for cell, one in found.constant_heads.items() if one}
-    assert heads["scores:own", "average"] == ((1, 3),)
+    assert heads["scores:custom", "average"] == ((1, 3),)
     assert heads["reversed:last_to_first", "average"] == ((0, 11),)
     (first,) = papa.constant_heads(found.head_scores, count=1)
     assert heads["lambda", "average"] == (first,)

@@ -185,7 +185,7 @@ def test_a_store_knows_encoders_by_their_files(
 )
 def test_every_form_is_the_same_order(order: Any) -> None:
     found = named_orders(["lambda", order, order], 2, 3)
-    assert found["orders"] == ["lambda", "scores:own", "scores:own 2"]
+    assert found["orders"] == ["lambda", "scores:custom", "scores:custom 2"]
     for one in found["scores"]:
         assert papa.constant_heads(one["values"], keep=0) == tuple(HEADS)
 
@@ -199,8 +199,8 @@ def test_a_measurement_knows_its_own_orders(encoder: Encoder, reviews: dict[str,
     found = papa.measure(encoder, reviews, task=TASK, orders=orders, **options)
     half = found.results.query("fraction == 0.5")
     scores = half.groupby("order", sort=False)["score"].agg(list)
-    assert scores.index.tolist() == ["last_to_first", "scores:own", "scores:by_layer"]
-    assert scores["scores:own"] == scores["last_to_first"] != scores["scores:by_layer"]
+    assert scores.index.tolist() == ["last_to_first", "scores:custom", "scores:by_layer"]
+    assert scores["scores:custom"] == scores["last_to_first"] != scores["scores:by_layer"]
     assert "scores of by_layer" in str(found.table)
 
 
