@@ -206,12 +206,11 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
 
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:
-    """Compare what is free with the least that workers take: an encoder, and sums of averages."""
+    """Compare what is free with the least that workers take: a model, and sums of averages."""
     free = usable_memory()
     slots = max(task.slots for task in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
-    files = (weight_files(Path(encoder.folder)) for encoder in inputs.encoders)
-    weights = max((sum(path.stat().st_size for path in paths) for paths in files), default=0)
+    weights = max(map(_loaded_bytes, inputs.encoders), default=0)
     need = _WORKER + weights + 20 * entries
     if workers * need + _BESIDE > free:
         fewer = int((free - _BESIDE) // need)
@@ -220,3 +219,14 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
             f"memory: {workers} workers take {(workers * need + _BESIDE) / 1e9:.1f} GB or more "
             f"with the processes beside them, and {free / 1e9:.1f} GB are free: {advice}"
         )
+
+
+def _loaded_bytes(encoder: EncoderReference) -> int:
+    """Return the bytes of a model's weights in memory, whatever they are stored in."""
+    paths = weight_files(Path(encoder.folder))
+    document, _ = read_configuration_file(Path(encoder.folder), encoder.name)
+    stored = document.get("dtype") or document.get("torch_dtype") or "float32"
+    # A decoder is loaded in its precision, an encoder in float32, of which linear maps are rounded.
+    loaded_width = 2 if encoder.causal and encoder.precision == "bfloat16" else 4
+    stored_width = 2 if stored in ("bfloat16", "float16") else 4
+    return sum(path.stat().st_size for path in paths) * loaded_width // stored_width

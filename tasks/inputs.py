@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tqdm import tqdm
 
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
-from papa.models.files import weight_files
+from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import (
     EncoderReference,
     describe_encoder,
@@ -113,9 +113,8 @@ def resolve_inputs(
     for order in study.orders:
         order_named(order)  # Refused before anything is downloaded.
     names = [spec.name for spec in study.encoders]
-    # By measurement no flag of a CPU tells where bfloat16 is faster (docs/performance.md).
     precision: Precision = "float32" if study.precision == "auto" else study.precision
-    resolved = ResolvedInputs(study.model_copy(update={"precision": precision}), texts=texts)
+    resolved = ResolvedInputs(study, texts=texts)
     places: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
@@ -127,6 +126,8 @@ def resolve_inputs(
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
     for what, found in run_concurrently(partial(_described, precision), places).items():
         if isinstance(found, EncoderReference):
+            if study.precision == "auto":
+                found = replace(found, precision=_precision_of_checkpoint(found, study))
             # One after another: several at once would need several times the memory.
             found = attempted(_with_weights, what, found, fetch_weights)
         if isinstance(found, HubUnreachableError) and shapes_suffice:
@@ -141,11 +142,23 @@ def resolve_inputs(
         else:
             resolved.sources[what] = found
     known = tuple(resolved.encoders.values())
+    precisions = {encoder.precision for encoder in known} or {precision}
+    if len(precisions) == 1:
+        resolved.study = resolved.study.model_copy(update={"precision": precisions.pop()})
     if known:
         resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
     resolved.problems += [Problem(where, SpecError(what)) for where, what in _misfits(resolved)]
     resolved.problems += problems_of("encoders", partial(labels_of, known))
     return resolved
+
+
+def _precision_of_checkpoint(encoder: EncoderReference, study: StudySpec) -> Precision:
+    """That of the stored weights where encoders run on a GPU. By measurement no flag of a CPU tells
+    where bfloat16 is faster (docs/performance.md).
+    """
+    document, _ = read_configuration_file(Path(encoder.folder), f"encoder '{encoder.name}'")
+    stored = document.get("dtype") or document.get("torch_dtype")
+    return "bfloat16" if stored == "bfloat16" and device_of(study) == "cuda" else "float32"
 
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -> Any:

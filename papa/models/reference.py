@@ -45,7 +45,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
     def weights_fit() -> bool:
         from papa.models.weights import load_model
 
-        load_model(found)
+        load_model(found, with_weights=False)
         return True
 
     files.remembered("weights fit", digest, weights_fit)

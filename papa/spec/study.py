@@ -222,7 +222,8 @@ class StudySpec(Frozen):
     layout: LayoutSpec = LayoutSpec()
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
     """The precision in which encoders compute. bfloat16 needs a GPU, or a CPU that has it; sums,
-    softmax, norms and the optimiser stay float32. ``auto`` is float32."""
+    softmax, norms and the optimiser stay float32. ``auto`` is bfloat16 on a GPU where weights are
+    stored in it, else float32."""
     features: FeaturesSpec = FeaturesSpec()
     reference: FilePath | None = None
     """A CSV of the paper's own numbers, which the report compares with ours."""

@@ -37,6 +37,29 @@ def test_auto_is_float32_also_on_a_cpu_that_multiplies_in_bfloat16(
         assert {encoder.precision for encoder in found.encoders} == {expected}
 
 
+@pytest.mark.parametrize(
+    ("stored", "device", "expected"),
+    [
+        ("bfloat16", "cuda", "bfloat16"),
+        ("float32", "cuda", "float32"),
+        ("bfloat16", "cpu", "float32"),
+    ],
+)
+def test_auto_is_what_weights_are_stored_in_on_a_gpu(
+    stored: str, device: str, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    folder = tmp_path / "bert"
+    write_encoder(BERT, folder)
+    configuration = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**configuration, "dtype": stored}))
+    document = {"name": "s", "encoders": [str(folder)], "tasks": ["reviews"]}
+    document |= {"precision": "auto", "execution": {"device": device}}
+    study = resolve_study(document, folder=Path(), origin="test")
+    (encoder,) = resolve_inputs(study).inputs().encoders
+    assert encoder.precision == expected
+
+
 BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
 
 
