@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs references
+.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs references wheel
 .PHONY: audit setup clean
 
 setup: $(STAMP)
@@ -77,6 +77,17 @@ audit: setup
 		--output-file=build/audit/licences.json
 	$(AUDIT)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml \
 		--mc-type application --output-reproducible -o build/audit/bill-of-materials.cdx.json
+
+# A wheel in dist, checked as for an index.
+RELEASE := build/release/bin
+
+wheel: setup
+	test -x $(RELEASE)/python || $(PYTHON) -m venv build/release
+	$(RELEASE)/python $(INSTALL) twine==7.0.0 check-wheel-contents==0.6.3
+	rm -rf build/lib dist/papa_attention-*.whl
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(RELEASE)/twine check --strict dist/papa_attention-*.whl
+	$(RELEASE)/check-wheel-contents dist/papa_attention-*.whl
 
 # docs/reference, from the code.
 references: setup
