@@ -17,7 +17,7 @@ from typing import NoReturn
 import psutil
 
 from papa.credentials import without_credentials
-from papa.temporary import remove_held
+from papa.temporary import remove_own_folders
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HOLDER = "papa.ray_node"
@@ -101,7 +101,7 @@ def _kill(code: int) -> NoReturn:
     """End this process and every one below it, and remove its temporary folders."""
     try:
         _kill_others()
-        remove_held()
+        remove_own_folders()
     finally:
         os._exit(code)
 

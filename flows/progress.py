@@ -37,7 +37,7 @@ class StudyProgress:
             nonlocal started
             if not started:
                 started = time.monotonic()
-                self.told(name, "started")
+                self.note(name, "started")
 
         yield report
         if started:
@@ -48,9 +48,9 @@ class StudyProgress:
         self._finished[name] = steps
         self.bar.update(steps)
         seconds = self._seconds.get(name) if made else None
-        self.told(name, "already there" if seconds is None else f"done in {duration(seconds)}")
+        self.note(name, "already there" if seconds is None else f"done in {duration(seconds)}")
 
-    def told(self, name: str, sentence: str) -> None:
+    def note(self, name: str, sentence: str) -> None:
         """There is something to know of a step, or of the study."""
         done = sum(self._finished.values()) / self.steps
         line = printable(f"{name}: {sentence} | study {done:.0%}")

@@ -135,9 +135,9 @@ def prefect_task(stage: Stage) -> Task[..., State[Any]]:
         except Exception as error:
             reason = reason_of(error)
             if is_worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
-                run.progress.told(group.name, f"will be tried again: {reason}")
+                run.progress.note(group.name, f"will be tried again: {reason}")
             else:
-                run.progress.told(group.name, f"failed: {reason}")
+                run.progress.note(group.name, f"failed: {reason}")
                 run.failures[group.name] = error
             raise
         run.progress.finished(group.name, was_run, len(group.steps))

@@ -199,7 +199,7 @@ def _run(given: Ready) -> str:
     spec = checked.inputs.study
     pipeline = checked.steps
     progress.log = get_run_logger().info
-    report_failure = partial(progress.told, spec.name)
+    report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
         given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.executor.abandon])
         session = Session(store, given.executor, spec.execution, progress, tracking.epoch)
@@ -209,7 +209,7 @@ def _run(given: Ready) -> str:
             given.executor.begin().result()
             workers = given.executor.size
             if given.executor.shortage:
-                progress.told(spec.name, given.executor.shortage)
+                progress.note(spec.name, given.executor.shortage)
         run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
             raise _first_failure(run.failures)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 # Every repetition has an end: texts may be long, and hostile.
 _SCHEME = r"(?<![\w+.-])[A-Za-z][\w+.-]{1,30}:/{1,3}"
@@ -28,7 +27,7 @@ WHERE_INSTEAD = (
 
 
 def without_credentials(text: str) -> str:
-    """The text with what may be users, passwords, keys and tokens left out of its addresses."""
+    """Return the text without what may be users, passwords, keys and tokens of addresses."""
     text = _LOGIN.sub(
         lambda match: match[0] if match[0].endswith(":***@") else f"{match[1]}***@", text
     )
@@ -36,12 +35,12 @@ def without_credentials(text: str) -> str:
 
 
 def holds_credentials(text: str) -> bool:
-    """Whether an address in the text names a user, password, key or token."""
+    """Return whether an address in the text names a user, password, key or token."""
     return without_credentials(text) != text
 
 
-def texts_in(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
-    """Every text and key in a document, after the keys that lead to it, as ``tasks.0.source``."""
+def texts_in(value: object, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield every text and key of a document with the path to it, such as ``tasks.0.source``."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, (Mapping, list, tuple)):

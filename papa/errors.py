@@ -1,5 +1,5 @@
-"""The errors a user can mend, alone or several at once: each is one sentence that says what is
-wrong, where, what was expected, what was found and what to do.
+"""Errors that the user can correct, one or several at once: each message says what is wrong, where,
+what was expected, what was found and what to do.
 """
 
 from __future__ import annotations
@@ -13,31 +13,32 @@ from papa.credentials import without_credentials
 
 
 class PapaError(Exception):
-    """Base of every error that the user can mend.
+    """Base of all errors that the user can correct.
 
-    What it says holds no password or key of an address, and is printable, whatever it quotes.
+    Its message holds no password or key of an address, and is printable, whatever it quotes.
+    Arguments are the fields of ``message_format``.
     """
 
-    says = "{}"
+    message_format = "{}"
 
-    def __init__(self, *told: object) -> None:
+    def __init__(self, *fields: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
         super().__init__(
-            *(without_credentials(part) if isinstance(part, str) else part for part in told)
+            *(without_credentials(field) if isinstance(field, str) else field for field in fields)
         )
 
     def __str__(self) -> str:
-        return printable(self.says.format(*self.args))
+        return printable(self.message_format.format(*self.args))
 
 
 class TransientError(PapaError):
-    """What may pass by itself, so that trying again is worth it: a lost worker or service."""
+    """A failure that may pass by itself, such as a lost worker or service: a retry may succeed."""
 
 
 class HubUnreachableError(TransientError):
-    """The hub does not answer, and what is wanted of it is not on this machine: what, and why."""
+    """The hub does not answer, and this machine lacks a file: which one, and why."""
 
-    says = (
+    message_format = (
         "{} is not on this machine and the hub cannot be reached ({}): check the network, or give "
         "local files"
     )
@@ -56,13 +57,13 @@ class EncoderError(PapaError):
 
 
 class ArtifactError(PapaError):
-    """A stored artifact is damaged, or was made for something else."""
+    """A stored artifact is damaged, or was computed for something else."""
 
 
 class DamagedError(ArtifactError):
-    """A stored artifact is not what was stored, or is gone; making it again mends it."""
+    """A stored artifact was changed or deleted; computing it again repairs it."""
 
-    says = "{}: delete {} and run again"
+    message_format = "{}: delete {} and run again"
 
     def __init__(self, what: str, address: object) -> None:
         super().__init__(what, str(address))
@@ -70,15 +71,16 @@ class DamagedError(ArtifactError):
 
 
 class NumbersError(PapaError):
-    """NaN or infinity among numbers that were computed: where, from the inside out; and why."""
+    """NaN or infinity among computed numbers: where, from the inside out; and why."""
 
-    says = "{} holds NaN or infinity: {}"
+    message_format = "{} holds NaN or infinity: {}"
 
 
 def printable(text: str) -> str:
-    """The text with every character that is not printable as its escape."""
+    """Return the text with every character that is not printable as its escape."""
     return "".join(
-        sign if sign.isprintable() else sign.encode("unicode_escape").decode() for sign in text
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text
     )
 
 
@@ -86,53 +88,59 @@ _CLASS = re.compile(r"<class '([\w.]+)'>")
 
 
 def in_one_line(error: Exception) -> str:
-    """What a library or the system said, in short."""
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    """Return the message of a library or the system, in one line of 300 characters at most."""
+    message = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     if type(error).__module__.startswith("pydantic") and hasattr(error, "errors"):
-        said = "; ".join(": ".join(map(str, (*of["loc"], of["msg"]))) for of in error.errors())
-    return shortened(_CLASS.sub(r"\1", " ".join(said.split())) or type(error).__name__, 300)
+        message = "; ".join(
+            ": ".join(map(str, (*problem["loc"], problem["msg"]))) for problem in error.errors()
+        )
+    return shortened(_CLASS.sub(r"\1", " ".join(message.split())) or type(error).__name__, 300)
 
 
 def in_short(error: BaseException) -> str:
-    """The kind of an error that no message explains, and the last line of what it says."""
+    """Return the class of an error that no message explains, and the last line of its message."""
     lines = without_credentials(str(error)).strip().splitlines()
     return printable(f"{type(error).__name__}: {lines[-1] if lines else 'no message'}")
 
 
-def shortened(said: object, most: int = 200) -> str:
-    """What is said, or its start and an ellipsis: ``most`` characters."""
-    text = str(said)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+def shortened(value: object, limit: int = 200) -> str:
+    """Return the text of a value, cut with an ellipsis to at most ``limit`` characters."""
+    text = str(value)
+    return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
 def joined(names: Iterable[str]) -> str:
-    """Names as a message lists them, the first of them where they are many."""
+    """Return names as a message lists them, the first of them if they are many."""
     return shortened(", ".join(names), 300)
 
 
 def shown(value: object) -> str:
-    """A given value as a message quotes it: as much as tells which one it is."""
+    """Return a value as a message quotes it, shortened."""
     return shortened(repr(value))
 
 
-def nearest_first(wanted: str, existing: Iterable[str], most: int = 12) -> str:
-    """The existing names as a message lists them, nearest to ``wanted`` first; "none" for none."""
+def nearest_first(wanted: str, existing: Iterable[str], limit: int = 12) -> str:
+    """Return the existing names as a message lists them, nearest to ``wanted`` first; "none" for
+    none.
+    """
     names = [*existing]
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    near = get_close_matches(wanted, names, most, cutoff=0)
-    return (", ".join(shortened(name, 60) for name in near) or "none") + more
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    nearest = get_close_matches(wanted, names, limit, cutoff=0)
+    return (", ".join(shortened(name, 60) for name in nearest) or "none") + more
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:
-    """`` (did you mean 'x'?)`` where a name is near to an existing one, else nothing."""
+    """Return `` (did you mean 'x'?)`` if a name is near to an existing one, else an empty text."""
+    if not isinstance(wanted, str):
+        return ""
     names = {name.lower(): name for name in existing}
-    near = get_close_matches(str(wanted).lower(), names, n=1) if isinstance(wanted, str) else ()
-    return f" (did you mean '{names[near[0]]}'?)" if near else ""
+    nearest = get_close_matches(wanted.lower(), names, n=1)
+    return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One thing that keeps a study from running, by the study's key: ``tasks.1 (mrpc)``, say."""
+    """A reason why a study cannot run, with the study's key, such as ``tasks.1 (mrpc)``."""
 
     where: str
     error: PapaError
@@ -142,7 +150,7 @@ class Problem:
 
 
 def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
-    """What a check finds wrong, if anything."""
+    """Return the problem that a check finds, as a list, which is empty without one."""
     try:
         check()
     except PapaError as error:
@@ -151,7 +159,7 @@ def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
 
 
 def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
-    """What the hub did not give, and why."""
+    """Return which files the hub did not deliver, and why."""
     wanted = ", ".join(dict.fromkeys(error.args[0] for error in unreached))
     return (
         f"the hub cannot be reached ({unreached[0].args[1]}), and this machine does not have: "
@@ -160,15 +168,17 @@ def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
 
 
 class CheckError(SpecError):
-    """A study cannot run as it is, for several reasons; a silent hub is one, whatever was asked."""
+    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        silent = [one.error for one in problems if isinstance(one.error, HubUnreachableError)]
-        lines = [*map(str, problems)]
-        if len(silent) > 1:
-            lines = [str(one) for one in problems if one.error not in silent]
-            mend = "check the network, or give local files and folders"
-            lines.append(f"hub: {missing_from(silent)}: {mend}")
+        unreached = [
+            problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)
+        ]
+        lines = [str(problem) for problem in problems]
+        if len(unreached) > 1:
+            lines = [str(problem) for problem in problems if problem.error not in unreached]
+            advice = "check the network, or give local files and folders"
+            lines.append(f"hub: {missing_from(unreached)}: {advice}")
         if len(lines) > 1:
             lines.insert(0, f"{len(lines)} problems keep this study from running:")
         super().__init__("\n  ".join(lines))

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all, their digests, and this machine's cache."""
+"""Files on this machine: atomic writes, digests, and the cache folder."""
 
 from __future__ import annotations
 
@@ -14,30 +14,35 @@ from pathlib import Path, PureWindowsPath
 
 from papa.errors import ArtifactError, PapaError
 
-_DISK = {errno.ENOSPC: "full: free some space", errno.EROFS: "read-only: make it writable"}
+_DISK_PROBLEMS = {
+    errno.ENOSPC: "full: free some space",
+    errno.EROFS: "read-only: make it writable",
+}
 
 
 @contextmanager
 def disk_errors(folder: Path) -> Iterator[None]:
-    """Turn a disk that is full or read-only into a sentence, whoever met it."""
+    """Turn errors of a disk that is full or read-only into an ArtifactError, whatever raised
+    them.
+    """
     try:
         yield
     except PapaError:
         raise
     except Exception as error:
         # Not every library keeps the error's number: safetensors only quotes the system's words.
-        for number, what in _DISK.items():
+        for number, problem in _DISK_PROBLEMS.items():
             if os.strerror(number) in str(error):
                 raise ArtifactError(
-                    f"the disk under {folder} is {what} and run again, what is finished stays"
+                    f"the disk under {folder} is {problem} and run again; finished steps are kept"
                 ) from None
         raise
 
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
-    """Yield a new directory beside ``path``, to be renamed into place; it is gone when the block
-    ends otherwise.
+    """Yield a new directory beside ``path``, to be renamed to it; otherwise it is deleted when the
+    block ends.
     """
     scratch = path.with_name(name_aside(path.name))
     with disk_errors(path):
@@ -49,14 +54,14 @@ def scratch_beside(path: Path) -> Iterator[Path]:
 
 
 def name_aside(name: str) -> str:
-    """A name for what will have this one when it is whole; killed runs leave such."""
+    """Return a temporary name for a file or folder that gets ``name`` once it is complete. Killed
+    runs leave files of such names.
+    """
     return f".{name}.{os.getpid()}.{uuid.uuid4().hex[:8]}"
 
 
 def write_atomically(path: Path, content: bytes | str) -> None:
-    """Write a file beside ``path``, in a folder that is made where there is none, and rename it
-    into place.
-    """
+    """Write a file beside ``path`` and rename it into place; missing folders are created."""
     path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(name_aside(path.name))
     try:
@@ -67,20 +72,20 @@ def write_atomically(path: Path, content: bytes | str) -> None:
 
 
 def cache_folder() -> Path:
-    """Where this machine keeps what it fetched, and what a store behind a URI keeps on it; any of
-    it may be deleted while nothing runs.
+    """Return the folder of downloads and of local copies of stores behind URIs; it may be deleted
+    while nothing runs.
     """
     return Path(os.environ.get("PAPA_CACHE") or "~/.cache/papa").expanduser().resolve()
 
 
 def sha256_of_file(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
+    """Return the SHA-256 of a file's bytes, in hex."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_of_json(value: object) -> str:
-    """Hex SHA-256 of a JSON value in canonical form (sorted keys, no spaces)."""
+    """Return the SHA-256 of a JSON value in canonical form (sorted keys, no spaces), in hex."""
     canonical = json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     return hashlib.sha256(canonical.encode()).hexdigest()
 
@@ -89,8 +94,8 @@ _POINTER = b"version https://git-lfs.github.com/spec/"
 
 
 def refuse_pointer(path: Path, error: type[PapaError]) -> None:
-    """Raise ``error`` where a clone without git-lfs left a pointer in place of a file."""
-    # What cannot be read is said by whoever reads it.
+    """Raise ``error`` if a clone without git-lfs left a pointer in place of a file."""
+    # A file that cannot be opened is reported by the code that reads it.
     with suppress(OSError), path.open("rb") as file:
         if file.read(len(_POINTER)) == _POINTER:
             raise error(
@@ -100,7 +105,7 @@ def refuse_pointer(path: Path, error: type[PapaError]) -> None:
 
 
 def is_plain(name: str) -> bool:
-    """Whether a name leads, on every system, to a place inside the folder that it is joined to."""
+    """Return whether a relative path stays, on every system, inside the folder it is joined to."""
     return (
         name.isprintable()
         and "\\" not in name

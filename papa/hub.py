@@ -1,4 +1,4 @@
-"""The Hugging Face hub: files of encoders and datasets; refusals and silence as sentences."""
+"""The Hugging Face hub: files of encoders and datasets; its errors as messages of PAPA."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from papa.errors import HubUnreachableError, PapaError, in_one_line
 
@@ -18,14 +17,22 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 def hub_errors(
     what: str, page: str, revision: str | None, refusal: type[PapaError]
 ) -> Iterator[None]:
-    """Turn what the hub answers inside the block into one sentence."""
+    """Turn errors of the hub inside the block into ``refusal`` or a HubUnreachableError.
+
+    Args:
+        what: the subject of messages, such as "dataset 'glue'".
+        page: the address of its page on the hub.
+    """
+    # Studies of local files do without the hub's client.
     from huggingface_hub import constants, errors
 
-    silence = (
-        *(errors.LocalEntryNotFoundError, errors.RevisionResolutionError),
-        *(errors.OfflineModeIsEnabled, errors.HTTPError),
+    no_answer = (
+        errors.LocalEntryNotFoundError,
+        errors.RevisionResolutionError,
+        errors.OfflineModeIsEnabled,
+        errors.HTTPError,
     )
-    refused: dict[type[Exception], str] = {
+    refusals: dict[type[Exception], str] = {
         errors.HFValidationError: "is no name on the hub: give one such as owner/name, or what is "
         "on this machine: an encoder's folder, a dataset's files",
         errors.GatedRepoError: f"is gated: accept its licence at {page}, then {_LOGIN} as the "
@@ -37,15 +44,16 @@ def hub_errors(
     }
     try:
         yield
-    except tuple(refused) as error:
-        said = next(said for kind, said in refused.items() if isinstance(error, kind))
-        raise refusal(f"{what} {said}") from None
+    except tuple(refusals) as error:
+        # The first that fits: GatedRepoError is also a RepositoryNotFoundError.
+        reason = next(reason for kind, reason in refusals.items() if isinstance(error, kind))
+        raise refusal(f"{what} {reason}") from None
     except ImportError as error:
         # httpx cannot use a SOCKS proxy without socksio.
         raise HubUnreachableError(what, in_one_line(error)) from None
-    except (*silence, RuntimeError) as error:
-        # RuntimeError: the library closes its connections when one fails; other downloads meet the
-        # closed ones.
+    except (*no_answer, RuntimeError) as error:
+        # RuntimeError: the library closes all connections when one fails, also those that other
+        # downloads use.
         answer = error if isinstance(error, errors.HfHubHTTPError) else error.__cause__
         status = answer.response.status_code if isinstance(answer, errors.HfHubHTTPError) else None
         if status in (401, 403):
@@ -53,14 +61,16 @@ def hub_errors(
                 f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} "
                 "again"
             ) from None
-        place = constants.ENDPOINT + (", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else "")
-        why = f"{place}: {f'status {status}' if status else 'no answer'}"
-        why = "HF_HUB_OFFLINE is set" if constants.is_offline_mode() else why
-        raise HubUnreachableError(what, why) from None
+        if constants.is_offline_mode():
+            raise HubUnreachableError(what, "HF_HUB_OFFLINE is set") from None
+        origin = ", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else ""
+        problem = f"status {status}" if status else "no answer"
+        raise HubUnreachableError(what, f"{constants.ENDPOINT}{origin}: {problem}") from None
     except (OSError, ValueError) as error:
-        if (number := getattr(error, "errno", None)) is None:
-            why = f"{constants.ENDPOINT}: what answers is no hub"
-            raise HubUnreachableError(what, why) from None
+        number = getattr(error, "errno", None)
+        if number is None:
+            problem = f"{constants.ENDPOINT}: the server that answers is no hub"
+            raise HubUnreachableError(what, problem) from None
         raise refusal(
             f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the "
             "disk, or set HF_HOME to another folder"
@@ -75,24 +85,31 @@ def fetched(
     refusal: type[PapaError],
     kind: str = "model",
 ) -> Path:
-    """The folder, named by the commit, where the files of these names now are."""
+    """Download the files that match ``patterns``; return their folder, named by the commit."""
     from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
     from tqdm.auto import tqdm
 
     page = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
     with hub_errors(what, page, revision, refusal):
         commit = HfApi().resolve_revision(name, repo_type=kind, revision=revision)
-        # A bar for people alone, and only while it moves.
-        wanted: Any = {"repo_type": kind, "revision": commit, "allow_patterns": list(patterns)}
-        wanted["tqdm_class"] = partial(tqdm, disable=None, leave=False)
+        download = partial(
+            snapshot_download,
+            name,
+            repo_type=kind,
+            revision=commit,
+            allow_patterns=list(patterns),
+            # Bars in terminals only, gone once they are full.
+            tqdm_class=partial(tqdm, disable=None, leave=False),
+        )
         with suppress(errors.CachedRepoTreeNotFoundError, errors.LocalEntryNotFoundError):
             get_cached_repo_tree(name, repo_type=kind, revision=commit)
-            return Path(snapshot_download(name, **wanted, local_files_only=True))
+            return Path(download(local_files_only=True))
+        answers = True
         try:
-            # Asked once: a download would ask for half a minute before it says that nobody answers.
+            # One request: a download would try for half a minute before it fails.
             HfApi().repo_info(name, repo_type=kind, revision=commit, timeout=10)
         except errors.HfHubHTTPError:
             raise
         except (errors.HTTPError, errors.OfflineModeIsEnabled):
-            wanted["local_files_only"] = True
-        return Path(snapshot_download(name, **wanted))
+            answers = False
+        return Path(download(local_files_only=not answers))

@@ -1,4 +1,4 @@
-"""How work reports how far it is, and how well a probe learns; bars in terminals and notebooks."""
+"""Progress of work and of training, and its bars in terminals and notebooks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ignore_progress(done: int, total: int) -> None:
 
 
 def ignore_epoch(epoch: int, losses: Mapping[int, float]) -> None:
-    """Tell nobody of losses."""
+    """Report losses to nobody."""
 
 
 @runtime_checkable
@@ -29,17 +29,19 @@ class Reporter(Protocol):
     def running(self, name: str) -> AbstractContextManager[Progress]:
         """Show a step while the block runs; yields its progress."""
 
-    def told(self, name: str, sentence: str) -> None:
+    def note(self, name: str, sentence: str) -> None:
         """Show a sentence about a step."""
 
 
 @contextmanager
 def bar(description: str, shown: bool) -> Iterator[Progress]:
-    """A bar that calls inside the block report to; ``TQDM_DISABLE=1`` hides all of them."""
+    """Yield a progress function that moves a bar; ``TQDM_DISABLE=1`` hides all bars."""
+    # Most commands have no bar.
     from tqdm.auto import tqdm
 
-    # An argument would win over the variable, so it is only given to hide.
-    with tqdm(desc=description, **({} if shown else {"disable": True})) as meter:
+    # An argument, also of False, would win over the variable.
+    meter = tqdm(desc=description) if shown else tqdm(desc=description, disable=True)
+    with meter:
 
         def report(done: int, total: int) -> None:
             meter.total = total
@@ -50,16 +52,16 @@ def bar(description: str, shown: bool) -> Iterator[Progress]:
 
 @dataclass(frozen=True)
 class Bars:
-    """A reporter of steps: a bar for each that runs."""
+    """A reporter that shows a bar for each running step."""
 
     shown: bool
 
     def running(self, name: str) -> AbstractContextManager[Progress]:
-        """A bar while the block runs."""
+        """Show a bar while the block runs."""
         return bar(name, self.shown)
 
-    def told(self, name: str, sentence: str) -> None:
-        """A line."""
+    def note(self, name: str, sentence: str) -> None:
+        """Print a line."""
         from tqdm.auto import tqdm
 
         if self.shown:

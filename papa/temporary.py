@@ -11,44 +11,46 @@ from pathlib import Path
 
 from filelock import FileLock
 
-_PREFIX, _LOCK = "papa-", "lock"
-_held = set[Path]()
+_PREFIX = "papa-"
+_LOCK = "lock"
+_own_folders = set[Path]()
+"""The temporary folders of this process."""
 
 
 @contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """Yield a new folder that its owner alone may enter; it is gone when the block ends.
+    """Yield a new folder that only this user may enter, deleted when the block ends.
 
-    Its lock is released by the system when this process dies, so that ``remove_abandoned`` of
-    another command removes it.
+    The system releases its lock when this process dies: ``remove_abandoned`` of another command
+    then removes the folder.
     """
     remove_abandoned()
-    # It gets its name once it is locked: no other command takes it for abandoned before.
+    # Hidden until it is locked, so that no other command takes it for abandoned.
     hidden = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}{purpose}-", dir=_parent()))
     lock = FileLock(hidden / _LOCK, thread_local=False)
     lock.acquire(blocking=False)
     folder = hidden.rename(hidden.with_name(hidden.name.removeprefix(".")))
-    _held.add(folder)
+    _own_folders.add(folder)
     try:
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        _held.discard(folder)
+        _own_folders.discard(folder)
         lock.release()
 
 
-def remove_held() -> None:
-    """Remove the folders of this process, which is about to end without leaving their blocks."""
-    for folder in list(_held):  # Another thread may leave a block meanwhile.
+def remove_own_folders() -> None:
+    """Remove the folders of this process, which is about to end inside their blocks."""
+    for folder in list(_own_folders):  # A copy: another thread may leave its block meanwhile.
         shutil.rmtree(folder, ignore_errors=True)
 
 
 def remove_abandoned() -> None:
-    """Remove this user's folders whose command is dead."""
+    """Remove this user's folders whose command no longer runs."""
     for entry in os.scandir(_parent()):
         # Another command may remove the same folder, or hold its lock.
         with suppress(OSError):
-            # Whoever may write to the parent may put a link there.
+            # Links are not followed: other users may create them in the parent.
             is_folder = entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False)
             lock = Path(entry.path, _LOCK)
             if not is_folder or not lock.is_file():
@@ -59,5 +61,5 @@ def remove_abandoned() -> None:
 
 
 def _parent() -> Path:
-    """Return the system's folder, or one of a short path: those of Ray's sockets are limited."""
+    """Return the system's folder, or /tmp if its path is long: Ray's sockets need short paths."""
     return Path(tempfile.gettempdir() if len(tempfile.gettempdir()) <= 20 else "/tmp")

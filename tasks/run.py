@@ -74,7 +74,7 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
     lock = f"{group.first.stage.name}-{group.first.key_of_all_seeds}"
 
     def report_waiting() -> None:
-        session.reporter.told(group.name, "waits for another run that works on it")
+        session.reporter.note(group.name, "waits for another run that works on it")
 
     try:
         with claimed(store, lock, report_waiting, lambda: session.executor.closed):
@@ -100,7 +100,7 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
         found = damage_of[step]
         if found:
             remove(step.folder(store))
-            session.reporter.told(step.name, f"computed again: {found.what}")
+            session.reporter.note(step.name, f"computed again: {found.what}")
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
             _run_in_place(tuple(steps), session, progress)

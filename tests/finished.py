@@ -37,7 +37,7 @@ class Told:
         self.ran.append(name)
         yield ignore_progress
 
-    def told(self, name: str, sentence: str) -> None:
+    def note(self, name: str, sentence: str) -> None:
         assert sentence.startswith("computed again: ")
         self.damages.append(name)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.temporary import remove_abandoned, remove_held, temporary_folder
+from papa.temporary import remove_abandoned, remove_own_folders, temporary_folder
 
 DYING = """
 import os
@@ -47,7 +47,7 @@ def test_it_is_its_owners_alone_and_gone_after_its_block() -> None:
 
 def test_it_is_gone_from_a_process_that_ends_without_leaving_its_block() -> None:
     with temporary_folder("test") as folder:
-        remove_held()
+        remove_own_folders()
         assert not folder.exists()
 
 

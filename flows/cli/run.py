@@ -119,9 +119,9 @@ def run(
             interruption.kept = lambda: f"{progress.kept} in {opened.address}"
             is_silent = threading.Event()
             if server is None:
-                is_silent = watch_named_server(partial(progress.told, spec.name))
+                is_silent = watch_named_server(partial(progress.note, spec.name))
             for note in checked.notes:
-                progress.told(spec.name, note)
+                progress.note(spec.name, note)
             given = Ready(checked, opened, progress, executor, interruption.calls)
             ready.set(given)
             said = "it answers that the study is over"

@@ -1,4 +1,4 @@
-"""What single heads and layers do: which are alike, which do nothing, what they bring and mix."""
+"""Descriptions of heads and layers: similarity, separators, norms, mixing, outliers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.special import entr
 
-from papa.descriptions.seen import Means, Seen, rows
+from papa.descriptions.observation import Means, Observation, measure_rows
 
 SMOOTHING = 0.001
 """Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
-PART = 1 << 20
+CHUNK_ENTRIES = 1 << 20
 """Entries of attention that are compared at a time."""
 
 
@@ -25,51 +25,66 @@ class Similarity(Means):
 
     heads = 0
 
-    def see(self, seen: Seen) -> None:
-        self.heads, output = seen.attention.shape[1], seen.output.flatten(0, 1).double()
-        unit = torch.nn.functional.normalize(output, dim=-1).flatten(1)
-        sums = {"divergence": divergences(seen.attention.flatten(0, 1)), "cosine": unit @ unit.T}
-        self.add(seen.of, len(seen.separators), sums)
+    def observe(self, text: Observation) -> None:
+        self.heads = text.attention.shape[1]
+        output = text.output.flatten(0, 1).double()
+        directions = torch.nn.functional.normalize(output, dim=-1).flatten(1)
+        sums = {
+            "divergence": divergences(text.attention.flatten(0, 1)),
+            "cosine": directions @ directions.T,
+        }
+        self.add(text.source, len(text.separators), sums)
 
     def frame(self) -> pd.DataFrame:
-        parts = []
-        for of, measure, mean, half in self.told():
-            layer, head = divmod(np.arange(len(mean)), self.heads)
-            names = np.array([f"{one}.{own}" for one, own in zip(layer, head, strict=True)])
-            first, second = pairs = np.triu_indices(len(mean), 1)
-            named = {"layer": layer[first], "head": head[first], "of": names[second]}
-            parts.append(rows(of, measure, mean[pairs], half[pairs], **named))
-        return pd.concat(parts, ignore_index=True)
+        frames = []
+        for mean in self.means():
+            numbers = np.arange(len(mean.value))
+            layers = numbers // self.heads
+            heads = numbers % self.heads
+            names = np.array([f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)])
+            first, second = np.triu_indices(len(mean.value), 1)
+            frames.append(
+                measure_rows(
+                    mean.source,
+                    mean.measure,
+                    mean.value[first, second],
+                    mean.half_width[first, second],
+                    layer=layers[first],
+                    head=heads[first],
+                    of=names[second],
+                )
+            )
+        return pd.concat(frames, ignore_index=True)
 
 
 def divergences(attention: Float[Tensor, "heads n n"]) -> Float[Tensor, "heads heads"]:
-    """The Jensen-Shannon divergence of the rows of each pair of heads, nats, added up over rows."""
+    """Return the Jensen-Shannon divergence of each pair of heads in nats, a sum over rows."""
     heads, n, _ = attention.shape
-    found = torch.zeros(heads, heads, dtype=torch.double)
-    # Some rows and one head at a time: all at once would hold heads² matrices.
-    for some in attention.split(max(1, PART // (heads * n)), dim=1):
-        smooth = (1 - SMOOTHING) * some.double() + SMOOTHING / n
-        own = entr(smooth).sum(dim=-1)
+    sums = torch.zeros(heads, heads, dtype=torch.double)
+    # A chunk of rows and one head at a time: all at once would hold heads² matrices.
+    for chunk in attention.split(max(1, CHUNK_ENTRIES // (heads * n)), dim=1):
+        smooth = (1 - SMOOTHING) * chunk.double() + SMOOTHING / n
+        entropy = entr(smooth).sum(dim=-1)
         for head in range(heads):
-            mixed = smooth[head:].add(smooth[head]).div_(2)
-            apart = entr(mixed).sum(dim=-1) - (own[head:] + own[head]) / 2
-            found[head, head:] += apart.sum(dim=-1)
-    return found + found.triu(1).T
+            mixture = smooth[head:].add(smooth[head]).div_(2)
+            divergence = entr(mixture).sum(dim=-1) - (entropy[head:] + entropy[head]) / 2
+            sums[head, head:] += divergence.sum(dim=-1)
+    return sums + sums.triu(1).T
 
 
 class Separators(Means):
     """A row for each head (Bondarenko et al., 2023, Section 3).
 
     Means over tokens: ``separator_mass``, the attention that they put on separators, 0 to 1, and
-    ``update``, the norm of what the head puts out for one, before the layer's output map.
+    ``update``, the norm of a head's output for a token, before the layer's output map.
     """
 
-    def see(self, seen: Seen) -> None:
+    def observe(self, text: Observation) -> None:
         sums = {
-            "separator_mass": seen.attention[..., seen.separators].sum(dim=(-1, -2)),
-            "update": seen.output.norm(dim=-1).sum(dim=-1),
+            "separator_mass": text.attention[..., text.separators].sum(dim=(-1, -2)),
+            "update": text.output.norm(dim=-1).sum(dim=-1),
         }
-        self.add(seen.of, len(seen.separators), sums)
+        self.add(text.source, len(text.separators), sums)
 
 
 class Norms(Means):
@@ -80,24 +95,31 @@ class Norms(Means):
     brings itself; ``added`` the norm of all that the head adds to a token, behind the output map.
     """
 
-    def see(self, seen: Seen) -> None:
-        shares = seen.attention * _norms(seen.value, seen.output_maps)[:, :, None]
-        shares /= shares.sum(dim=-1, keepdim=True).clamp_min(1e-12)
+    def observe(self, text: Observation) -> None:
+        shares = text.attention * _norms(text.value, text.output_maps)[:, :, None]
+        # A head whose values are all zero brings nothing.
+        shares /= shares.sum(dim=-1, keepdim=True).clamp_min(_TINY)
         sums = {
-            "separator_norm": shares[..., seen.separators].sum(dim=(-1, -2)),
+            "separator_norm": shares[..., text.separators].sum(dim=(-1, -2)),
             "own_norm": shares.diagonal(dim1=-2, dim2=-1).sum(dim=-1),
-            "added": _norms(seen.output, seen.output_maps).sum(dim=-1),
+            "added": _norms(text.output, text.output_maps).sum(dim=-1),
         }
-        self.add(seen.of, len(seen.separators), sums)
+        self.add(text.source, len(text.separators), sums)
 
 
 def _norms(
     states: Float[Tensor, "layers heads n head_width"],
     output_maps: Float[Tensor, "layers heads head_width width"],
 ) -> Float[Tensor, "layers heads n"]:
-    """Behind the output map, layer by layer: each head's is as wide as the model."""
-    layers = zip(states, output_maps, strict=True)
-    return torch.stack([(own @ maps).norm(dim=-1) for own, maps in layers])
+    """Return norms behind the output map. Layer by layer, as each head's vectors there are as wide
+    as the model.
+    """
+    return torch.stack(
+        [
+            (states_of_layer @ output_map).norm(dim=-1)
+            for states_of_layer, output_map in zip(states, output_maps, strict=True)
+        ]
+    )
 
 
 class Mixing(Means):
@@ -109,30 +131,45 @@ class Mixing(Means):
     normalisation that follows. It is null where layers normalise before attention.
     """
 
-    def see(self, seen: Seen) -> None:
-        of_itself = seen.attention.diagonal(dim1=-2, dim2=-1)[..., None] * seen.value
-        both = (of_itself, seen.output)
-        own, whole = (torch.einsum("lhnd,lhdw->lnw", one, seen.output_maps) for one in both)
-        others, kept = whole - own, own + seen.states[:-1]
-        sums = {"mixing": _ratio(others, own), "mixing_with_residual": _ratio(others, kept)}
-        weights = torch.tensor(torch.nan) if seen.norm_weights is None else seen.norm_weights
-        behind = (behind_norm(part, weights.expand(whole[:, 0].shape)) for part in (others, kept))
-        self.add(seen.of, whole.shape[1], {**sums, "mixing_behind_norm": _ratio(*behind)})
+    def observe(self, text: Observation) -> None:
+        def behind_output_map(
+            outputs: Float[Tensor, "layers heads n head_width"],
+        ) -> Float[Tensor, "layers n width"]:
+            return torch.einsum("lhnd,lhdw->lnw", outputs, text.output_maps)
+
+        self_attention = text.attention.diagonal(dim1=-2, dim2=-1)[..., None]
+        from_itself = behind_output_map(self_attention * text.value)
+        from_others = behind_output_map(text.output) - from_itself
+        preserved = from_itself + text.states[:-1]
+        norm_weights = torch.tensor(torch.nan) if text.norm_weights is None else text.norm_weights
+        norm_weights = norm_weights.expand(preserved[:, 0].shape)
+        sums = {
+            "mixing": _mixing_ratio(from_others, from_itself),
+            "mixing_with_residual": _mixing_ratio(from_others, preserved),
+            "mixing_behind_norm": _mixing_ratio(
+                behind_norm(from_others, norm_weights), behind_norm(preserved, norm_weights)
+            ),
+        }
+        self.add(text.source, len(text.separators), sums)
 
 
 def behind_norm(
-    part: Float[Tensor, "layers n width"], weights: Float[Tensor, "layers width"]
+    term: Float[Tensor, "layers n width"], norm_weights: Float[Tensor, "layers width"]
 ) -> Float[Tensor, "layers n width"]:
-    """What a part of a sum adds to the sum's layer normalisation, times its σ."""
-    return (part - part.mean(dim=-1, keepdim=True)) * weights[:, None]
+    """Return what a term of a sum adds to the sum's layer normalisation, times its σ."""
+    return (term - term.mean(dim=-1, keepdim=True)) * norm_weights[:, None]
 
 
-def _ratio(
-    mixed: Float[Tensor, "layers n width"], kept: Float[Tensor, "layers n width"]
+_TINY = 1e-12
+"""The least denominator: 0/0 is 0."""
+
+
+def _mixing_ratio(
+    mixed: Float[Tensor, "layers n width"], preserved: Float[Tensor, "layers n width"]
 ) -> Float[Tensor, " layers"]:
-    """‖mixed‖ / (‖mixed‖ + ‖kept‖), added up over tokens."""
+    """Return ‖mixed‖ / (‖mixed‖ + ‖preserved‖), a sum over tokens."""
     norm = mixed.norm(dim=-1)
-    return (norm / (norm + kept.norm(dim=-1)).clamp_min(1e-12)).sum(dim=-1)
+    return (norm / (norm + preserved.norm(dim=-1)).clamp_min(_TINY)).sum(dim=-1)
 
 
 class Outliers(Means):
@@ -143,13 +180,13 @@ class Outliers(Means):
     absolute number. Constants without their model have no states of their own.
     """
 
-    def see(self, seen: Seen) -> None:
-        if seen.of == "constant":
+    def observe(self, text: Observation) -> None:
+        if text.source == "constant":
             return
-        numbers = seen.states.double().flatten(1)
+        numbers = text.states.double().flatten(1)
         fourth = (numbers - numbers.mean(dim=1, keepdim=True)).pow(4).mean(dim=1)
         sums = {
             "kurtosis": fourth / (numbers.var(dim=1).square() + 1e-6),
             "largest": numbers.abs().amax(dim=1),
         }
-        self.add(seen.of, 1, sums)
+        self.add(text.source, 1, sums)

@@ -1,4 +1,4 @@
-"""What constant matrices look like (paper, Section 5.1).
+"""Patterns of constant matrices (paper, Section 5.1).
 
 Every measure is taken over text rows, those that are not [CLS] or [SEP], and over seen entries,
 with each row divided by its sum. A row counts as often as the average saw its slot, so that a head
@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 MAX_OFFSET = 3
-"""Diagonals up to this many slots away from the main one are looked at."""
+"""How many slots a diagonal may be away from the main one."""
 DIAGONAL_ROWS = 0.5
 """A diagonal head: this share of rows has its largest entry among text slots on one diagonal …"""
 DIAGONAL_MASS = 0.1
@@ -28,7 +28,7 @@ CONCENTRATED = 0.5
 
 
 class HeadPatterns(NamedTuple):
-    """What each head's constant matrix looks like.
+    """The patterns of each head's constant matrix.
 
     Attributes:
         offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one
@@ -51,7 +51,7 @@ class HeadPatterns(NamedTuple):
     concentrated: Bool[Tensor, "layers heads"]
 
     def summary(self) -> dict[str, float]:
-        """Shares of heads by pattern and mean weights over heads, by columns of a table."""
+        """Return shares of heads by pattern and mean weights over heads, by columns of a table."""
         columns = {
             "diagonal heads": self.diagonal,
             "special heads": self.special,
@@ -69,42 +69,54 @@ def head_patterns(
     counts: Shaped[Tensor, "slots slots"],
     special: Sequence[int],
 ) -> HeadPatterns:
-    """Measure every head's C, not normalised. ``counts`` are the inputs with tokens at both slots;
-    or whether any had, which weighs all rows alike.
+    """Measure every head's C, not normalised.
+
+    Args:
+        counts: the inputs with tokens at both slots; or whether there are any, which gives all rows
+            the same weight.
+        special: the slot of [CLS], then those of [SEP].
     """
-    slots, seen = matrices.shape[-1], counts > 0
-    places, offsets = torch.arange(slots), torch.arange(-MAX_OFFSET, MAX_OFFSET + 1)
-    text = torch.ones(slots, dtype=torch.bool)
-    text[list(special)] = False
-    masked = matrices.double() * seen
+    slots = matrices.shape[-1]
+    has_entry = counts > 0
+    slot_ids = torch.arange(slots)
+    offsets = torch.arange(-MAX_OFFSET, MAX_OFFSET + 1)
+    is_text = torch.ones(slots, dtype=torch.bool)
+    is_text[list(special)] = False
+    masked = matrices.double() * has_entry
     sums = masked.sum(dim=-1, keepdim=True)
     weights = masked / sums.where(sums > 0, 1)
-    rows = counts.diagonal().double() * text * (sums.squeeze(-1) > 0)
+    row_weights = counts.diagonal().double() * is_text * (sums.squeeze(-1) > 0)
 
-    def mean(values: Tensor, rows: Tensor = rows) -> Tensor:
-        """Over rows, weighted; 0 where no row counts."""
-        total = rows.sum(dim=-1)
-        return ((values * rows).sum(dim=-1) / total.where(total > 0, 1)).float()
+    def mean(values: Tensor, row_weights: Tensor = row_weights) -> Tensor:
+        """Return the weighted mean over rows; 0 if no row counts."""
+        total = row_weights.sum(dim=-1)
+        return ((values * row_weights).sum(dim=-1) / total.where(total > 0, 1)).float()
 
     # [CLS] and [SEP] are left out: a row that rests on them still shows where it looks in the text.
-    largest_text, at = (weights * (text & seen)).max(dim=-1)
+    largest_in_text, column_of_largest = (weights * (is_text & has_entry)).max(dim=-1)
     # Only strictly positive entries can be a row's largest: an empty row points nowhere.
-    points_to = (at - places).where(largest_text > 0, slots)
+    offset_of_largest = (column_of_largest - slot_ids).where(largest_in_text > 0, slots)
     # Entry (i, i + offset) of every row i; rows at the border, whose slot at this offset is no text
     # slot, cannot show the diagonal.
-    columns = places + offsets[:, None]
+    columns = slot_ids + offsets[:, None]
     inside = columns.clamp(0, slots - 1)
-    possible = (columns == inside) & (text & seen)[places, inside]
-    on_offset = weights[..., places, inside] * possible, points_to[..., None, :] == offsets[:, None]
-    mass, share = (mean(one.double(), rows[..., None, :] * possible) for one in on_offset)
-    best = share.max(dim=-1)
-    diagonal_mass = mass.gather(-1, best.indices[..., None]).squeeze(-1)
-    on_cls = mean(weights[..., special[0]])
-    on_sep = mean(weights[..., list(special[1:])].sum(dim=-1))
-    largest = mean(weights.amax(dim=-1))
+    possible = (columns == inside) & (is_text & has_entry)[slot_ids, inside]
+    possible_weights = row_weights[..., None, :] * possible
+    mass_by_offset = mean(weights[..., slot_ids, inside] * possible, possible_weights)
+    is_largest = offset_of_largest[..., None, :] == offsets[:, None]
+    best = mean(is_largest.double(), possible_weights).max(dim=-1)
+    diagonal_mass = mass_by_offset.gather(-1, best.indices[..., None]).squeeze(-1)
+    cls_mass = mean(weights[..., special[0]])
+    sep_mass = mean(weights[..., list(special[1:])].sum(dim=-1))
+    largest_entry = mean(weights.amax(dim=-1))
     return HeadPatterns(
-        *(offsets[best.indices], best.values, diagonal_mass, on_cls, on_sep, largest),
+        offset=offsets[best.indices],
+        diagonal_rows=best.values,
+        diagonal_mass=diagonal_mass,
+        cls_mass=cls_mass,
+        sep_mass=sep_mass,
+        largest_entry=largest_entry,
         diagonal=(best.values >= DIAGONAL_ROWS) & (diagonal_mass >= DIAGONAL_MASS),
-        special=on_cls + on_sep >= SPECIAL_MASS,
-        concentrated=largest >= CONCENTRATED,
+        special=cls_mass + sep_mass >= SPECIAL_MASS,
+        concentrated=largest_entry >= CONCENTRATED,
     )

@@ -1,4 +1,4 @@
-"""Sentences with gold trees, in the words and dependencies of Universal Dependencies."""
+"""Sentences with gold trees: words and dependencies as in Universal Dependencies."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 COLUMNS = ("tokens", "head", "deprel")
-"""Of a table of trees, as the hub's Universal Dependencies name them."""
-_NONE = {"_", "None", ""}
-"""What has no head is no word of the tree, such as "don't" beside "do" and "n't"."""
+"""The columns of a table of trees, with the names of the hub's Universal Dependencies."""
+_NO_HEAD = {"_", "None", ""}
+"""The heads of what is no word of the tree, such as "don't" beside "do" and "n't"."""
 
 
 @dataclass(frozen=True)
@@ -48,64 +48,79 @@ class LaidTrees:
     dropped: int
 
     def batches(self, batch_tokens: int) -> Iterator[MicroBatch]:
-        """Micro-batches of sentences of like length; their rows are numbers of sentences."""
+        """Yield micro-batches of sentences of similar length; rows are numbers of sentences."""
         tokens = self.tokens
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, batch_tokens):
             yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
 def has_trees(columns: Sequence[str]) -> bool:
-    """Whether a table with these columns holds trees."""
+    """Return whether a table with these columns holds trees."""
     return set(COLUMNS) <= set(columns)
 
 
 def read_trees(path: Path) -> list[Tree]:
-    """The trees of a file: CoNLL-U by its name, else a table as of ``trees_of``."""
+    """Read the trees of a file: CoNLL-U by its suffix, else a table as of ``trees_of``."""
     table = read_file(path, format_of(path) or "text")
     if format_of(path) == "conllu":
         # Of the hub's tables, these are ranges such as "don't"; here each is a word.
         for number, heads in enumerate(table.column("head").to_pylist(), 1):
-            if _NONE & {*heads}:
+            if _NO_HEAD & {*heads}:
                 raise DataError(
-                    f"{path}: sentence {number} has a word without a head, and heads count every "
-                    "word: give its head, 0 for the root"
+                    f"{path}: sentence {number} has a word without a head: give the number of its "
+                    "head, 0 for the root"
                 )
     return trees_of(table)
 
 
 def trees_of(table: SourceTable) -> list[Tree]:
-    """The trees of a table with the columns ``tokens``, ``head`` and ``deprel``, heads counted from
-    1 and 0 for the root, as in CoNLL-U.
+    """Return the trees of a table with the columns ``tokens``, ``head`` and ``deprel``: heads are
+    numbers of words from 1, 0 for the root, as in CoNLL-U.
     """
     if not has_trees(table.rows.column_names):
         raise DataError(
             f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
             f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
         )
-    rows = zip(*(table.column(name).to_pylist() for name in COLUMNS), strict=True)
-    return [_tree(row, f"{table.origin}: sentence {n}") for n, row in enumerate(rows, 1)]
+    sentences = zip(*(table.column(name).to_pylist() for name in COLUMNS), strict=True)
+    return [
+        _tree(columns, f"{table.origin}: sentence {number}")
+        for number, columns in enumerate(sentences, 1)
+    ]
 
 
-def _tree(row: Sequence[Any], where: str) -> Tree:
+def _tree(columns: Sequence[Any], where: str) -> Tree:
+    """Return the tree of one sentence from its lists of words, heads and relations, which may be
+    anything that a file holds; messages name the sentence ``where``.
+    """
     try:
-        words = [word for word in zip(*row, strict=True) if str(word[1]) not in _NONE]
-        heads = np.array([int(head) - 1 for _, head, _ in words], dtype=np.int64)
+        words = [
+            (str(token), int(head), str(relation))
+            for token, head, relation in zip(*columns, strict=True)
+            if str(head) not in _NO_HEAD
+        ]
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{where}: {error}: give lists of one length in {', '.join(COLUMNS)}, and as heads the "
             "numbers of words, 0 for the root"
         ) from None
-    roots, above = int((heads == -1).sum()), heads
+    heads = np.array([head - 1 for _, head, _ in words], dtype=np.int64)
+    roots = int((heads == -1).sum())
+    ancestors = heads
     if roots == 1 and heads.min() >= -1 and heads.max() < len(heads):
+        # In a tree every word reaches the root in as many steps as there are words.
         for _ in heads:
-            above = np.where(above == -1, -1, heads[above])
-    if roots != 1 or (above != -1).any():
+            ancestors = np.where(ancestors == -1, -1, heads[ancestors])
+    if roots != 1 or (ancestors != -1).any():
         raise DataError(
             f"{where} is no tree ({roots} roots among {len(heads)} words): give every word one "
             "head from 1 on, and the root 0"
         )
-    relations = tuple(str(relation).partition(":")[0] for *_, relation in words)
-    return Tree(tuple(str(word) for word, *_ in words), heads, relations)
+    return Tree(
+        words=tuple(word for word, _, _ in words),
+        heads=heads,
+        relations=tuple(relation.partition(":")[0] for _, _, relation in words),
+    )
 
 
 def lay_out(
@@ -114,14 +129,19 @@ def lay_out(
     special_tokens: SpecialTokens,
     slots: int,
 ) -> LaidTrees:
-    """Sentences as an encoder reads them; those with more than S-2 tokens are left out."""
-    tokens, words = tokens_of_words(tokenizer, special_tokens, [tree.words for tree in trees])
+    """Lay out sentences as an encoder reads them; those with more than S-2 tokens are left out."""
+    tokens, word_numbers = tokens_of_words(
+        tokenizer, special_tokens, [tree.words for tree in trees]
+    )
     fitting = [number for number, ids in enumerate(tokens) if len(ids) <= slots - 2]
     if not fitting:
         raise DataError(
-            f"no sentence of the {len(trees)} has at most {slots - 2} tokens: give more slots"
+            f"none of the {len(trees)} sentences has {slots - 2} tokens or fewer: raise slots, "
+            f"now {slots}"
         )
-    laid = arrange_one([tokens[number] for number in fitting], special_tokens, slots)
-    of_tokens = tuple(np.array([-1, *words[number], -1]) for number in fitting)
-    kept = tuple(trees[number] for number in fitting)
-    return LaidTrees(kept, of_tokens, laid, dropped=len(trees) - len(fitting))
+    return LaidTrees(
+        trees=tuple(trees[number] for number in fitting),
+        words=tuple(np.array([-1, *word_numbers[number], -1]) for number in fitting),
+        tokens=arrange_one([tokens[number] for number in fitting], special_tokens, slots),
+        dropped=len(trees) - len(fitting),
+    )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pandas import DataFrame
 
-from papa.descriptions.table import OF_TREES, chosen, described, joined
+from papa.descriptions.registry import TREE_DESCRIPTIONS, chosen, described, joined
 from papa.descriptions.treebank import lay_out, read_trees
 from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices
@@ -38,8 +38,8 @@ def describe_study(
             f"study '{held.study}' has no average of an encoder to describe its heads with: run it "
             "with average among its constants"
         )
-    of_trees = [name for name in wanted if name in OF_TREES]
-    sources = {"validation rows": [name for name in wanted if name not in OF_TREES]}
+    of_trees = [name for name in wanted if name in TREE_DESCRIPTIONS]
+    sources = {"validation rows": [name for name in wanted if name not in TREE_DESCRIPTIONS]}
     sentences = read_trees(trees)[:limit] if trees and of_trees else []
     sources |= {trees.name: of_trees} if trees else {}
     # All that can be wrong is found before the first is described.

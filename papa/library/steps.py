@@ -13,7 +13,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.descriptions.table import chosen, described
+from papa.descriptions.registry import chosen, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.heads import replacement
 from papa.heads.average import AttentionAverager, check_sums

@@ -16,7 +16,7 @@ from transformers import AutoModel
 
 import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
-from papa.descriptions.seen import ATTENTIONS, Means, Seen
+from papa.descriptions.observation import ATTENTIONS, Means, Observation
 from papa.descriptions.treebank import Tree
 from papa.library.encoder import Encoder
 from papa.reporting.tables import described_tables
@@ -92,7 +92,7 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
     assert values(found, "largest")[3] == pytest.approx(largest, abs=1e-4)
     of_texts, *tables = described_tables(found)
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
-    assert of_texts.rows[0][1:] == ["the texts given", "3", tokens, "0", "72 of 72"]
+    assert of_texts.rows[0][2:] == ["3", tokens, "0", "72 of 72"]
     shown = [float(row[2].partition(" ±")[0]) for row in tables[-1].rows if row[0] == "largest"]
     assert max(shown) == pytest.approx(max(values(found, "largest")), abs=1e-3)
 
@@ -125,7 +125,7 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
         drawn, ratio = np.random.default_rng(seed), Means()
         for length in drawn.integers(1, 40, 50).tolist():
             ratio.add("constant", length, {"x": torch.tensor([length * (1 + drawn.normal())])})
-        ((_, _, mean, half),) = ratio.told()
+        ((_, _, mean, half),) = ratio.means()
         covered += bool(abs(mean - 1) < half)
     assert 0.9 < covered / 400 < 0.98
 
@@ -184,7 +184,7 @@ def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
     assert not torch.allclose(kept, expected, atol=1e-2), "negative control: a part is missing"
 
 
-def case() -> tuple[Seen, torch.Tensor]:
+def case() -> tuple[Observation, torch.Tensor]:
     """What is seen, and what token j brings to token i: [layer, head, i, j, width]."""
     attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
     one = seen("input-dependent", attention)
@@ -195,9 +195,9 @@ def mean(frame: Any, measure: str) -> list[float]:
     return values(frame, measure).tolist()
 
 
-def found_of(kind: type[Norms | Mixing], one: Seen) -> Any:
+def found_of(kind: type[Norms | Mixing], one: Observation) -> Any:
     description = kind()
-    description.see(one)
+    description.observe(one)
     return description.frame()
 
 
@@ -241,7 +241,7 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     assert alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"
 
 
-def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Seen:
+def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Observation:
     """A text of random values and states, whose last token is a separator."""
     layers, heads, n, _ = attention.shape
     generator = torch.Generator().manual_seed(n)
@@ -251,7 +251,7 @@ def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None
     )
     separators = torch.arange(n) == n - 1
     numbers = None if words is None else torch.tensor(words)
-    return Seen(of, attention, value, states, separators, maps, tree, numbers)
+    return Observation(of, attention, value, states, separators, maps, tree, numbers)
 
 
 def values(frame: DataFrame, measure: str, of: str = "input-dependent") -> Series:

@@ -13,10 +13,16 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from papa.descriptions.relations import ALL, POSITION, arborescence, of_words, picked
-from papa.descriptions.rollout import PART, Rollout, flows_from, step_by_step
-from papa.descriptions.seen import ATTENTIONS
-from papa.descriptions.table import OF_TREES, joined
+from papa.descriptions.observation import ATTENTIONS
+from papa.descriptions.registry import TREE_DESCRIPTIONS, joined
+from papa.descriptions.relations import (
+    ALL,
+    POSITION,
+    arborescence,
+    attention_of_words,
+    cross_validated_best,
+)
+from papa.descriptions.rollout import INPUT_DEPENDENT_PART, Rollout, flows_from, step_matrices
 from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
 from papa.errors import DataError
 from papa.reporting.tables import described_tables
@@ -49,7 +55,7 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
 
 
 def steps() -> torch.Tensor:
-    return step_by_step(torch.rand(3, 2, 4, 4, generator=torch.Generator().manual_seed(0)).pow(6))
+    return step_matrices(torch.rand(3, 2, 4, 4, generator=torch.Generator().manual_seed(0)).pow(6))
 
 
 def test_flows_are_those_of_networkx() -> None:
@@ -66,31 +72,31 @@ def test_flows_are_those_of_networkx() -> None:
 
 def test_rollout_multiplies_from_below() -> None:
     matrices = steps()
-    found = Rollout().reach(matrices)
+    found = Rollout().token_shares(matrices)
     torch.testing.assert_close(found[-1], matrices[2] @ matrices[1] @ matrices[0])
     assert not torch.allclose(found[-1], matrices[0] @ matrices[1] @ matrices[2]), "control"
     torch.testing.assert_close(found.sum(dim=-1), torch.ones(3, 4, dtype=torch.double))
     # One head that looks at the last token alone: half of each state, by the residual.
     asleep = torch.zeros(1, 1, 2, 2)
     asleep[..., 1] = 1
-    assert step_by_step(asleep)[0].tolist() == [[0.5, 0.5], [0, 1]]
+    assert step_matrices(asleep)[0].tolist() == [[0.5, 0.5], [0, 1]]
 
 
 def test_rollout_says_what_of_it_is_constant() -> None:
     generator = torch.Generator().manual_seed(1)
     own = torch.rand(2, 3, 4, 4, generator=generator).softmax(dim=-1)
     rollout, same, constant = Rollout(), Rollout(), torch.full_like(own, 0.25)
-    rollout.see(seen("input-dependent", own))
-    rollout.see(seen("constant", constant))
+    rollout.observe(seen("input-dependent", own))
+    rollout.observe(seen("constant", constant))
     frame = rollout.frame()
     assert values(frame, "as_input_dependent").tolist() == pytest.approx([1, 1])
     assert (values(frame, "as_input_dependent", "constant") < 0.999).all()
     for of in ("input-dependent", "constant"):
-        same.see(seen(of, own))
+        same.observe(seen(of, own))
     whole = same.frame()
     assert values(whole, "as_input_dependent", "constant").tolist() == pytest.approx([1, 1])
     # Nothing is above the constant, so that each state is its own token's.
-    assert values(whole, "own", PART).tolist() == pytest.approx([1, 1])
+    assert values(whole, "own", INPUT_DEPENDENT_PART).tolist() == pytest.approx([1, 1])
 
 
 TREES = [
@@ -119,25 +125,25 @@ def attention(tree: Tree) -> torch.Tensor:
 
 
 def frames(kind):
-    description = OF_TREES[kind]()
+    description = TREE_DESCRIPTIONS[kind]()
     for tree in TREES:
         own = attention(tree)
         for of, one in [("input-dependent", own), ("constant", own.flip(1)), ("replaced", own)]:
-            description.see(seen(of, one, tree, WORDS))
+            description.observe(seen(of, one, tree, WORDS))
     return description.frame()
 
 
 def test_words_add_columns_and_average_rows() -> None:
     matrix = torch.zeros(1, 1, 7, 7)
     matrix[0, 0, 2, 5], matrix[0, 0, 3, 2], matrix[0, 0, 3, 3] = 1, 0.25, 0.5
-    found = of_words(seen("constant", matrix, TREES[0], WORDS))[0, 0]
+    found = attention_of_words(seen("constant", matrix, TREES[0], WORDS))[0, 0]
     expected = torch.zeros(4, 4)
     # Not the first of the rows: their mean.
     expected[1, 3], expected[1, 1] = 0.5, 0.375
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize("kind", OF_TREES)
+@pytest.mark.parametrize("kind", TREE_DESCRIPTIONS)
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
     looks = {of: values(frame, "from dependent", of) for of in ATTENTIONS}
@@ -165,9 +171,11 @@ def test_position_alone_is_the_best_offset() -> None:
 def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
     first, second = np.array([5, 0, 4]), np.array([0, 5, 4])
     # Not the 5 of 10 that picking afterwards shows.
-    assert picked(np.stack([first, second]), np.array([5, 5])) == 0
-    assert picked(np.stack([first, first]), np.array([5, 5])) == 10
-    assert picked(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, "one half has no word"
+    assert cross_validated_best(np.stack([first, second]), np.array([5, 5])) == 0
+    assert cross_validated_best(np.stack([first, first]), np.array([5, 5])) == 10
+    assert cross_validated_best(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, (
+        "one half has no word"
+    )
 
 
 def test_the_best_head_is_told_with_its_interval() -> None:
@@ -232,7 +240,7 @@ def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F8
     short = lay_out(trees, bert, special_tokens, 8)
     assert [tree.words[0] for tree in short.trees] == ["Unbelievably"]
     assert short.dropped == 1
-    with pytest.raises(DataError, match="no sentence of the 2 has at most 2 tokens"):
+    with pytest.raises(DataError, match="slots, now 4"):
         lay_out(trees, bert, special_tokens, 4)
 
 

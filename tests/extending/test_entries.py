@@ -16,8 +16,8 @@ import torch
 import yaml
 
 import papa
-from papa.descriptions.seen import ATTENTIONS, Means, Seen
-from papa.descriptions.table import DESCRIPTIONS
+from papa.descriptions.observation import ATTENTIONS, Means, Observation
+from papa.descriptions.registry import DESCRIPTIONS
 from papa.errors import CheckError, DataError, EncoderError, SpecError
 from papa.heads.constants import control
 from papa.heads.observers import ObservedModel
@@ -161,9 +161,9 @@ TEXTS = ["A fine film.", "Dull, and then it ends."]
 class First(Means):
     """How much attention a head puts on the first token, a mean over tokens."""
 
-    def see(self, seen: Seen) -> None:
-        mass = seen.attention[..., 0].sum(dim=-1)
-        self.add(seen.of, len(seen.separators), {"first_mass": mass})
+    def observe(self, text: Observation) -> None:
+        mass = text.attention[..., 0].sum(dim=-1)
+        self.add(text.source, len(text.separators), {"first_mass": mass})
 
 
 def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch) -> None:

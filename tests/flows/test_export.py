@@ -13,7 +13,7 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.descriptions.seen import ATTENTIONS
+from papa.descriptions.observation import ATTENTIONS
 from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study

@@ -16,7 +16,7 @@ from captum.attr import ShapleyValues, ShapleyValueSampling
 from scipy.spatial.distance import jensenshannon
 from torch import Tensor, ones
 
-from papa.descriptions.seen import seen_in
+from papa.descriptions.observation import observe_text
 from papa.heads.replacement import replaced
 from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference
@@ -272,10 +272,10 @@ def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     seen = [
         one
         for batch in micro_batches(asked.corpus.split("train"), asked.rows, 1)
-        for one in seen_in(asked.encoder, asked.constants, batch, SEPARATOR)
+        for one in observe_text(asked.encoder, asked.constants, batch, SEPARATOR)
     ]
-    own = [one for one in seen if one.of == "input-dependent"]
-    fixed = [one for one in seen if one.of == "constant"]
+    own = [one for one in seen if one.source == "input-dependent"]
+    fixed = [one for one in seen if one.source == "constant"]
     texts = []
     for a, c in zip(own, fixed, strict=True):
         words = ~a.separators.numpy()

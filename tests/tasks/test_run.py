@@ -157,9 +157,9 @@ def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session
                     assert MET.wait(PATIENCE_SECONDS)
                 yield progress
 
-        def told(self, name: str, sentence: str) -> None:
+        def note(self, name: str, sentence: str) -> None:
             if not sentence.startswith("waits"):
-                super().told(name, sentence)
+                super().note(name, sentence)
 
     run_once(StepGroup((FIRST,)), session)
     session.reporter = Meeting()
