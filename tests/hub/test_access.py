@@ -145,7 +145,7 @@ def test_an_answer_that_is_no_hubs_is_said(on_hub: Hub, monkeypatch: pytest.Monk
 
     for method in ("do_GET", "do_HEAD"):
         monkeypatch.setattr(Handler, method, login)
-    assert "what answers is no hub" in refused("lab/one", HubUnreachableError)
+    assert "is no hub" in refused("lab/one", HubUnreachableError)
 
 
 def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
