@@ -257,7 +257,7 @@ def export(
     study: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model with constant heads as a folder that ``AutoModel``, ``pipeline`` and
-    ``SentenceTransformer`` load where ``papa`` is imported; its card says what it gains.
+    ``SentenceTransformer`` load where ``papa`` is imported; its model card has its measured speed.
 
     Examples:
         >>> import papa, tempfile
@@ -272,18 +272,21 @@ def export(
         'ConstantHeadsModel'
 
     Args:
-        model: of transformers; its own head comes along, and tokens then have their ordinary
-            positions, else those of their slots.
-        tokenizer: its own; texts are cut at its ``model_max_length`` where S slots hold more.
-        heads: as of ``papa.ablated``.
-        substitute: constant matrices, as of ``papa.average`` or ``papa.constants``.
-        folder: must not exist, or be empty.
-        pairs: whether an input has two texts; None does as the texts of the average.
-        study: what the heads were measured at, for the card.
+        model: A model of transformers. Its task's head is exported too, and tokens then have their
+            ordinary positions, else those of their slots.
+        tokenizer: The model's tokenizer; texts are truncated at its ``model_max_length`` if the
+            slots hold more.
+        heads: The heads that become constant, as for ``ablated``.
+        substitute: Constant matrices, from ``average`` or ``constants`` or [layers, heads, slots,
+            slots].
+        folder: Where to write: must not exist, or be empty.
+        pairs: Whether an input has two texts; None takes what the texts of the average had.
+        study: What the heads were measured at, for the model card.
 
     Raises:
-        EncoderError: the model cannot be exported.
-        SpecError, ArtifactError: heads or constants do not fit it, or the folder is taken.
+        EncoderError: The model cannot be exported.
+        SpecError: The heads do not fit the model, or the substitute holds no matrices.
+        ArtifactError: The matrices do not fit the model, or the folder holds something.
     """
     folder, head = Path(folder), "".join(type(model).__name__.partition("For")[1:])
     family, base = family_to_export(model.config.model_type), model.config.to_dict()

@@ -1,28 +1,26 @@
-"""What is said once for all calls:
+"""Terms that all calls share:
 
-- ``encoder`` is what ``load_encoder`` gives; ``replaced`` and ``features`` nest, and other calls
-  refuse an encoder inside a block of ``replaced``.
+- ``encoder`` is an ``Encoder``, as ``load_encoder`` returns it; ``replaced`` and ``features`` nest,
+  and other calls refuse an encoder inside a block of ``replaced``.
+- An in-memory model is any model of transformers that you loaded. Its ``data`` are batches (keyword
+  arguments of the model; one of them, or a list), or texts with its ``tokenizer``. Texts longer
+  than the model or its tokenizer allows are truncated, with a warning that counts them.
+- Texts are strings, pairs of strings, or a table with a column of strings: a data set, a data
+  frame, a ``pyarrow.Table``, or a mapping of columns.
 - ``heads`` are (layer, head) pairs, both from 0; or ``{layer: [heads]}``; or a mask [layers, heads]
   that is 0 where a head is replaced and 1 elsewhere.
-- ``texts`` are strings, pairs of strings, or a table with a column of strings, which ``text`` names
-  (``text_pair`` that of second texts). A table is a data set, a data frame, a ``pyarrow.Table``, or
-  a mapping of columns. What does not fit the slots is cut.
-- ``constants`` are what ``average`` or ``constants`` gave, the name of a control, or floating-point
-  matrices of one's own: a tensor or an array [layers, heads, slots, slots].
-- ``data`` with a ``task`` is the name of a known task (``papa tasks``), or tables under ``train``
-  and ``validation``. Of a model that you hold, it is batches, the keyword arguments of the model,
-  or one of them; or, with its ``tokenizer``, texts, whose table has a column ``text`` and which are
-  truncated, with a warning that counts them, at the model's positions or its tokenizer's limit.
-- A frame of head scores has a row for every head: layer, head, method, score (the smallest is of
-  the head that is missed least), and its 95 % interval, low and high; nan where nothing is known.
-- ``progress=False`` hides bars.
+- ``substitute`` is what takes attention's place: a name, or constant matrices from ``average``,
+  ``constants`` or your own code [layers, heads, slots, slots].
+- ``keep`` is the share of heads that stay input-dependent.
+- Head scores are a frame with a row for every head: layer, head, method, score (the smallest become
+  constant first), and its 95 % interval (low, high), NaN where nothing is known.
 
-Every mistake that a user can mend is a ``PapaError`` of one sentence, raised before anything is
-computed where it can be known: a ``DataError`` of texts and rows, an ``EncoderError`` of a model or
-its tokenizer, an ``ArtifactError`` of matrices and stores, a ``NumbersError`` of NaN and infinity,
-a ``SpecError`` of any other value.
+Every mistake that a user can correct is a ``PapaError`` of one sentence, raised before anything is
+computed where it can be known. ``papa.errors`` has its kinds: a ``DataError`` of texts and rows, an
+``EncoderError`` of a model or its tokenizer, an ``ArtifactError`` of matrices and stores, a
+``NumbersError`` of NaN and infinity, a ``SpecError`` of any other value.
 
-The examples share an encoder, and a model that somebody holds:
+The examples share an encoder and an in-memory model:
 
     >>> import papa, torch, transformers
     >>> encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")

@@ -57,11 +57,10 @@ def ablated(
     part: str | None = None,
     seed: int = 0,
 ) -> Iterator[None]:
-    """Inside the block these heads of the user's model put out something else; the model is as
-    before after it.
+    """Replace heads of an in-memory model inside the block; afterwards the model is as before.
 
     Positions count from the first token of each text; padding may be on either side of a causal
-    model's texts. A block inside another takes its heads from it.
+    model's texts. A block inside another takes over its heads.
 
     Examples:
         >>> with papa.ablated(model, {0: [1], 1: [0, 1]}, data=batches):
@@ -69,16 +68,25 @@ def ablated(
         torch.Size([2, 4, 20])
 
     Args:
-        model: of transformers, behind its attention interface (``papa models``).
-        substitute: a name from docs/how-to/head-mask.md, with parameters such as ``{"kind":
-            "streaming", "sinks": 4, "recent": 64}``; constant matrices; or a function of (layer,
-            head, slots) that gives [slots, slots], called for each length of the texts in a batch.
-        data: for a substitute that is computed from text, such as "average"; no text may be longer
-            than that made slots.
-        tokenizer: of the model, where ``data`` are texts.
-        part: the part of the model whose heads are meant, by the model's own name, such as
-            "encoder", "decoder" or "vision"; None where it has one part.
-        seed: of the draw of "resampled_output".
+        model: A model of transformers behind its attention interface (``papa models``).
+        heads: The heads to replace: (layer, head) pairs from 0, ``{layer: [heads]}``, or a mask
+            [layers, heads] that is 0 where a head is replaced and 1 elsewhere.
+        substitute: What takes attention's place: a name from docs/how-to/head-mask.md, with
+            parameters such as ``{"kind": "streaming", "sinks": 4, "recent": 64}``; constant
+            matrices [layers, heads, slots, slots]; or a function of (layer, head, slots) that
+            returns a matrix [slots, slots], called for each length of the texts in a batch.
+        data: Texts or batches for a substitute that is computed from text, such as "average". No
+            text in the block may be longer than the longest of these.
+        tokenizer: The model's tokenizer, if ``data`` holds texts.
+        part: The part of the model whose heads are replaced, by the model's own name, such as
+            "encoder", "decoder" or "vision"; None if the model has one part.
+        seed: Seed of the draw of "resampled_output".
+
+    Raises:
+        SpecError: There is no such head, substitute or part.
+        DataError: The substitute is computed from text, and ``data`` is missing or unusable.
+        EncoderError: Heads of this model cannot be replaced.
+        ArtifactError: The matrices do not fit the model.
     """
     layers = attention_layers(model, part)
     chosen = [
@@ -135,33 +143,39 @@ def fidelity(
     tokenizer: PreTrainedTokenizerBase | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
-    """How alike the answers of the user's model are with heads replaced, in its own use; no labels
-    are needed.
+    """Compare a model's answers with heads replaced to its original answers; no labels are needed.
 
-    What is measured follows from what the model puts out. Hidden states: of mean-pooled embeddings
-    the cosine to their own, Spearman's correlation of similarities, and nearest neighbours kept.
-    Logits of a classifier, one answer a text, a token, or a label where a text may have any number
-    of them: agreement and divergence. Logits of a language model: agreement of the top token,
-    divergence, and the loss: of the next token, or of a masked one where ``labels`` say which
-    tokens count.
+    The measures follow from what the model outputs. Hidden states: of mean-pooled embeddings the
+    cosine to the original ones, Spearman's correlation of similarities, and the share of nearest
+    neighbours kept. Logits of a classifier (one answer for each text, token or label): agreement
+    and divergence. Logits of a language model: agreement of the top token, divergence, and the
+    loss of the next token, or of masked tokens where ``labels`` say which tokens count.
 
     Examples:
         >>> papa.fidelity(model, batches, heads=[(0, 1)]).index.tolist()
         ['agreement', 'divergence', 'loss_before', 'loss_after', 'loss_difference']
 
     Args:
-        substitute: as for ``ablated``; the model is in eval mode.
-        seed: as for ``ablated``.
-        tokenizer: as for ``ablated``.
-        substitute_data: other data, for a substitute that is computed from text: the fairer
-            test. None takes ``data``.
-        score: a task of your own instead: called with what the model puts out and the batch, it
-            gives a number for each text, the larger the better.
-        part: as for ``ablated``.
+        model: A model of transformers behind its attention interface, in eval mode.
+        data: Batches, the keyword arguments of the model; or texts, with ``tokenizer``.
+        heads: The heads to replace, as for ``ablated``.
+        substitute: What takes attention's place, as for ``ablated``.
+        substitute_data: Other texts or batches, for a substitute that is computed from text: the
+            fairer test. None takes ``data``.
+        score: A function to compare by instead: called with the model's output and the batch, it
+            returns a number for each text, the larger the better.
+        part: The part of the model whose heads are replaced, as for ``ablated``.
+        tokenizer: The model's tokenizer, if ``data`` holds texts.
+        seed: Seed of the draw of "resampled_output".
 
     Returns:
-        A row for every measure: value, and its 95 % interval over texts, low and high;
-        ``attrs["texts"]`` counts them. Losses and divergences are in nats.
+        A row for every measure: value, and its 95 % interval over texts (low, high). Losses and
+        divergences are in nats; ``attrs["texts"]`` is the number of texts.
+
+    Raises:
+        DataError: ``data`` holds no text that counts, or batches that do not fit together.
+        EncoderError: The model is in train mode, or its heads cannot be replaced.
+        SpecError: There is no such head, substitute or part, or ``score`` is no function.
     """
     check_answering(model)
     batches = batches_of(data, model, tokenizer)

@@ -106,24 +106,34 @@ def load_encoder(
     device: str | None = None,
     precision: Precision = "float32",
 ) -> Encoder:
-    """An encoder by its name, or a loaded model, which stays as it is; or a decoder by its name,
-    for ``measure`` and ``head_scores``.
+    """Load an encoder by its name, or wrap one that is in memory, which stays as it is; or load a
+    decoder by its name, for ``measure`` and ``head_scores``.
 
-    Its numbers are not the stock model's, as ``[SEP]`` stands in the last of the slots (paper, App.
-    A; docs/library.md).
+    Its hidden states are not the stock model's, as ``[SEP]`` stands in the last of the slots
+    (paper, App. A; docs/library.md).
 
     Examples:
         >>> papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=64, device="cpu")
         <all-MiniLM-L6-v2: 6 layers of 12 heads, width 384, 64 slots, on cpu>
 
     Args:
-        model: a name on the Hugging Face hub, a folder, or with its ``tokenizer`` an encoder of
-            transformers (with a task's head: its base model), whose weights are shared, or copied
-            to float32 from half precision.
-        slots: S, an even number: up to S-2 tokens of a text fit. None takes 128, or as many as the
-            model has positions for.
-        device: None takes a GPU where there is one; a loaded model's own. Decoders need a CPU.
-        precision: "bfloat16" is faster where the device multiplies in it.
+        model: A name on the Hugging Face hub, a folder, "embedded/all-MiniLM-L6-v2", or with its
+            ``tokenizer`` an encoder of transformers (of one with a task's head the base model),
+            whose weights are shared, or copied to float32 from half precision.
+        tokenizer: The tokenizer of a model in memory; a name has its own.
+        slots: S, an even number of slots: up to S-2 tokens of a text fit. None takes 128, or as
+            many as the model has positions for.
+        revision: A branch, tag or commit of the hub; None takes the main branch.
+        device: "cpu", "cuda" or "cuda:N"; None takes a GPU if there is one, and for a model in
+            memory the model's own device. Decoders compute on the CPU.
+        precision: "float32", or "bfloat16", which is faster where the device multiplies in it.
+
+    Returns:
+        The encoder.
+
+    Raises:
+        EncoderError: The model or tokenizer is missing, unsupported or unfit for the slots.
+        SpecError: The device or precision is not available.
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:

@@ -77,34 +77,56 @@ def head_scores(
     score: CustomScore | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
-    """A frame of head scores.
+    """Score every head by how much it is missed; the smallest scores become constant first.
 
-    Of what ``load_encoder`` gives, on the training split, as a study has them to the bit: "lambda"
-    (paper, Section 3.2) or another method of docs/method.md.
+    A loaded encoder is scored on the training split, with the scores of a study, to the bit:
+    "lambda" (paper, Section 3.2) or another method of docs/method.md.
 
-    Of a model that you hold, by its own answers, without labels: "effect", what is lost with one
-    head alone replaced, with intervals over texts (``attrs["measure"]``: the loss of a language
-    model, the divergence of other logits, both in nats, or the agreement of masked words without
-    ``labels``; 1 - the cosine of mean-pooled embeddings; what ``score`` falls); and "lambda",
-    trained to keep that small. "causal_gates" tell facilitating, interfering and irrelevant heads
-    of a language model, in the column ``role`` (docs/method.md). ``tokenizer``, ``substitute_data``
-    and ``score`` are as for ``fidelity``.
+    An in-memory model is scored by its own answers, without labels. "effect" is what is lost with
+    one head alone replaced, with intervals over texts; ``attrs["measure"]`` says what: the loss of
+    a language model or the divergence of other logits, in nats; the agreement of masked words
+    without ``labels``; 1 - the cosine of mean-pooled embeddings; or the fall of ``score``.
+    "lambda" is trained to keep that small. "causal_gates" separates facilitating, interfering and
+    irrelevant heads of a language model, in the column ``role`` (docs/method.md).
 
     Examples:
         >>> len(papa.head_scores(model, batches, method="effect"))
         4
 
     Args:
-        model: from ``load_encoder``, or one that you hold.
-        substitute: as for ``replaced`` or ``ablated``; "average" is over the training texts.
-        rows: a sample of so many training rows; None takes the method's.
-        epochs: of what is trained; None takes the task's; for a model that you hold 3, and for
-            causal gates as many as 240 steps take.
-        learning_rate: likewise, or 0.05.
-        evaluations: how often "shapley" and "greedy" may value a set of heads.
-        ranking_seeds: of all that is drawn: their mean counts, and intervals are over them
-            (Student t). For a model that you hold, seeds divide the texts among them; where that
-            leaves a seed fewer than 8, all seeds have all texts, and intervals are NaN.
+        model: An ``Encoder``, or an in-memory model of transformers in eval mode.
+        data: For an encoder, a task's name or tables under "train" and "validation"; for an
+            in-memory model, batches, or texts with ``tokenizer``.
+        task: For an encoder, which columns of ``data`` hold what; None takes the columns ``text``,
+            ``label`` and, if there is one, ``text_pair``.
+        method: How heads are scored; for an in-memory model "lambda", "effect" or "causal_gates".
+        substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
+            over the training texts.
+        ranking_seeds: Seeds of all that is drawn or trained: scores are means over them, intervals
+            are over them (Student t). For an in-memory model they divide the texts among them; if
+            that leaves a seed fewer than 8, each has all texts, and intervals are NaN.
+        rows: For an encoder, the size of a sample of training rows; None takes all.
+        epochs: Passes of what is trained; None takes the task's, for an in-memory model 3, and for
+            "causal_gates" as many as 240 steps take.
+        learning_rate: The rate of what is trained; None takes the task's, for an in-memory model
+            0.05.
+        evaluations: How often "shapley" and "greedy" may compute the loss of a set of heads, for
+            each seed.
+        substitute_data: For an in-memory model, other texts or batches, for a substitute that is
+            computed from text. None takes ``data``.
+        tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
+        score: For "effect" of an in-memory model, a function as for ``fidelity``.
+        progress: Whether to show progress bars.
+
+    Returns:
+        A row for every head: layer, head, method, score, and its 95 % interval (low, high), NaN
+        where nothing is known of it.
+
+    Raises:
+        SpecError: There is no such method or substitute for this model, or an argument is not for
+            this model.
+        DataError: ``data`` cannot be read, or holds nothing to score by.
+        NumbersError: The model answers NaN or infinity.
     """
     held = isinstance(model, nn.Module)
     known = METHODS if held else ("lambda", *HEAD_SCORES)
@@ -176,12 +198,25 @@ def head_scores(
 def constant_heads(
     scores: Any, *, keep: float | None = None, count: int | None = None
 ) -> tuple[Head, ...]:
-    """Return the heads that become constant first, ``count`` of them or all but the share ``keep``;
-    ties by layer and head.
+    """Return the heads that become constant first; equal scores go by layer and head.
 
     Examples:
         >>> papa.constant_heads(torch.tensor([[0.9, 0.1], [0.4, 0.6]]), keep=0.5)
         ((0, 1), (1, 0))
+
+    Args:
+        scores: A frame from ``head_scores`` or ``load_scores``, or numbers [layers, heads]; the
+            smallest become constant first.
+        keep: The share of heads that stay input-dependent, from 0 to 1: 0.25 returns 75 % of the
+            heads.
+        count: Instead of ``keep``, how many heads become constant.
+
+    Returns:
+        The heads as (layer, head) from 0.
+
+    Raises:
+        SpecError: Neither or both of ``keep`` and ``count`` are given, one is out of range, or
+            scores are missing or not finite.
     """
     numbers = score_of_each(scores)
     fits = 0 <= (keep or 0) <= 1 and (count or 0) in range(numbers.size + 1)
@@ -198,12 +233,7 @@ def constant_heads(
 
 
 def load_scores(path: str | Path) -> pandas.DataFrame:
-    """A score for every head from somebody's file, as ``head_scores`` gives them.
-
-    A file holds a line for each layer with a number for each head, with blanks, tabs (as
-    DuoAttention writes) or commas between them; an array [layers, heads] of NumPy (.npy), or lists
-    of that shape in JSON; or JSON with a list of scores under each ``"layer-head"``, of which the
-    mean counts (Retrieval_Head).
+    """Read a score for every head from a file that another tool wrote.
 
     Examples:
         >>> import pathlib, tempfile
@@ -211,5 +241,17 @@ def load_scores(path: str | Path) -> pandas.DataFrame:
         >>> _ = file.write_text('{"0-0": [0.5, 0.7], "0-1": [0.1]}')
         >>> papa.constant_heads(papa.load_scores(file), keep=0.5)
         ((0, 1),)
+
+    Args:
+        path: A text file with a line for each layer and a number for each head, separated by
+            blanks, tabs (as DuoAttention writes) or commas; an array [layers, heads] of NumPy
+            (.npy), or JSON lists of that shape; or JSON with a list of scores under each
+            ``"layer-head"``, of which the mean counts (as Retrieval_Head writes).
+
+    Returns:
+        A frame as ``head_scores`` returns it, without intervals.
+
+    Raises:
+        DataError: The file is missing or holds no such scores.
     """
     return HeadScores(read_scores(path)[None]).frame(Path(path).name)

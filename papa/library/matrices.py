@@ -24,11 +24,15 @@ class ConstantMatrices(constants.ConstantMatrices):
     """
 
     def plot(self, layer: int | None = None, head: int | None = None) -> Figure:
-        """One head's matrix, a layer's, or those that show a pattern most (paper, Figure 4);
-        ``.save("matrix.pdf")`` writes it.
+        """Return the figure of a head, of a layer, or of the heads that show a pattern most
+        (paper, Figure 4); ``.save("matrix.pdf")`` writes it.
+
+        Args:
+            layer: The layer, from 0; None takes the heads that show a pattern most.
+            head: The head, from 0; None takes all heads of the layer.
 
         Raises:
-            SpecError: there is no such head.
+            SpecError: There is no such head.
         """
         from papa.reporting.heads import Average, chosen_figure, heads_figure
 

@@ -63,13 +63,12 @@ def measure(
     score: str | CustomScore | None = None,
     progress: bool = True,
 ) -> Measurement:
-    """How far an encoder's score falls as its heads become constant: a study in one call, in this
-    process with one thread, with the scores of ``papa run`` for the same study, to the bit.
+    """Measure how far a model's score falls as its heads become constant: a study in one call.
 
-    Or how far the answers of a model that you hold change, a classifier, a sentence encoder, a
-    language model, one of images or sound: as it is, with its own head. Its data are "train", of
-    which averages and λ come, and "validation"; or one set of texts or batches, of which every
-    other text, by length, is either.
+    An ``Encoder`` is measured with probes on labelled data, in this process with one thread; the
+    scores are those of ``papa run`` for the same study, to the bit. An in-memory model (a
+    classifier, a sentence encoder, a language model, one of images or sound) is measured as it is,
+    with its native head.
 
     Examples:
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
@@ -80,29 +79,45 @@ def measure(
         'negative_log_perplexity'
 
     Args:
-        model: from ``load_encoder``, or a model that you hold, in eval mode.
-        task: which columns hold what; None takes ``text``, ``label`` and, where a table has it,
-            ``text_pair``, which of a model that you hold every task takes. A loaded decoder's is
-            ``papa.Task(label=None, metric="negative_log_perplexity", head="native")``.
-        substitutes: names as of a study (docs/method.md), with parameters ``{"kind": "local",
-            "window": 3}``; or matrices, which tables call ``custom``, ``custom-2``, …. Of a model
-            that you hold, what ``ablated`` takes.
-        orders: names, or orders of one's own, which tables call by the function's name, or
-            ``scores:custom``, ``scores:custom 2``, …: a list of heads, scores, or a function of
-            (layer, head), the smallest first. Of a model that you hold, "lambda" and "effect"
-            follow the first of the substitutes.
-        keep: shares of heads that stay input-dependent; [1] scores the encoder as it is.
-        probe_seeds: a probe for each.
-        ranking_seeds: λ is trained once with each, and its mean counts.
-        train_rows: a sample of so many; None takes all.
-        validation_rows: likewise.
-        ranking_rows: likewise, to score heads on.
-        store: a folder or address that keeps what is computed, also for ``papa run``.
-        tokenizer: of a model that you hold, where its data are texts.
-        score: of a model that you hold: "negative_log_perplexity" (the negative loss in nats),
-            "agreement" with its own answers, "accuracy" where a table has labels, "cosine" and
-            other measures of embeddings; or as for ``fidelity``. None takes the first for a
-            language model, or what the model keeps of its own answers.
+        model: An ``Encoder``, or an in-memory model of transformers in eval mode.
+        data: For an encoder, a task's name (``papa tasks``), or tables under "train" and
+            "validation". For an in-memory model, batches or texts under "train" (for averages and
+            λ) and "validation" (measured); or one set, of which every other text, by length, is
+            either.
+        task: Which columns of ``data`` hold what; None takes ``text``, ``label`` and, if there is
+            one, ``text_pair``. A loaded decoder takes ``papa.Task(label=None,
+            metric="negative_log_perplexity", head="native")``.
+        substitutes: What takes attention's place, each measured by itself: names as in a study
+            (docs/method.md), with parameters ``{"kind": "local", "window": 3}``; or matrices, which
+            tables call ``custom``, ``custom-2``, …. For an in-memory model, what ``ablated`` takes.
+        orders: In which order heads become constant: names (docs/method.md); or custom orders,
+            which tables call by the function's name, or ``scores:custom``, ``scores:custom 2``, …:
+            a list of heads, scores, or a function of (layer, head), the smallest first. Orders of
+            an in-memory model follow the first of the substitutes.
+        keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
+        probe_seeds: Seeds: a probe is trained with each; intervals need two or more.
+        ranking_seeds: Seeds: λ is trained once with each, and its mean is followed.
+        train_rows: For an encoder, the size of a sample of training rows; None takes all.
+        validation_rows: For an encoder, the size of a sample of validation rows; None takes all.
+        ranking_rows: For an encoder, the size of the sample that heads are scored on; None takes
+            all training rows.
+        store: A folder or address that keeps what is computed, also for ``papa run``; None keeps
+            nothing.
+        tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
+        score: What an in-memory model is scored by: "negative_log_perplexity" (the negative loss
+            in nats), "agreement" with its original answers, "accuracy" where a table has labels,
+            "cosine" and other measures of embeddings, or a function as for ``fidelity``. None takes
+            the first for a language model, else what the model keeps of its original answers.
+        progress: Whether to show progress bars.
+
+    Returns:
+        The measurement: results, tables, figures and sentences.
+
+    Raises:
+        SpecError: An argument is wrong, or not for this kind of model.
+        DataError: ``data`` is missing or does not fit the task.
+        EncoderError: The model is in train mode, or its heads cannot be replaced.
+        ArtifactError: Matrices do not fit the model.
     """
     if not isinstance(substitutes, list | tuple) or not substitutes:
         name = type(substitutes).__name__

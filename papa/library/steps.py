@@ -43,14 +43,26 @@ def constants(
     average: ConstantMatrices | None = None,
     **parameters: int,
 ) -> ConstantMatrices:
-    """Constant matrices [layers, heads, slots, slots] by their name: ``identity``, ``toeplitz``,
-    ``zeros``, ``first``, ``previous``, ``next``, ``local`` (with ``window``) or ``fibonacci``; made
-    of an average ``low_rank`` (``rank``, ``largest``) or ``relative`` (paper, Section 5.2;
+    """Return constant matrices of all heads by the name of a substitute (paper, Section 5.2;
     docs/method.md).
 
     Examples:
         >>> papa.constants(encoder, "toeplitz").matrices[0, 0, 0, :4]
         tensor([1.0000, 0.5000, 0.3333, 0.2500])
+
+    Args:
+        encoder: The encoder that the matrices are for.
+        substitute: "identity", "toeplitz", "zeros", "first", "previous", "next", "local" or
+            "fibonacci"; or "low_rank" or "relative", which are computed from an average.
+        average: The average that "low_rank" and "relative" are computed from.
+        parameters: Keys of the substitute in a study: ``window`` of "local" (default: 2); ``rank``
+            (default: 4) and ``largest`` (default: 0) of "low_rank".
+
+    Returns:
+        Matrices [layers, heads, slots, slots].
+
+    Raises:
+        SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
     """
     check_loaded(encoder, decoder=True)
     matrices = named_matrices(substitute, encoder, average, **parameters)
@@ -67,13 +79,28 @@ def average(
     text_pair: str | None = None,
     progress: bool = True,
 ) -> ConstantMatrices:
-    """The average of the encoder's attention over texts, head by head (paper, Section 3.1).
+    """Return the average of the encoder's attention over texts, head by head (paper, Section 3.1).
 
     Examples:
         >>> papa.average(encoder, ["A text."]).matrices.shape  # layers, heads, slots, slots
         torch.Size([6, 12, 32, 32])
 
-    ``plot(layer=, head=)`` of what it gives draws a matrix.
+    Args:
+        encoder: The encoder, outside of a block of ``replaced``.
+        data: Strings, pairs of strings, or a table with a column of strings: a data set, a data
+            frame, a ``pyarrow.Table``, or a mapping of columns. Texts are truncated to the slots.
+        text: The column of a table that holds texts.
+        text_pair: The column of a table that holds second texts; None for single texts.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Matrices [layers, heads, slots, slots]: for each pair of slots the mean attention over the
+        texts with tokens in both. ``plot(layer=, head=)`` draws one.
+
+    Raises:
+        DataError: The texts are missing or unreadable.
+        SpecError: The encoder is none, or some of its heads are constant.
+        NumbersError: The encoder computes NaN or infinity.
     """
     check_loaded(encoder, whole=True)
     running, inputs = encoder.encoder, laid_out(encoder, data, text, text_pair)
@@ -90,17 +117,32 @@ def average(
 def replaced(
     encoder: Encoder, heads: Heads, *, substitute: Any = "average"
 ) -> Iterator[EntryCounts]:
-    """Inside the block these heads use constant matrices; the encoder is as before after it (paper,
-    Section 3.1).
+    """Make heads of an encoder constant inside the block (paper, Section 3.1); afterwards the
+    encoder is as before.
 
-    An inner block has the last word. The block yields what inputs read of the constants, and how
-    much of it the average had never seen.
+    A block inside another decides over its heads.
 
     Examples:
         >>> with papa.replaced(encoder, [(0, 3), (5, 7)], substitute="toeplitz") as entries:
         ...     states = papa.features(encoder, ["A text."])
         >>> entries.unseen_share
         0.0
+
+    Args:
+        encoder: The encoder.
+        heads: The heads to replace: (layer, head) pairs from 0, ``{layer: [heads]}``, or a mask
+            [layers, heads] that is 0 where a head is replaced and 1 elsewhere.
+        substitute: Matrices from ``average`` or ``constants``, floating-point matrices [layers,
+            heads, slots, slots], or a name that ``constants`` takes. The default, "average", needs
+            text: give ``papa.average(encoder, data)``.
+
+    Yields:
+        Counts of the matrix entries that inputs read in the block; ``unseen_share`` is the share
+        that the average never observed.
+
+    Raises:
+        SpecError: There is no such head or substitute.
+        ArtifactError: The matrices do not fit, or are the average of another encoder.
     """
     check_loaded(encoder)
     matrices = constants_for(encoder, substitute)
@@ -119,13 +161,25 @@ def features(
     text_pair: str | None = None,
     progress: bool = True,
 ) -> list[Float[Tensor, "tokens layers width"]]:
-    """The frozen hidden states of each text, as probes see them (paper, Section 3.3).
-
-    One tensor a text, on the CPU: its real tokens, the L+1 hidden states (embeddings first), width.
+    """Return the frozen hidden states of each text, as probes read them (paper, Section 3.3).
 
     Examples:
-        >>> [one.shape for one in papa.features(encoder, ["A first text."])]
+        >>> [states.shape for states in papa.features(encoder, ["A first text."])]
         [torch.Size([6, 7, 384])]
+
+    Args:
+        encoder: The encoder, also inside a block of ``replaced``.
+        data: Texts, as for ``average``.
+        text: The column of a table that holds texts.
+        text_pair: The column of a table that holds second texts; None for single texts.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        A tensor for each text [tokens, layers + 1, width], on the CPU: its tokens without padding,
+        and the hidden states with the embeddings first.
+
+    Raises:
+        DataError: The texts are missing or unreadable.
     """
     check_loaded(encoder)
     inputs, found = laid_out(encoder, data, text, text_pair), dict[int, Tensor]()
@@ -152,20 +206,32 @@ def describe(
     text_pair: str | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
-    """What heads do, told without a task; each of the attention as it is and made constant.
+    """Describe what heads do, without a task: with their attention as it is, and made constant.
 
     Examples:
         >>> papa.describe(encoder, ["A text."], descriptions=["separators"]).columns.tolist()
         ['description', 'attention', 'layer', 'head', 'of', 'measure', 'value', 'low', 'high']
 
-    ``descriptions`` are names from docs/how-to/describe.md; None takes all. "syntax" and "trees"
-    need gold trees: a table with the columns ``tokens``, ``head`` and ``deprel``. ``heads`` are
-    those of the replaced model; None takes all. A model of transformers is read as ``load_encoder``
-    reads it with its ``tokenizer``.
+    Args:
+        model: An ``Encoder``; or an encoder of transformers, with its ``tokenizer``.
+        data: Texts, as for ``average``. The descriptions "syntax" and "trees" need gold trees: a
+            table with the columns ``tokens``, ``head`` and ``deprel``.
+        descriptions: Names from docs/how-to/describe.md; None takes all that ``data`` allows.
+        heads: The constant heads of the "replaced" rows, as for ``replaced``; None takes all.
+        tokenizer: The tokenizer of a model of transformers.
+        text: The column of a table that holds texts.
+        text_pair: The column of a table that holds second texts; None for single texts.
+        progress: Whether to show progress bars.
 
-    A row for every number, with its 95 % interval; ``of`` is another head or a relation;
-    ``attention`` is "input-dependent", "constant" (its average over these texts) or "replaced" (in
-    the model after replacement). ``attrs["texts"]`` counts what was read and left out.
+    Returns:
+        A row for every number, with its 95 % interval (low, high). ``attention`` is
+        "input-dependent", "constant" (its average over these texts) or "replaced" (in the model
+        with constant heads); ``of`` is another head or a relation. ``attrs["texts"]`` counts the
+        texts read and left out.
+
+    Raises:
+        SpecError: There is no such description, or the encoder is none.
+        DataError: The texts or trees are missing or unreadable.
     """
     encoder = load_encoder(model, tokenizer) if isinstance(model, PreTrainedModel) else model
     check_loaded(encoder, whole=True)

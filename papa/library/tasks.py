@@ -29,21 +29,29 @@ from papa.text.table import SourceTable
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted from which columns of one's own data, and how the probe is trained (paper,
-    Section 3.3); ``labels``, ``positive`` and ``head`` are a study's keys.
+    """What is predicted from which columns of a data set, and how the probe is trained (paper,
+    Section 3.3).
 
     Attributes:
-        text, text_pair: the columns with texts, and with second ones where inputs are pairs.
-        words: the column with lists of words that have a label each, in place of ``text``.
-        label: the column with labels: numbers, names of classes, or for ``words`` lists of them.
-            None restores masked words, and of a decoder asks for the next.
-        metric: by its name (docs/how-to/own-data.md), or a function of the true and the predicted
-            classes, as scikit-learn's are.
-        learning_rate, batch_size, epochs: of the probe (paper, App. B), and of λ; a rate of None
-            takes 1e-4, or 0.02 with ``head="native"``.
-        probe: one of your own, an estimator of scikit-learn.
-        score: with ``head="native"``, in place of a metric, as for ``fidelity``; the batch holds
-            ``labels``.
+        text: The column with texts.
+        text_pair: The column with second texts, if inputs are pairs.
+        words: The column with lists of words that have a label each, in place of ``text``.
+        label: The column with labels: numbers, names of classes, or for ``words`` lists of them.
+            None restores masked words, and of a decoder predicts the next.
+        metric: A metric by its name (docs/how-to/own-data.md), or a function of the true and the
+            predicted classes, as scikit-learn's are.
+        labels: Names of the classes 0, 1, …; None takes the data's.
+        positive: For ``metric="f1"``, the name of the positive class; None takes class 1.
+        learning_rate: Rate of the probe and of λ (paper, App. B); None takes 1e-4, or 0.02 with
+            ``head="native"``.
+        batch_size: Rows in a step of training.
+        epochs: Passes over the training rows, of the probe and of λ.
+        name: What tables call the task.
+        head: What answers: "probe", trained on the frozen encoder, or "native", the model's own
+            task head.
+        probe: A custom probe: an estimator of scikit-learn; None trains PAPA's.
+        score: With ``head="native"`` and in place of a metric, a function as for ``fidelity``; its
+            batch holds ``labels``.
     """
 
     text: str = "text"

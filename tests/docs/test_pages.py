@@ -43,7 +43,7 @@ def commands(title: str) -> list[str]:
     return re.findall(r"^    (\S.*)$", text, re.M)
 
 
-@pytest.mark.slow
+@pytest.mark.unchecked
 def test_the_snippet_on_the_library_runs_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
