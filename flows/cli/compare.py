@@ -18,12 +18,13 @@ def compare(
         argument(metavar="STUDY...", help="Names of finished studies, or folders of results."),
     ],
     to: Annotated[
-        Path | None, option("--to", metavar="FOLDER", help="Write the table and a figure there.")
+        Path | None,
+        option("--to", metavar="FOLDER", help="Folder to write the table and a figure to."),
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
-    """Show finished studies side by side."""
+    """Compare finished studies in one table."""
     with options.one_sentence(verbose):
         from papa.reporting.tables import marks, score_tables, summary_table
         from papa.scores.summary import compared

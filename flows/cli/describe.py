@@ -13,32 +13,39 @@ from papa.files import write_atomically
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
 
-_TEXTS = "With --encoder: a text a line, or a table with a column 'text'."
+_TEXTS = "Texts for --encoder: one per line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
-_ONLY = "A description, such as norms; may be repeated. All without it."
-_KEEP = "With STUDY: share of heads that stay input-dependent, by its first order; without it none."
+_ONLY = "Description, such as norms; may be repeated (default: all)."
+_KEEP = "Share of heads that stay input-dependent, by the first order of STUDY (default: 0)."
 
 
 def describe(
     study: Annotated[
         str | None,
-        argument(metavar="[STUDY]", help="A finished study's YAML file, or its name in the store."),
+        argument(metavar="STUDY", help="Finished study: its YAML file, or its name in the store."),
     ] = None,
     encoder: Annotated[
-        str | None, option("--encoder", metavar="NAME", help="A name or a folder; no study.")
+        str | None,
+        option(
+            "--encoder",
+            metavar="NAME",
+            help="Encoder to describe instead of STUDY: a name or a folder.",
+        ),
     ] = None,
     text: Annotated[Path | None, option("--text", metavar="FILE", help=_TEXTS)] = None,
     trees: Annotated[Path | None, option("--trees", metavar="FILE", help=_TREES)] = None,
     only: Annotated[list[str] | None, option("--only", metavar="NAME", help=_ONLY)] = None,
     keep: Annotated[float | None, option("--keep", metavar="SHARE", help=_KEEP)] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="The first texts alone.")] = 200,
+    limit: Annotated[
+        int, typer.Option("--limit", min=1, help="Number of texts to read, the first ones.")
+    ] = 200,
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", help="Write all numbers to a Parquet file.")
+        Path | None, option("--out", metavar="FILE", help="Parquet file to write all numbers to.")
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
-    """Tell what heads do on some texts, and what of it is constant."""
+    """Describe what heads do on texts, and how much of it is constant."""
     with options.one_sentence(verbose):
         import papa
         from papa.descriptions.treebank import read_trees
@@ -65,9 +72,7 @@ def describe(
                 )
             frame.attrs["texts"][0]["source"] = (text or trees or Path()).name
         else:
-            raise SpecError(
-                "give a STUDY, or --encoder with --text or --trees, and not more than that"
-            )
+            raise SpecError("give either STUDY, or --encoder with one of --text and --trees")
         for table in described_tables(frame):
             Console().print(table.terminal())
         if out is not None:

@@ -29,12 +29,17 @@ _OPTIONS = {
 """The option that chooses a value of each column."""
 _PREFERRED = {"constants": "average", "order": "lambda"}
 """What is exported of a study that has it among others."""
-_OnlyOne = Annotated[str | None, option(help="The study's only one without it.")]
+_Encoder = Annotated[
+    str | None, option(metavar="NAME", help="Encoder of the study (default: its only one).")
+]
+_Task = Annotated[
+    str | None, option(metavar="NAME", help="Task of the study (default: its only one).")
+]
 
 
 def export(
     study: options.Finished,
-    to: Annotated[Path, option("--to", metavar="FOLDER", help="A new or empty folder.")],
+    to: Annotated[Path, option("--to", metavar="FOLDER", help="Folder to write to; new or empty.")],
     keep: Annotated[
         float | None, option(metavar="SHARE", help="Share of heads that stay input-dependent.")
     ] = None,
@@ -43,16 +48,16 @@ def export(
         option(
             "--max-drop",
             metavar="DROP",
-            help="Instead of it: a drop such as 1%, or of a loss such as 0.05nats.",
+            help="Largest drop, instead of --keep: 1%, or for a loss 0.05nats.",
         ),
     ] = None,
-    encoder: _OnlyOne = None,
-    task: _OnlyOne = None,
+    encoder: _Encoder = None,
+    task: _Task = None,
     substitute: Annotated[
         str | None, option(metavar="NAME", help="Substitute (default: average, or the only one).")
     ] = None,
     order: Annotated[
-        str | None, option(help="Head order (default: lambda, or the only one).")
+        str | None, option(metavar="NAME", help="Head order (default: lambda, or the only one).")
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
@@ -60,7 +65,7 @@ def export(
     """Write an encoder with constant heads, from a finished study, as a folder that transformers
     loads.
 
-    Give --keep, or --max-drop for the most constant heads whose drop surely stays within it.
+    Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
     """
     with options.one_sentence(verbose):
         if (keep is None) == (max_drop is None):
@@ -80,7 +85,9 @@ def export_cell(
     keep: float | None = None,
     max_drop: MaxDrop | None = None,
 ) -> None:
-    """Write the cell with the ``wanted`` names at a fraction, or with the most constant heads."""
+    """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
+    a limit with the most constant heads.
+    """
     import papa
     from papa.exported import family_to_export
     from papa.models.native import native_class
@@ -88,26 +95,34 @@ def export_cell(
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)
-    at = keep if max_drop is None else _within(line, max_drop)
-    named = tuple(line[_LINE].iloc[0])
-    cells = {one.fraction: one for one in finished.manifest.cells if one.line == named}
-    cell = next((one for share, one in cells.items() if abs(share - (at or 0)) < 1e-6), None)
+    share = keep if max_drop is None else _within(line, max_drop)
+    names = tuple(line[_LINE].iloc[0])
+    cells = {entry.fraction: entry for entry in finished.manifest.cells if entry.line == names}
+    cell = next(
+        (entry for fraction, entry in cells.items() if abs(fraction - (share or 0)) < 1e-6), None
+    )
     if cell is None:
-        known = joined(f"{share:g}" for share in cells)
-        raise SpecError(f"--keep {at:g}: the study has {known}")
-    heads, task = _constant_heads(finished, cell), finished.task(cell.task)
+        known = joined(f"{fraction:g}" for fraction in cells)
+        raise SpecError(f"--keep {share:g}: the study has {known}")
+    heads = _constant_heads(finished, cell)
+    task = finished.task(cell.task)
     family_to_export(finished.manifest.encoders[cell.encoder].model_type)
-    layout, pairs = finished.study.layout, task.kind == "pair"
+    layout = finished.study.layout
+    pairs = task.kind == "pair"
     if pairs and layout.segment_ids == "stay":
         raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
-    encoder, constants = finished.encoder_here(cell.encoder), finished.read_constants(cell)
+    encoder = finished.encoder_here(cell.encoder)
+    constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
     model: Any = load_model(encoder, head=head, attention="sdpa").eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
         tokenizer.model_max_length = task.slots // 2 + 1
-    found = _found(finished, cell)
-    study = {"name": finished.manifest.study, **cell.model_dump(exclude={"probes"}), "found": found}
+    study = {
+        "name": finished.manifest.study,
+        **cell.model_dump(exclude={"probes"}),
+        "found": _measured(finished, cell),
+    }
     with Console().status("writing, and measuring speed …"):
         papa.export(
             model,
@@ -125,15 +140,16 @@ def export_cell(
 
 def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
     """The rows of a summary with these names."""
-    for what in _LINE:
-        names = list(rows[what].unique())
-        default = names[0] if len(names) == 1 else _PREFERRED.get(what)
-        name = wanted.get(what, default)
-        if name is None or (what not in wanted and name not in names):
-            raise SpecError(f"the study has {joined(names)}: choose one with {_OPTIONS[what]}")
+    for column in _LINE:
+        names = list(rows[column].unique())
+        default = names[0] if len(names) == 1 else _PREFERRED.get(column)
+        name = wanted.get(column, default)
+        option_name = _OPTIONS[column]
+        if name is None or (column not in wanted and name not in names):
+            raise SpecError(f"the study has {joined(names)}: choose one with {option_name}")
         if name not in names:
-            raise SpecError(f"{_OPTIONS[what]} {name}: the study has {nearest_first(name, names)}")
-        rows = rows[rows[what] == name]
+            raise SpecError(f"{option_name} {name}: the study has {nearest_first(name, names)}")
+        rows = rows[rows[column] == name]
     return rows
 
 
@@ -141,16 +157,19 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
     """The smallest fraction whose drop is significantly within a limit."""
     from papa.scores.summary import heads_at
 
-    found = heads_at(line, {}, max_drop)
+    verdicts = heads_at(line, {}, max_drop)
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
-    if reason := next(iter(found["reason"]), ""):
+    reason = next(iter(verdicts["reason"]), "")
+    if reason:
         raise SpecError(f"the study cannot tell what stays {drop}, as {reason}")
-    if (within := found["verdict"] == "within").any():
-        return float(found[within]["fraction"].iloc[-1])
-    most = max(line["share_of_heads"][line["fraction"] < 1], default=0)
+    is_within = verdicts["verdict"] == "within"
+    if is_within.any():
+        return float(verdicts[is_within]["fraction"].iloc[-1])
+    largest_share = max(line["share_of_heads"][line["fraction"] < 1], default=0)
     raise SpecError(
-        f"no fraction of the study is surely {drop}: add {(1 + most) / 2:.4g} to its keep, or "
-        "more seeds or validation rows, and run it"
+        f"at no share of heads is the drop significantly {drop}: add "
+        f"{(1 + largest_share) / 2:.4g} to the study's keep, or more seeds or validation rows, and "
+        "run it"
     )
 
 
@@ -158,11 +177,13 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
     """The heads of a cell that is one encoder with constant matrices."""
     from papa.spec.substitutes import entry_of
 
-    kind, heads, fault = finished.constants(cell), cell.constant_heads, ""
+    kind = finished.constants(cell)
+    heads = cell.constant_heads
+    fault = ""
     if heads == ():
         fault = "no head is constant in it: give --keep below 1"
     elif finished.manifest.encoders[cell.encoder].key_heads is not None:
-        fault = f"'{cell.encoder}' is a decoder: hold its heads constant with papa.ablated"
+        fault = f"'{cell.encoder}' is a decoder: make its heads constant with papa.ablated"
     elif heads is None:
         fault = f"order '{cell.order}' makes other heads constant for each seed"
     elif not entry_of(kind.kind).is_matrix:
@@ -172,19 +193,21 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
     return heads or ()
 
 
-def _found(finished: FinishedStudy, cell: CellEntry) -> str:
+def _measured(finished: FinishedStudy, cell: CellEntry) -> str:
     """What the study found with these heads, on its task and of the model's own use."""
     from papa.reporting.tables import summary_markdown
     from papa.spec.task import UNLABELLED_METRICS
 
-    rows, heads = finished.summary, (cell.encoder, cell.constants, cell.constant_heads)
-    same = [
-        one.line
-        for one in finished.manifest.cells
-        if (one.encoder, one.constants, one.constant_heads) == heads
-        and (one.line == cell.line or one.task != cell.task)
+    rows = finished.summary
+    lines_with_these_heads = [
+        entry.line
+        for entry in finished.manifest.cells
+        if entry.encoder == cell.encoder
+        and entry.constants == cell.constants
+        and entry.constant_heads == cell.constant_heads
+        and (entry.line == cell.line or entry.task != cell.task)
     ]
-    told = rows["metric"].isin(UNLABELLED_METRICS) | (rows["task"] == cell.task)
-    told &= rows.set_index(_LINE).index.isin(same)
-    told &= (rows["fraction"] == 1) | ((rows["fraction"] - cell.fraction).abs() < 1e-6)
-    return summary_markdown(rows[told])
+    is_shown = rows["metric"].isin(UNLABELLED_METRICS) | (rows["task"] == cell.task)
+    is_shown &= rows.set_index(_LINE).index.isin(lines_with_these_heads)
+    is_shown &= (rows["fraction"] == 1) | ((rows["fraction"] - cell.fraction).abs() < 1e-6)
+    return summary_markdown(rows[is_shown])

@@ -12,9 +12,11 @@ from papa.flows.cli import options
 
 
 def init(
-    to: Annotated[Path, typer.Argument(metavar="[FILE]", help="A new file.")] = Path("study.yaml"),
+    to: Annotated[
+        Path, typer.Argument(metavar="FILE", help="File to write; must not exist.")
+    ] = Path("study.yaml"),
 ) -> None:
-    """Write a short study that explains itself, to start from."""
+    """Write a short study file with comments, to start from."""
     with options.one_sentence():
         try:
             with to.open("xb") as file:

@@ -20,7 +20,7 @@ from papa.flows.cli.options import argument, option
 
 
 def run(
-    study: Annotated[Path | None, argument(metavar="[STUDY.yaml]", help="Study file.")] = None,
+    study: Annotated[Path | None, argument(metavar="STUDY.yaml", help="Study file.")] = None,
     encoders: Annotated[
         list[str] | None,
         option(
@@ -36,14 +36,18 @@ def run(
     ] = None,
     limit: Annotated[
         int | None,
-        option(min=1, metavar="ROWS", help="Most rows of each split, without STUDY.yaml."),
+        option(
+            min=1,
+            metavar="ROWS",
+            help="Largest number of rows of each split (default: all); not with STUDY.yaml.",
+        ),
     ] = None,
     data: Annotated[
         Path | None,
         option(
             "--data",
-            metavar="TEXTS",
-            help="Evaluate the model's native head, or its embeddings, on this file of texts.",
+            metavar="FILE",
+            help="Evaluate the model's native head on this text file (instead of STUDY.yaml).",
         ),
     ] = None,
     overrides: options.Overrides = None,
@@ -56,11 +60,11 @@ def run(
 ) -> None:
     """Run a study; finished steps are cached.
 
-    A study is a file, or some encoders on some tasks: papa run --encoder
+    Name encoders and tasks instead of a study file: papa run --encoder
     google-bert/bert-base-uncased --task cola
 
-    Or a model as it is used, on a file of texts: papa run --model embedded/all-MiniLM-L6-v2 --data
-    texts.txt
+    Or evaluate a model's native head or embeddings on a text file: papa run --model
+    embedded/all-MiniLM-L6-v2 --data texts.txt
     """
     with options.one_sentence(verbose) as interruption:
         interruption.kept = lambda: f"finished steps are kept in {store}"

@@ -64,15 +64,16 @@ class _Loader(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
-        seen = set()
+        names = set()
         for key, _ in node.value:
-            if (name := str(key.value)) in seen:
+            name = str(key.value)
+            if name in names:
                 self._refuse(key, f"'{name}' stands there a second time: remove one of them")
-            seen.add(name)
+            names.add(name)
         return super().construct_mapping(node, deep)
 
-    def _refuse(self, found: Any, why: str) -> None:
-        raise yaml.MarkedYAMLError(problem=why, problem_mark=found.start_mark)
+    def _refuse(self, node: Any, reason: str) -> None:
+        raise yaml.MarkedYAMLError(problem=reason, problem_mark=node.start_mark)
 
 
 def read_yaml(text: str, origin: str) -> Any:
@@ -196,10 +197,13 @@ def sentence(fault: ErrorDetails) -> str:
         return f"unknown key '{where}'{near}: correct it, or leave it out"
     context = fault.get("ctx", {})
     names = str(context.get("expected") or context.get("expected_tags", "")).split("'")
-    given = value.get("kind") if isinstance(value, dict) and "tag" in fault["type"] else value
-    silent = fault["type"] == "missing" or isinstance(given, dict)
-    found = "" if silent else f", found {shown(given)}"
-    return f"'{where}': {fault['msg'].removeprefix('Value error, ')}{found}{meant(given, names)}"
+    has_kind = isinstance(value, dict) and "tag" in fault["type"]
+    wrong_value = value.get("kind") if has_kind else value
+    # A mapping would be long to quote, and of a missing key there is no value.
+    is_quoted = fault["type"] != "missing" and not isinstance(wrong_value, dict)
+    quoted = f", found {shown(wrong_value)}" if is_quoted else ""
+    message = fault["msg"].removeprefix("Value error, ")
+    return f"'{where}': {message}{quoted}{meant(wrong_value, names)}"
 
 
 def _absolute(path: str, folder: Path) -> str:

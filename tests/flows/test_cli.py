@@ -195,7 +195,7 @@ WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metri
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 FAULTS = [
     "encoders.1 (",
-    "gives ids up to 99999 and the model has embeddings for 30522 tokens: give the model's own",
+    "has token ids up to 99999, but the model has embeddings for 30522 tokens",
     "tasks.1 (gone): there is no file at",
     "tasks.2 (columns): ",
     "tasks.3 (three): ",
