@@ -37,6 +37,10 @@ Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
 class Encoder:
     """A frozen model ready for text, as ``load_encoder`` returns it.
 
+    Examples:
+        >>> encoder.name, encoder.layers, encoder.heads, encoder.slots
+        ('embedded/all-MiniLM-L6-v2', 6, 12, 32)
+
     Attributes:
         reference: Its name, shape and digests.
         slots: S, the length of the layout of its inputs; of a decoder the tokens that are read of
@@ -54,9 +58,9 @@ class Encoder:
         return self.reference.name
 
     @property
-    def path(self) -> Path | None:
-        """The folder of its files; None of a model that was in memory."""
-        return Path(self.reference.folder) if self.reference.folder else None
+    def path(self) -> str:
+        """The folder of its files; empty for a model that was in memory."""
+        return self.reference.folder
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:

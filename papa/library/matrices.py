@@ -17,6 +17,10 @@ if TYPE_CHECKING:
 class ConstantMatrices(constants.ConstantMatrices):
     """Constant matrices of all heads, as ``average`` and ``constants`` return them.
 
+    Examples:
+        >>> papa.constants(encoder, "zeros").matrices.shape  # layers, heads, slots, slots
+        torch.Size([6, 12, 32, 32])
+
     Attributes:
         matrices: C, float32 [layers, heads, slots, slots], on the CPU.
         seen: Of an average, which entries it observed: bool [slots, slots].

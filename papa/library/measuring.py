@@ -73,8 +73,9 @@ def measure(
     Examples:
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> splits = {"train": data, "validation": data}
-        >>> papa.measure(encoder, splits, keep=[1], probe_seeds=[0]).summary["constant_heads"][0]
-        0
+        >>> found = papa.measure(encoder, splits, keep=[1], probe_seeds=[0])
+        >>> found.summary["constant_heads"].tolist()
+        [0]
         >>> papa.measure(model, batches, orders=["random"], keep=[1, 0]).summary["metric"][0]
         'negative_log_perplexity'
 
@@ -153,7 +154,7 @@ def measure(
     check_loaded(model, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
         raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")
-    if store is not None and model.path is None:
+    if store is not None and not model.path:
         raise SpecError("a store knows encoders by their files: leave store out")
     named = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]
     supplied = [

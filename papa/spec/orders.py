@@ -87,8 +87,18 @@ def read_scores(path: str | Path) -> Float[np.ndarray, "layers heads"]:
 
 @dataclass(frozen=True)
 class Cell:
-    """One combination of a study; with each of the study's seeds it yields one score. The fraction
-    is the share of heads that stay input-dependent (paper, Section 3.1).
+    """One combination of a study; with each of the study's seeds it yields one score.
+
+    Examples:
+        >>> papa.Cell("all-MiniLM-L6-v2", "cola", "average", "lambda", 0.5).fraction
+        0.5
+
+    Attributes:
+        encoder: The encoder's name.
+        task: The task's name.
+        constants: The substitute's name.
+        order: The head order.
+        fraction: The share of heads that stay input-dependent (paper, Section 3.1).
     """
 
     encoder: str
