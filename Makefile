@@ -34,8 +34,10 @@ demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 	$(dir $(PAPA))python $(EMBEDDED)
 	$(PAPA) run studies/demo.yaml
 
-picture: demo
-	$(dir $(PAPA))python docs/generators/picture.py
+# The figures of README and docs/gallery.md.
+picture: setup
+	$(BIN)/papa run studies/embeddings.yaml
+	$(BIN)/python -m docs.generators.gallery
 
 lint: setup
 	$(BIN)/ruff check .

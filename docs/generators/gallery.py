@@ -1,0 +1,125 @@
+"""Draw docs/gallery and its page from the results of studies/embeddings.yaml: ``make picture``
+runs the study, then this.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas
+import vl_convert
+
+from papa.reporting.figures import FILE, Figure, datasets, score_panels
+from papa.reporting.heads import chosen_figure, head_panels
+from papa.reporting.tables import summary_markdown
+from papa.scores.summary import read_table
+from papa.storage.store import Store
+from papa.tasks.manifest import open_study
+
+DOCS = Path(__file__).parents[1]
+FOLDER = DOCS / "gallery"
+STUDY = DOCS.parent / "studies" / "embeddings.yaml"
+SUMMARY = FOLDER / "summary.csv"
+HEADS = FOLDER / "heads.parquet"
+DIGEST = FOLDER / "study.sha256"
+"""Of the study file when its results were computed."""
+
+_PAGE = """# Gallery
+
+See here what each table and figure of a report looks like.
+All are of `studies/embeddings.yaml`: the share of the ten nearest neighbours of 300 review
+sentences that all-MiniLM-L6-v2 keeps as its heads become constant.
+`make picture` runs the study and draws this page.
+
+## Scores against the share of heads
+
+Score against the share of heads that stay input-dependent, a line for each substitute and order;
+bars are 95 % intervals.
+
+![Share of nearest neighbours kept, by substitute and order](gallery/scores.svg)
+
+{table}
+
+## Heads
+
+The score of each head by the study's method, here the distance of its attention from its average.
+
+![A map of all heads by their distance](gallery/heads.svg)
+
+## Average attention
+
+The average attention of three heads: on [CLS], on each token itself, and spread out.
+
+![Average attention of three heads](gallery/matrices.png)
+
+The report has the average of every head, and tables of
+[head orders](results.md#comparing-head-orders) where a study has two or more.
+"""
+
+
+def study_digest() -> str:
+    """Return the SHA-256 of the study file."""
+    return hashlib.sha256(STUDY.read_bytes()).hexdigest()
+
+
+def result_figures(summary: pandas.DataFrame, heads: pandas.DataFrame) -> dict[str, str]:
+    """Return the figures of stored results, as SVG by file name."""
+    return {
+        "scores.svg": drawn(score_panels(summary)),
+        "heads.svg": drawn(head_panels(heads)),
+    }
+
+
+def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """Return the summary and the head scores that the pictures are of."""
+    return read_table(SUMMARY), pandas.read_parquet(HEADS)
+
+
+def page(summary: pandas.DataFrame) -> str:
+    """Return the page, with the table of scores."""
+    return _PAGE.format(table=summary_markdown(summary).strip())
+
+
+def drawn(figures: list[Figure]) -> str:
+    """Return figures one below the other, as SVG."""
+    specification: dict[str, Any] = {
+        "$schema": figures[0].specification["$schema"],
+        "datasets": datasets(figures),
+        "vconcat": [_panel(figure) for figure in figures],
+        "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")},
+    }
+    return vl_convert.vegalite_to_svg(json.dumps(specification), config=FILE)
+
+
+def _panel(figure: Figure) -> Mapping[str, Any]:
+    panel = {key: value for key, value in figure.specification.items() if key != "$schema"}
+    if panel.get("width") == "container":
+        del panel["autosize"]
+        panel |= {"width": 480, "title": {"text": figure.title, "anchor": "middle"}}
+    return panel
+
+
+def main() -> None:
+    """Copy the study's results, and write the pictures and the page."""
+    study = open_study(Store("papa-store"), "embeddings")
+    FOLDER.mkdir(exist_ok=True)
+    for path in (SUMMARY, HEADS):
+        shutil.copyfile(study.folder / path.name, path)
+    DIGEST.write_text(f"{study_digest()}\n")
+    summary, heads = stored_results()
+    pictures = result_figures(summary, heads)
+    for name, picture in pictures.items():
+        (FOLDER / name).write_text(picture)
+    # As SVG its 12,288 cells take 2.6 MB.
+    matrices = vl_convert.svg_to_png(drawn([chosen_figure(study.findings().averages[0])]))
+    (FOLDER / "matrices.png").write_bytes(matrices)
+    (DOCS / "gallery.md").write_text(page(summary))
+
+
+if __name__ == "__main__":
+    main()

