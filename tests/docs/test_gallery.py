@@ -21,7 +21,7 @@ def test_a_picture_is_what_the_code_draws_of_the_results(name: str) -> None:
 
 
 def without_numbered_ids(svg: str) -> str:
-    """An SVG without the numbers of gradients, which a process counts up from picture to picture."""
+    """An SVG without the numbers of gradients, which a process counts up."""
     return re.sub(r"(gradient|clip)_?\d+", r"\1", svg)
 
 
