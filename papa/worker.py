@@ -7,12 +7,13 @@ import os
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
+from papa.cores import WorkerCores
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.models.native import NativeReference
 from papa.models.reference import EncoderReference, resolve_encoder
@@ -78,13 +79,15 @@ class Executor(Protocol):
 class Worker:
     """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
 
-    Each call has one thread, so that its results do not depend on how many workers there are. The
-    model that was loaded last is kept for the next call, and no other.
+    Each call has one thread, so that its results do not depend on how many workers there are; what
+    trains may compute parts of a mini-batch on unused cores as well (``papa.cores``), with equal
+    results. The model that was loaded last is kept for the next call, and no other.
 
     Args:
         device: The device that models are loaded on.
         loaded: Encoders that are in memory already; native heads of these are on their devices.
         versions: Versions of the driver's libraries, where the driver may be another machine.
+        cores: Its core beside those of the other workers of this machine; None where it is alone.
     """
 
     size = 1
@@ -96,9 +99,11 @@ class Worker:
         device: str = "auto",
         loaded: Mapping[EncoderReference, Encoder] | None = None,
         versions: Mapping[str, str] | None = None,
+        cores: WorkerCores | None = None,
     ) -> None:
         self._device = device
         self._versions = versions
+        self._cores = cores
         self._in_memory = dict(loaded or {})
         self._last: _Loaded | None = None
 
@@ -119,9 +124,10 @@ class Worker:
         threads = torch.get_num_threads()
         torch.set_num_threads(1)
         try:
-            if model is None:
-                return function(**arguments, progress=progress)
-            return function(**arguments, model=self._load(model), progress=progress)
+            with self._cores.used() if self._cores else nullcontext():
+                if model is None:
+                    return function(**arguments, progress=progress)
+                return function(**arguments, model=self._load(model), progress=progress)
         finally:
             torch.set_num_threads(threads)
 

@@ -17,10 +17,12 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, suppress
+from itertools import count
 from pathlib import Path
 from queue import Empty, LifoQueue
 from typing import Any, Literal
 
+from papa.cores import WorkerCores
 from papa.errors import PapaError, TransientError
 from papa.progress import Progress, ignore_progress
 from papa.ray_node import RayNode
@@ -64,6 +66,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._ray: Any = None
         self._began: Future[None] | None = None
         self._node: RayNode | None = None
+        # On a cluster nothing says which workers share a machine: each keeps to its own core.
+        self._cores_folder: Path | None = None
+        self._numbers = count()
         self._stack = ExitStack()
         self._idle: LifoQueue[Any] = LifoQueue()
         self._actors: set[Any] = set()
@@ -174,6 +179,8 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
         # Ray gives everybody the right to write to its folder, but nobody else may enter this one.
         folder = self._stack.enter_context(temporary_folder("ray"))
+        self._cores_folder = folder / "cores"
+        self._cores_folder.mkdir(mode=0o700)
         try:
             return self._join_node(folder / "1")
         except ClusterError:
@@ -197,7 +204,10 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
     def _new(self) -> Any:
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
         versions = versions_here() if self._address else None
-        return worker.remote("cuda" if self._share else "cpu", versions=versions)
+        cores = None
+        if self._cores_folder is not None and not self._share:
+            cores = WorkerCores(self._cores_folder, next(self._numbers), self._size)
+        return worker.remote("cuda" if self._share else "cpu", versions=versions, cores=cores)
 
     def _hire(self) -> None:
         """Have another worker come up, which is idle once it answers, if it ever does."""

@@ -37,6 +37,7 @@ class Encoder:
         self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32"
     ) -> None:
         self.family = family = family_for(model.config, "this model")
+        self._original = model
         model = sharing_weights(model)
         config: Any = model.config
         if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
@@ -65,6 +66,10 @@ class Encoder:
                     linear.forward = partial(_project, linear, linear.forward, module)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
+
+    def twin(self) -> Encoder:
+        """Another encoder with the same weights in memory and no rules, for another thread."""
+        return Encoder(self._original, self.device, self.precision)
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""

@@ -8,8 +8,10 @@ can be computed a window at a time and serve every seed, with the same batches s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from papa.cores import free_threads
 from papa.errors import SpecError
 from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
@@ -129,28 +132,90 @@ def train_parts(
     spec: ProbeSpec,
     seed: int,
     rows: Rows | None = None,
+    twin_loss: Callable[[], PartLoss] | None = None,
     **how: Any,
 ) -> None:
-    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed."""
-    (groups, loss), rows = learned, split.rows if rows is None else rows
-    tokens, window = part_tokens(encoder.device), window_of(encoder, split, spec.batch_size)
+    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed.
+
+    Args:
+        learned: What is trained, and its loss.
+        encoder: The encoder.
+        split: The training text.
+        spec: Epochs, batch size and the optimiser's settings.
+        seed: The seed of the order of rows, and of dropout.
+        rows: The rows that are trained on; None takes all.
+        twin_loss: Returns the same loss on an encoder of its own, for another thread: parts of a
+            minibatch then run side by side on cores that no worker uses.
+        how: As for ``train``.
+    """
+    groups, loss = learned
+    rows = split.rows if rows is None else rows
+    tokens = part_tokens(encoder.device)
+    window = window_of(encoder, split, spec.batch_size)
+    parameters = [parameter for group in groups for parameter in group["params"]]
+    losses_of_threads = [loss]
 
     def losses(minibatch: Rows, *place: int) -> Float[Tensor, " 1"]:
         parts = parts_of(split, minibatch, tokens, (seed, *place))
-        return total_loss(loss, parts, encoder.device)
+        threads = 1 if twin_loss is None else min(free_threads(), len(parts))
+        while twin_loss is not None and len(losses_of_threads) < threads:
+            losses_of_threads.append(twin_loss())
+        return total_loss(losses_of_threads[: max(1, threads)], parts, parameters)
 
     learn = seen_alone(rows, losses, window // spec.batch_size)
     train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
 
 
-def total_loss(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Float[Tensor, " 1"]:
-    """The loss of a minibatch; gradients of its parts are added in their order."""
-    total = torch.zeros(1, device=device)
-    for part in parts:
-        found = loss(part)
-        found.backward()
-        total += found.detach()
+def total_loss(
+    losses: Sequence[PartLoss], parts: Sequence[Part], parameters: Sequence[nn.Parameter]
+) -> Float[Tensor, " 1"]:
+    """Return the loss of a minibatch, and set the gradients of parameters.
+
+    Gradients of parts are added in the order of the parts, so they are the same, bit for bit, in
+    any number of threads.
+
+    Args:
+        losses: The loss, on an encoder of its own for each thread.
+        parts: The parts of the minibatch.
+        parameters: What is trained.
+    """
+
+    def gradients_of(
+        loss: PartLoss, part: Part
+    ) -> tuple[Float[Tensor, ""], Sequence[Tensor | None]]:
+        value = loss(part)
+        return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
+
+    total = torch.zeros(1, device=parameters[0].device)
+    with _map_in_threads(len(losses)) as compute:
+        # As many parts at a time as there are threads: each encoder serves one of them.
+        for start in range(0, len(parts), len(losses)):
+            side_by_side = parts[start : start + len(losses)]
+            for value, gradients in compute(gradients_of, losses, side_by_side):
+                total += value
+                _add_gradients(parameters, gradients)
     return total
+
+
+def _add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is None:
+            continue
+        if parameter.grad is None:
+            # A copy: gradients may share memory, and they are scaled in place.
+            parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
+        else:
+            parameter.grad += gradient
+
+
+@contextmanager
+def _map_in_threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Yield ``map``, which calls its function in as many threads of one core each."""
+    if count == 1:
+        yield map
+        return
+    with ThreadPoolExecutor(count, initializer=partial(torch.set_num_threads, 1)) as executor:
+        yield executor.map
 
 
 def train_theta(

@@ -19,8 +19,9 @@ from papa.probes.evaluate import build_probe
 from papa.probes.features import window_rows
 from papa.probes.own import OwnHead
 from papa.probes.training import (
-    Learned,
+    Groups,
     Part,
+    PartLoss,
     Rows,
     Summed,
     probe_loss,
@@ -36,6 +37,8 @@ from papa.spec.task import NATIVE_HEAD_RATE
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
+LearnedOn = tuple[Groups, Callable[[Encoder], PartLoss]]
+"""What is trained, and its loss on an encoder."""
 TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 """β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what
 lies beyond 0 and 1 is cut off."""
@@ -68,9 +71,11 @@ def train_lambda(
 
     how: dict[str, Any] = {"progress": progress, "on_epoch": after_epoch}
     if isinstance(encoder, Encoder):
-        learned = mixing(encoder, constants, corpus, task, seed)
-        (theta,) = learned[0][0]["params"]
-        train_parts(learned, encoder, split, spec, seed, rows, **how)
+        groups, loss_on = mixing(encoder, constants, corpus, task, seed)
+        (theta,) = groups[0]["params"]
+        learned = groups, loss_on(encoder)
+        twin_loss = _twin_loss(encoder, loss_on, task.probe)
+        train_parts(learned, encoder, split, spec, seed, rows, twin_loss, **how)
     else:
         (layers, heads), of_heads = constants.values.shape[:2], HeadLoss(corpus, task, encoder)
         every, on_device = [*np.ndindex(layers, heads)], constants.to(of_heads.device)
@@ -99,19 +104,34 @@ def mixing(
     task: TaskSpec,
     seed: int,
     shares: Callable[[Tensor, Part], Tensor] = lambda theta, part: theta.sigmoid(),
-) -> Learned:
+) -> LearnedOn:
     """θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-    loss = probe_loss(
-        encoder,
-        probe,
-        corpus.split("train"),
-        task.probe.encoder_dropout,
-        block=lambda part: mixed_by(encoder, on_device, shares(theta, part)),
-    )
-    return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss
+
+    def loss_on(running: Encoder) -> PartLoss:
+        return probe_loss(
+            running,
+            probe,
+            corpus.split("train"),
+            task.probe.encoder_dropout,
+            block=lambda part: mixed_by(running, on_device, shares(theta, part)),
+        )
+
+    return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss_on
+
+
+def _twin_loss(
+    encoder: Encoder, loss_on: Callable[[Encoder], PartLoss], spec: ProbeSpec
+) -> Callable[[], PartLoss] | None:
+    """What returns the loss for another thread; None where parts must run one after the other."""
+    # Dropout draws from PyTorch's one generator; a GPU, and a twin in bfloat16, which would have
+    # weights of its own, gain nothing.
+    is_alone = spec.encoder_dropout or encoder.device.type != "cpu"
+    if is_alone or encoder.precision != "float32":
+        return None
+    return lambda: loss_on(encoder.twin())
 
 
 def drawn_gates(
@@ -127,7 +147,7 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
-def gating(asked: Asked) -> Learned:
+def gating(asked: Asked) -> LearnedOn:
     """log α of every gate, 0 at the start, and the task's probe; and their loss."""
 
     def drawn(location: Tensor, part: Part) -> Tensor:
@@ -137,13 +157,18 @@ def gating(asked: Asked) -> Learned:
         return drawn_gates(location, uniform.clamp(1e-6, 1 - 1e-6).to(location))
 
     given = asked.encoder, asked.constants, asked.corpus, asked.task, asked.seed
-    groups, of_probe = mixing(*given, drawn)
+    groups, probe_loss_on = mixing(*given, drawn)
     (location,) = groups[0]["params"]
 
-    def loss(part: Part) -> Tensor:
-        return of_probe(part) + part.share * COST * open_probability(location).sum()
+    def loss_on(running: Encoder) -> PartLoss:
+        of_probe = probe_loss_on(running)
 
-    return groups, loss
+        def loss(part: Part) -> Tensor:
+            return of_probe(part) + part.share * COST * open_probability(location).sum()
+
+        return loss
+
+    return groups, loss_on
 
 
 def gates(asked: Asked) -> HeadScores:
@@ -154,7 +179,7 @@ def gates(asked: Asked) -> HeadScores:
     return _trained(asked, gating(asked), open_probability, passes=2)
 
 
-def keeping(asked: Asked) -> Learned:
+def keeping(asked: Asked) -> LearnedOn:
     """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
     penalty, with h a token's last hidden state and h' that of the encoder whose heads put out
     λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
@@ -163,16 +188,19 @@ def keeping(asked: Asked) -> Learned:
     constants = asked.constants.to(encoder.device)
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
 
-    def loss(part: Part) -> Float[Tensor, ""]:
-        batch = micro_batch(split, part.rows)
-        with torch.no_grad():
-            own = encoder.token_states(batch)[-1]
-        with mixed_by(encoder, constants, theta.sigmoid()):
-            error = encoder.token_states(batch)[-1] - own
-        lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
-        return part.token_share * (lost + PENALTY * theta.sigmoid().mean())
+    def loss_on(running: Encoder) -> PartLoss:
+        def loss(part: Part) -> Float[Tensor, ""]:
+            batch = micro_batch(split, part.rows)
+            with torch.no_grad():
+                own = running.token_states(batch)[-1]
+            with mixed_by(running, constants, theta.sigmoid()):
+                error = running.token_states(batch)[-1] - own
+            lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
+            return part.token_share * (lost + PENALTY * theta.sigmoid().mean())
 
-    return [{"params": [theta]}], loss
+        return loss
+
+    return [{"params": [theta]}], loss_on
 
 
 def self_lambda(asked: Asked) -> HeadScores:
@@ -184,14 +212,23 @@ def self_lambda(asked: Asked) -> HeadScores:
 
 def _trained(
     asked: Asked,
-    learned: Learned,
+    learned: LearnedOn,
     score: Callable[[Tensor], Tensor],
     passes: int,
     rate: float | None = None,
 ) -> HeadScores:
     split, spec = asked.corpus.split("train"), lambda_spec(asked.task, asked.ranking, rate)
-    given = asked.encoder, split, spec, asked.seed, asked.rows
-    train_parts(learned, *given, progress=asked.progress)
-    (theta,) = learned[0][0]["params"]
+    groups, loss_on = learned
+    train_parts(
+        (groups, loss_on(asked.encoder)),
+        asked.encoder,
+        split,
+        spec,
+        asked.seed,
+        asked.rows,
+        _twin_loss(asked.encoder, loss_on, asked.task.probe),
+        progress=asked.progress,
+    )
+    (theta,) = groups[0]["params"]
     values = score(theta.detach()).cpu().numpy()
     return HeadScores(values[None], evaluations=passes * spec.epochs)

@@ -137,13 +137,14 @@ def probing(
 def mixed(
     golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int = 10**6
 ) -> dict[str, float]:
-    groups, loss = mixing(encoder, golden.constants, golden.corpus, TASK, seed=0)
+    groups, loss_on = mixing(encoder, golden.constants, golden.corpus, TASK, seed=0)
+    parameters = [parameter for group in groups for parameter in group["params"]]
     golden.place(groups[1]["params"])
     split = golden.corpus.split("train")
 
     def losses(batch: Tensor, step: int) -> Tensor:
         parts = parts_of(split, batch[0].numpy(), part_tokens, (0, 0, step))
-        return total_loss(loss, parts, encoder.device)
+        return total_loss([loss_on(encoder)], parts, parameters)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
     return golden.ten_steps("lambda", groups, losses, rows, spec)

@@ -128,8 +128,8 @@ def build(
     def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
         constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
-        given = mixing(encoder, constants, corpora[name], task, seed=0)
-        return given, corpora[name].split("train")
+        groups, loss_on = mixing(encoder, constants, corpora[name], task, seed=0)
+        return (groups, loss_on(encoder)), corpora[name].split("train")
 
     return built
 
@@ -139,7 +139,7 @@ def total(learned: Learned, parts: Sequence[Part]) -> tuple[float, list[torch.Te
     trained = [parameter for group in groups for parameter in group["params"]]
     for parameter in trained:
         parameter.grad = None
-    return float(total_loss(loss, parts, CPU)), [parameter.grad for parameter in trained]
+    return float(total_loss([loss], parts, trained)), [parameter.grad for parameter in trained]
 
 
 def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
@@ -195,7 +195,7 @@ def test_a_minibatch_without_labels_is_a_step_without_gradient() -> None:
         before = theta.detach().clone()
 
         def losses(*_: object, of: list[Part] = parts) -> torch.Tensor:
-            return total_loss(lambda part: theta.square().sum(), of, CPU)
+            return total_loss([lambda part: theta.square().sum()], of, [theta])
 
         loss, norm = take_step(losses, torch.zeros(1, 1, dtype=torch.int64), 0, optimizer, 1.0)
         assert (float(loss), float(norm)) == (0, 0) or parts

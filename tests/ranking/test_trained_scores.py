@@ -55,7 +55,8 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
 
 def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    (groups, loss), step = gating(asked), 1e-2
+    groups, loss_on = gating(asked)
+    loss, step = loss_on(asked.encoder), 1e-2
     (location,) = groups[0]["params"]
     (part,) = parts_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
     (found,) = torch.autograd.grad(loss(part), location)
@@ -76,10 +77,11 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
 
 def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
-    (groups, of_part), rows = keeping(asked), np.arange(16)
+    groups, loss_on = keeping(asked)
+    of_part, rows = loss_on(asked.encoder), np.arange(16)
     split, (theta,) = asked.corpus.split("train"), groups[0]["params"]
     (part,) = parts_of(split, rows, 10_000, (0,))
-    loss, batch = float(total_loss(of_part, [part], theta.device)), micro_batch(split, part.rows)
+    loss, batch = float(total_loss([of_part], [part], [theta])), micro_batch(split, part.rows)
     found, theta.grad = theta.grad, None
 
     def lost(theta: torch.Tensor) -> float:
@@ -101,7 +103,7 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     # The same in smaller parts, as another device takes them.
     parts = parts_of(split, rows, 40, (0,))
     assert len(parts) > 1
-    assert float(total_loss(of_part, parts, theta.device)) == pytest.approx(loss, rel=1e-5)
+    assert float(total_loss([of_part], parts, [theta])) == pytest.approx(loss, rel=1e-5)
     torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
 
 

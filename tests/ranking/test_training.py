@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from papa.cores import WorkerCores
+from papa.models.encoder import Encoder
 from papa.probes import training
 from papa.probes.training import Part, PartLoss
 from papa.ranking.learned import train_lambda
@@ -39,9 +42,11 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
     before = {name: value.clone() for name, value in model.state_dict().items()}
     whole, found, lambdas = training.total_loss, set[int](), list[Tensor]()
 
-    def recorded(loss: PartLoss, parts: Sequence[Part], device: torch.device) -> Tensor:
+    def recorded(
+        losses: Sequence[PartLoss], parts: Sequence[Part], parameters: Sequence[nn.Parameter]
+    ) -> Tensor:
         seen.extend(row for part in parts for row in part.rows.tolist())
-        return whole(loss, parts, device)
+        return whole(losses, parts, parameters)
 
     monkeypatch.setattr(training, "total_loss", recorded)
     for seed in (0, 1, 2, 0):
@@ -55,6 +60,22 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
     assert torch.equal(lambdas[0], lambdas[3])
     assert not torch.equal(lambdas[0], lambdas[1])
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+
+
+def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
+    learn: Learn, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranking = RankingSpec(epochs=1, rows=32)
+    twins: list[Encoder] = []
+    twin = Encoder.twin
+    monkeypatch.setattr(Encoder, "twin", lambda self: twins.append(twin(self)) or twins[-1])
+    monkeypatch.setattr(training, "part_tokens", lambda device: 64)
+    in_parts = learn(ranking, 32)
+    assert not twins
+    with WorkerCores(tmp_path, 0, 2).used():
+        assert torch.equal(learn(ranking, 32), in_parts)
+    assert len(twins) == 1, "the unused core was used"
+    assert not torch.equal(learn(ranking, 32, seed=1), in_parts), "negative control"
 
 
 @pytest.mark.unchecked

@@ -1,0 +1,64 @@
+"""Cores of this machine that no worker uses: a worker that trains alone computes on them as well.
+
+Each worker of a pool holds a lock on a file of its own while a call runs, which the system releases
+where the worker is killed. Whoever trains counts these locks before every mini-batch, so a worker
+that begins a call never waits for another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+
+@dataclass(frozen=True)
+class WorkerCores:
+    """The cores of the workers of one pool on this machine, one each.
+
+    Attributes:
+        folder: Holds the workers' lock files; no other pool uses it.
+        number: This worker's number in the pool.
+        count: How many workers the pool has.
+    """
+
+    folder: Path
+    number: int
+    count: int
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Count this worker's core as used while the block runs."""
+        global _used
+        with FileLock(self.folder / f"{self.number}.lock"):
+            _used = self
+            try:
+                yield
+            finally:
+                _used = None
+
+    def threads(self) -> int:
+        """How many threads this worker may compute with: unused cores are shared by the others."""
+        busy = sum(_is_locked(path) for path in self.folder.glob("*.lock"))
+        # A worker that was killed, and the one in its place, have a file each.
+        return max(1, self.count // max(1, busy))
+
+
+_used: WorkerCores | None = None
+"""Those of the worker whose call runs in this process."""
+
+
+def free_threads() -> int:
+    """Return how many threads the running call may compute with now; 1 outside of a pool."""
+    return 1 if _used is None else _used.threads()
+
+
+def _is_locked(path: Path) -> bool:
+    try:
+        with FileLock(path, blocking=False):
+            return False
+    except Timeout:
+        return True
