@@ -1,0 +1,60 @@
+"""Model types whose heads can be replaced in place, as tests of three laws found them.
+
+``architectures.csv`` is written by ``docs/generators/architectures.py``; nothing else edits it.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+TABLE = Path(__file__).with_name("architectures.csv")
+
+
+class Outcome(StrEnum):
+    """What the laws say of a model type, or of one of its parts."""
+
+    PASSES = "passes"
+    PARTLY = "passes where it can be asked"
+    REFUSED = "refused"
+    OUTSIDE = "outside the interface"
+    UNTESTED = "untested"
+    FAILS = "fails"
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """A model type, or one part of it.
+
+    Attributes:
+        model_type: as in ``config.model_type``.
+        part: the name that ``part=`` takes; "" where the model has one part.
+        outcome: what the laws say.
+        note: the reason, where not all laws hold.
+    """
+
+    model_type: str
+    part: str
+    outcome: Outcome
+    note: str
+
+
+def read_architectures(path: Path = TABLE) -> list[Architecture]:
+    """Return the rows of the table."""
+    with path.open(newline="") as file:
+        return [
+            Architecture(row["model_type"], row["part"], Outcome(row["outcome"]), row["note"])
+            for row in csv.DictReader(file)
+        ]
+
+
+def write_architectures(rows: Iterable[Architecture], path: Path = TABLE) -> None:
+    """Write the table, sorted by model type and part."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["model_type", "part", "outcome", "note"])
+        for row in sorted(rows, key=lambda row: (row.model_type, row.part)):
+            writer.writerow([row.model_type, row.part, row.outcome.value, row.note])
