@@ -15,6 +15,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import import_module
 
 import torch
 import transformers
@@ -22,6 +23,7 @@ from torch import Tensor, nn
 from transformers import (
     AttentionInterface,
     AttentionMaskInterface,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers.masking_utils import eager_mask
@@ -88,13 +90,9 @@ def stock_attention(model: PreTrainedModel) -> Iterator[StockAttention]:
     attention = StockAttention()
     AttentionInterface.register(_NAME, attention)
     AttentionMaskInterface.register(_NAME, eager_mask)
-    configs = {
-        id(module.config): module.config for module in model.modules() if hasattr(module, "config")
-    }
-    names = {
-        key: getattr(config, "_attn_implementation_internal", None)
-        for key, config in configs.items()
-    }
+    candidates = [getattr(module, "config", None) for module in model.modules()]
+    configs = {id(config): config for config in candidates if isinstance(config, PreTrainedConfig)}
+    names = {key: config._attn_implementation_internal for key, config in configs.items()}
     try:
         for config in configs.values():
             config._attn_implementation_internal = _NAME
@@ -367,7 +365,27 @@ def model_class(model_type: str) -> type[PreTrainedModel] | None:
         name = names[0] if isinstance(names, list | tuple) else names
         if name and hasattr(transformers, name):
             return getattr(transformers, name)
-    return None
+    return _class_with_configuration(CONFIG_MAPPING[model_type])
+
+
+def _class_with_configuration(
+    config_class: type[PreTrainedConfig],
+) -> type[PreTrainedModel] | None:
+    """The first class of a type that no mapping names, as the parts of larger models are."""
+    name = config_class.__module__.replace(".configuration_", ".modeling_")
+    try:
+        module = import_module(name)
+    except ImportError:
+        return None
+    classes = [
+        value
+        for value in vars(module).values()
+        if isinstance(value, type)
+        and issubclass(value, PreTrainedModel)
+        and value.config_class is config_class
+        and not value.__name__.endswith("PreTrainedModel")
+    ]
+    return classes[0] if classes else None
 
 
 def tiny_model(model_type: str, variant: Variant) -> PreTrainedModel:
@@ -383,13 +401,6 @@ def tiny_model(model_type: str, variant: Variant) -> PreTrainedModel:
         if parameter.dim() == 1 and (name.endswith("bias") or "sinks" in name):
             nn.init.normal_(parameter, std=0.35)
     return model.float()
-
-
-def is_outside(model_type: str) -> bool:
-    """Whether the module of a model type never looks at transformers' attention interface."""
-    found = model_class(model_type)
-    module = None if found is None else sys.modules[found.__module__]
-    return module is not None and not hasattr(module, "ALL_ATTENTION_FUNCTIONS")
 
 
 def architectures_of(model_type: str) -> list[Architecture]:
