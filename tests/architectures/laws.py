@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 import transformers
@@ -403,8 +405,21 @@ def tiny_model(model_type: str, variant: Variant) -> PreTrainedModel:
     return model.float()
 
 
+def is_outside(model_type: str) -> bool:
+    """Whether the file of a model type without parts never names transformers' interface."""
+    config_class = CONFIG_MAPPING[model_type]
+    if config_class.sub_configs or family_of(model_type) is not None:
+        return False
+    spec = find_spec(config_class.__module__.replace(".configuration_", ".modeling_"))
+    if spec is None or spec.origin is None:
+        return False
+    return "ALL_ATTENTION_FUNCTIONS" not in Path(spec.origin).read_text()
+
+
 def architectures_of(model_type: str) -> list[Architecture]:
     """What the laws say of a model type: a row for each of its parts."""
+    if is_outside(model_type):
+        return [Architecture(model_type, "", Outcome.OUTSIDE, "")]
     reasons: list[str] = []
     for variant in VARIANTS:
         try:
