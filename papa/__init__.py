@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from papa.library.matrices import ConstantMatrices as ConstantMatrices
     from papa.library.measurement import Measurement as Measurement
     from papa.library.measuring import measure as measure
+    from papa.library.score_files import save_scores as save_scores
     from papa.library.steps import average as average
     from papa.library.steps import constants as constants
     from papa.library.steps import describe as describe
@@ -43,6 +44,7 @@ _NAMES = {
     "papa.library.matrices": "ConstantMatrices",
     "papa.library.measurement": "Measurement",
     "papa.library.measuring": "measure",
+    "papa.library.score_files": "save_scores",
     "papa.library.steps": "average constants describe features replaced",
     "papa.library.tasks": "Task",
     "papa.spec.orders": "Cell",

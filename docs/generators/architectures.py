@@ -35,7 +35,7 @@ from tests.architectures.laws import architectures_of  # noqa: E402
 PAGE = ROOT / "docs" / "architectures.md"
 _SECONDS = 240
 """For one model type; a type that takes longer is untested."""
-_WORKERS = 3
+_WORKERS = 2
 _HEADINGS = {
     Outcome.PASSES: "All three laws hold.",
     Outcome.PARTLY: "The laws that can be asked hold; the note says which cannot.",

@@ -26,18 +26,23 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 def models() -> None:
     """List the encoders that a study can have, and models whose heads can be replaced in place."""
     with options.one_sentence():
-        from papa.heads import TESTED
+        from papa.models.architectures import Outcome, read_architectures
         from papa.models.reference import EMBEDDED
         from papa.models.supported import FAMILIES
 
+        families = [
+            (family.name, ", ".join(family.model_types), family.note) for family in FAMILIES
+        ]
         hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
-        ablated = (
-            "with papa.ablated, any task's head; refused are learned sinks "
-            "(gpt_oss), position biases (t5) and other terms beside queries, keys and values"
-        )
-        for heading, listed, caption in (("Family", FAMILIES, hub), ("In place", TESTED, ablated)):
-            rows = ((one.name, ", ".join(one.model_types), one.note) for one in listed)
-            options.print_table((heading, "Architectures", "Note"), rows, caption=caption)
+        options.print_table(("Family", "Architectures", "Note"), families, caption=hub)
+        by_outcome: dict[Outcome, list[str]] = {}
+        for row in read_architectures():
+            name = f"{row.model_type} ({row.part})" if row.part else row.model_type
+            by_outcome.setdefault(row.outcome, []).append(name)
+        listed = (Outcome.PASSES, Outcome.PARTLY, Outcome.REFUSED)
+        rows = [(outcome.value, ", ".join(by_outcome[outcome])) for outcome in listed]
+        caption = "With papa.ablated, any task's head; a name in parentheses is for part="
+        options.print_table(("Tests", "Architectures"), rows, caption=caption)
 
 
 def tasks() -> None:

@@ -22,8 +22,12 @@ from papa.heads.forward_source import (
 )
 from papa.models.supported import family_of
 
-_COMPRESSED = {"deepseek_v4": "its keys are compressed blocks of tokens, not tokens"}
-"""Model types whose attention passes the interface and has no key for each token."""
+_NOT_SERVED = {
+    "blt_global_transformer": "it leaves its causal mask to the attention function",
+    "deepseek_v4": "its keys are compressed blocks of tokens, not tokens",
+    "hrm_text": "its layers run several times a pass, each time with another attention",
+}
+"""Model types whose attention passes the interface and breaks a law of replaced heads."""
 
 
 @dataclass(frozen=True)
@@ -106,9 +110,9 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
         path: module for path, module in model.named_modules() if calls_attention_interface(module)
     }
     name = type(model).__name__
-    if config.model_type in _COMPRESSED:
+    if config.model_type in _NOT_SERVED:
         raise EncoderError(
-            f"{name}: {_COMPRESSED[config.model_type]}: its heads cannot be replaced"
+            f"{name}: {_NOT_SERVED[config.model_type]}: its heads cannot be replaced"
         )
     # Also of cross-attention and of other parts: inside a block all pass through our function.
     unserved = {

@@ -39,6 +39,7 @@ from papa.library.running import run_steps
 from papa.library.substitutes import constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.ranking.given import score_of_each
+from papa.ranking.kv_groups import scores_by_group
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.ranking.seeds import HeadScores
 from papa.scores.custom import CustomScore
@@ -196,7 +197,11 @@ def head_scores(
 
 @formerly(fraction="keep")
 def constant_heads(
-    scores: Any, *, keep: float | None = None, count: int | None = None
+    scores: Any,
+    *,
+    keep: float | None = None,
+    count: int | None = None,
+    heads_per_group: int = 1,
 ) -> tuple[Head, ...]:
     """Return the heads that become constant first; equal scores go by layer and head.
 
@@ -210,6 +215,9 @@ def constant_heads(
         keep: The share of heads that stay input-dependent, from 0 to 1: 0.25 returns 75 % of the
             heads.
         count: Instead of ``keep``, how many heads become constant.
+        heads_per_group: How many query heads share keys and values,
+            ``num_attention_heads // num_key_value_heads`` of the configuration. Whole groups become
+            constant, by the highest score of their heads; what is left of the number stays.
 
     Returns:
         The heads as (layer, head) from 0.
@@ -225,11 +233,13 @@ def constant_heads(
             "give keep, the share of heads that stay input-dependent, 0 to 1, or count, how many "
             f"of the {numbers.size} heads become constant; found keep={keep} and count={count}"
         )
-    order = head_order("lambda", numbers, *numbers.shape)
+    by_group = scores_by_group(numbers, heads_per_group)
+    order = head_order("lambda", by_group, *numbers.shape)
     if isinstance(scores, pandas.DataFrame):
         layers = sorted(scores["layer"].unique().tolist())
         order = [(layers[layer], head) for layer, head in order]
-    return tuple(order[:count]) if keep is None else first_heads(order, keep)
+    constant = tuple(order[:count]) if keep is None else first_heads(order, keep)
+    return constant[: len(constant) // heads_per_group * heads_per_group]
 
 
 def load_scores(path: str | Path) -> pandas.DataFrame:

@@ -57,4 +57,5 @@ def write_architectures(rows: Iterable[Architecture], path: Path = TABLE) -> Non
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["model_type", "part", "outcome", "note"])
         for row in sorted(rows, key=lambda row: (row.model_type, row.part)):
-            writer.writerow([row.model_type, row.part, row.outcome.value, row.note])
+            note = " ".join(row.note.split())
+            writer.writerow([row.model_type, row.part, row.outcome.value, note])

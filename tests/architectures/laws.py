@@ -55,11 +55,13 @@ class StockAttention:
 
     Attributes:
         matrices, outputs: of every call of every module, in order.
+        sinks: the modules that have learned sinks.
         zeroed: the module whose head puts out zeros, and that head.
     """
 
     matrices: dict[nn.Module, list[Tensor]] = field(default_factory=dict)
     outputs: dict[nn.Module, list[Tensor]] = field(default_factory=dict)
+    sinks: set[nn.Module] = field(default_factory=set)
     zeroed: tuple[nn.Module, int] | None = None
 
     def __call__(
@@ -78,6 +80,8 @@ class StockAttention:
         if self.zeroed is not None and self.zeroed[0] is module:
             output = output.clone()
             output[:, :, self.zeroed[1]] = 0
+        if options.get("s_aux") is not None:
+            self.sinks.add(module)
         self.matrices.setdefault(module, []).append(matrices)
         self.outputs.setdefault(module, []).append(output)
         return output, matrices
@@ -243,8 +247,11 @@ def own_attention_reproduces_output(subject: Subject) -> bool:
     }
     if "grid_thw" in one_text:
         one_text = subject.inputs
-    with stock_attention(subject.model) as attention:
-        plain = main_output(subject.model, one_text)
+    try:
+        with stock_attention(subject.model) as attention:
+            plain = main_output(subject.model, one_text)
+    except Exception as error:
+        raise NotTestedError(f"it takes no single text ({type(error).__name__})") from None
     calls = dict.fromkeys(subject.layers.modules, 0)
     by_layer: dict[int, Tensor] = {}
     for number, module in zip(subject.layers.numbers, subject.layers.modules, strict=True):
@@ -253,6 +260,11 @@ def own_attention_reproduces_output(subject: Subject) -> bool:
             raise NotTestedError("its attention has no matrices to compare with")
         matrices = recorded[min(calls[module], len(recorded) - 1)]
         calls[module] += 1
+        occurrences = subject.layers.modules.count(module)
+        if len(recorded) > occurrences and not torch.equal(recorded[0], recorded[-1]):
+            raise NotTestedError("its layers run several times a pass, each with another attention")
+        if module in attention.sinks and (matrices.sum(dim=-1) > 1 - 1e-3).all():
+            raise NotTestedError("the matrices that it returns leave out its learned sinks")
         if matrices is None or matrices.dim() != 4 or len(matrices) != 1:
             raise NotTestedError("a pass over one text is several calls of attention")
         if matrices.shape[-1] != matrices.shape[-2]:
@@ -448,6 +460,9 @@ def _judged(
     part = name if len(parts) > 1 else ""
     try:
         subject = subject_of(model, name, parts)
+        outputs = [main_output(subject.model, subject.inputs) for _ in range(2)]
+        if not subject.is_close(*outputs):
+            raise NotTestedError("two passes differ: it draws random numbers")
     except NotTestedError as error:
         return Architecture(model_type, part, Outcome.UNTESTED, str(error))
     except PapaError as error:

@@ -1,0 +1,81 @@
+"""Head scores as files of other projects, which read them by layer and head."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from papa.errors import SpecError, meant
+from papa.files import write_atomically
+from papa.ranking.given import score_of_each
+from papa.ranking.kv_groups import group_scores
+
+ScoreFormat = Literal["duo_attention", "retrieval_head"]
+_FORMATS = ("duo_attention", "retrieval_head")
+_PATTERN = "full_attention_heads.tsv"
+_SETTINGS = "config.json"
+
+
+def save_scores(
+    scores: Any,
+    path: str | Path,
+    *,
+    format: ScoreFormat,
+    heads_per_group: int = 1,
+    sink_size: int = 64,
+    recent_size: int = 256,
+) -> None:
+    """Write a score of every head in the format of another project; a higher score is kept longer.
+
+    Examples:
+        >>> import pathlib, tempfile
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "scores.json"
+        >>> papa.save_scores([[0.5, 0.1]], path, format="retrieval_head")
+        >>> path.read_text()
+        '{"0-0": [0.5], "0-1": [0.1]}'
+
+    Args:
+        scores: a frame as ``papa.head_scores`` gives it, or numbers [layers, heads].
+        path: a folder for "duo_attention", a file for "retrieval_head".
+        format: "duo_attention" writes ``full_attention_heads.tsv``, a line for each layer with a
+            number from 0 to 1 for each group of heads, and ``config.json``, which DuoAttention and
+            kvpress' DuoAttentionPress read (Xiao et al., 2025). The numbers are the share of groups
+            with a lower score, so that a threshold keeps that share. "retrieval_head" writes JSON
+            with a list of one score under each "layer-head" (Wu et al., 2025).
+        heads_per_group: query heads that share keys and values,
+            ``num_attention_heads // num_key_value_heads`` of the configuration. A cache is saved
+            only where a whole group is constant, so a group's score is its highest head's.
+        sink_size: first tokens that heads which are not kept see; "duo_attention" alone.
+        recent_size: last tokens that they see; "duo_attention" alone.
+
+    Raises:
+        SpecError: there is no such format, or groups do not divide the heads.
+        OSError: the path cannot be written.
+    """
+    if format not in _FORMATS:
+        raise SpecError(f"format is {format!r}{meant(format, _FORMATS)}: give one of {_FORMATS}")
+    numbers = score_of_each(scores)
+    if format == "retrieval_head":
+        by_head = {f"{layer}-{head}": [score] for (layer, head), score in np.ndenumerate(numbers)}
+        write_atomically(Path(path), json.dumps(by_head).encode())
+        return
+    folder = Path(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    shares = _shares_below(group_scores(numbers, heads_per_group))
+    lines = ["\t".join(f"{share:.6f}" for share in layer) for layer in shares]
+    write_atomically(folder / _PATTERN, ("\n".join(lines) + "\n").encode())
+    settings = {"sink_size": sink_size, "recent_size": recent_size}
+    write_atomically(folder / _SETTINGS, json.dumps(settings).encode())
+
+
+def _shares_below(
+    scores: Float[np.ndarray, "layers groups"],
+) -> Float[np.ndarray, "layers groups"]:
+    """For each group the share of the others with a lower score, 0 to 1; equal scores share one."""
+    sorted_scores = np.sort(scores, axis=None)
+    lower = np.searchsorted(sorted_scores, scores, side="left")
+    return lower / max(scores.size - 1, 1)
