@@ -41,10 +41,14 @@ AUTHORS_DROPOUT = {"bert": 0.1, "deberta": 0.1, "deberta-v2": 0.1}
 """Dropout before the last map of the authors' sequence probes, by ``model_type``; else none."""
 _OPTIMAL_RATE = 2e-3
 """The learning rate of an optimal output (Li and Janson, 2024)."""
+_SCORED_ROWS = 32
+"""Rows that are scored at a time."""
 
 
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
-    """The share of entries of C that a split reads and the average never saw; None for others."""
+    """Return the share of entries of C that a split reads and the average never saw; None for
+    substitutes without an average.
+    """
     if not isinstance(constants, ConstantMatrices):
         return None
     entries = EntryCounts()
@@ -70,41 +74,59 @@ def evaluate_cell(
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Scored]:
     """Train the task's probe and score it on the validation split, once for each seed, while
-    ``heads`` are constant, beside those that a block around the call replaces. A seed's score does
-    not depend on the seeds beside it.
+    ``heads`` are constant, in addition to those that a block around the call replaces. A seed's
+    score does not depend on the other seeds.
 
     Args:
-        constants: ``ConstantMatrices``, or what else ``papa.heads.replacement`` takes.
-        trained: whether they are so with the probe, from these on.
+        constants: ``ConstantMatrices``, or another substitute of ``papa.heads.replacement``.
+        trained: whether ``constants`` are trained together with the probe.
     """
-    score, found = scorer(task, corpus.label_names, code), list[Scored]()
+    score = scorer(task, corpus.label_names, code)
     validation = corpus.split("validation")
-    told: dict[str, Any] = {"progress": progress, "on_epoch": on_epoch}
+    # Heads are replaced in encoders alone; word embeddings come with no heads to replace.
     model: Any = encoder
     if trained and heads:
-        tokens, split = encoder.tokens_per_batch(execution.batch_tokens), corpus.split("train")
+        train_split = corpus.split("train")
+        tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
+        scores: list[Scored] = []
         for seed in seeds:
-            probe = build_probe(model, corpus, task, [seed]).to(model.device)
+            seed_probe = build_probe(model, corpus, task, [seed]).to(model.device)
             values = nn.Parameter(constants.values.to(model.device, copy=True))
-            groups: Groups = [{"params": [values]}, {"params": [*probe.parameters()]}]
+            groups: Groups = [{"params": [values]}, {"params": [*seed_probe.parameters()]}]
             if isinstance(constants, ConstantOutputs):
                 groups[0]["lr"] = _OPTIMAL_RATE
-            loss = probe_loss(model, probe, split, task.probe.encoder_dropout)
-            # Nothing is frozen but the encoder, so every epoch runs it. In use, rows are masked and
-            # divided by their absolute sum, since training may make entries negative.
+            loss = probe_loss(model, seed_probe, train_split, task.probe.encoder_dropout)
+            # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are
+            # masked and divided by their absolute sum, as training may make entries negative.
             with replaced(model, constants.of(values), heads):
-                train_parts((groups, loss), model, split, task.probe, seed, **told)
-                found += score_probe(probe, source, score)
-    else:
-        options = scratch, execution, features.dtype
-        replacing = heads and constants is not None
-        with replaced(model, constants, heads) if replacing else nullcontext():
-            own = load_code(code.probe) if code else None
-            probe = train_probe(encoder, corpus, task, seeds, *options, estimator=own, **told)
-            with features_of(encoder, validation, *options) as source:
-                found = score_probe(probe, source, score)
-    return found
+                train_parts(
+                    (groups, loss),
+                    model,
+                    train_split,
+                    task.probe,
+                    seed,
+                    progress=progress,
+                    on_epoch=on_epoch,
+                )
+                scores += score_probe(seed_probe, source, score)
+        return scores
+    is_replaced = heads and constants is not None
+    with replaced(model, constants, heads) if is_replaced else nullcontext():
+        probe = train_probe(
+            encoder,
+            corpus,
+            task,
+            seeds,
+            scratch,
+            execution,
+            features.dtype,
+            estimator=load_code(code.probe) if code else None,
+            progress=progress,
+            on_epoch=on_epoch,
+        )
+        with features_of(encoder, validation, scratch, execution, features.dtype) as source:
+            return score_probe(probe, source, score)
 
 
 def train_probe(
@@ -120,14 +142,21 @@ def train_probe(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Probe:
-    """The task's probe of all seeds, trained on all training rows; an ``estimator`` is fitted."""
-    split, spec = corpus.split("train"), task.probe
-    rows, total = len(split), (1 + spec.epochs) * len(split)
-    how: dict[str, Any] = {"progress": lambda done, _: progress(rows + done, total)}
-    how |= {"rows": rows, "on_epoch": on_epoch}
-    asked: dict[str, Any] = {"progress": lambda done, _: progress(done, total)}
-    asked["dropout"] = spec.encoder_dropout
-    with features_of(encoder, split, scratch, execution, dtype, **asked) as source:
+    """Train the task's probe of all seeds on all training rows, or fit an ``estimator``."""
+    split = corpus.split("train")
+    spec = task.probe
+    rows = len(split)
+    # A pass for the features, then one an epoch.
+    total = (1 + spec.epochs) * rows
+    with features_of(
+        encoder,
+        split,
+        scratch,
+        execution,
+        dtype,
+        dropout=spec.encoder_dropout,
+        progress=lambda done, _: progress(done, total),
+    ) as source:
         if estimator is not None:
             return FittedProbe(estimator, source, seeds)
         window = window_of(encoder, split, spec.batch_size)
@@ -141,38 +170,72 @@ def train_probe(
         else:
             probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
             groups = [{"params": [*probe.parameters()]}]
-        train(groups, probe_window(probe, source, seeds), spec, seeds, window=window, **how)
+        train(
+            groups,
+            probe_window(probe, source, seeds),
+            spec,
+            seeds,
+            rows=rows,
+            window=window,
+            progress=lambda done, _: progress(rows + done, total),
+            on_epoch=on_epoch,
+        )
     return probe
 
 
 @torch.inference_mode()
 def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
-    found = list[np.ndarray]()
+    """Return the score of every seed's probe on the rows of a split."""
+    windows: list[np.ndarray] = []
     for features, rows in source.windows():
-        parts = [probe.predictions(features, part) for part in rows.split(32)]
-        found.append(torch.cat(parts, dim=1).cpu().numpy())
+        predictions = [probe.predictions(features, batch) for batch in rows.split(_SCORED_ROWS)]
+        windows.append(torch.cat(predictions, dim=1).cpu().numpy())
+        # Free this window's features before the next one's are computed.
         del features
-    return [score(own, *labels_of(source.split)) for own in np.concatenate(found, axis=1)]
+    labels, lengths = labels_of(source.split)
+    return [
+        score(seed_predictions, labels, lengths)
+        for seed_predictions in np.concatenate(windows, axis=1)
+    ]
 
 
 def build_probe(
     encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]
 ) -> Probe:
-    """The untrained probe of a task: by sequence, by token, or for masked words."""
-    layers, width = encoder.layers + 1, encoder.width
-    sizes: dict[str, Any] = {"layers": layers, "width": width}
+    """Return the untrained probe of a task: by sequence, by token, or for masked words."""
+    layers = encoder.layers + 1
+    width = encoder.width
     if corpus.kind == "mlm":
-        return MaskedProbe(seeds, **sizes, word_embeddings=encoder.word_embeddings)
+        return MaskedProbe(
+            seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings
+        )
     labels = 1 if task.regression else len(corpus.label_names or ())
     if corpus.kind == "words":
-        return TokenProbe(seeds, **sizes, labels=labels, dtype=getattr(torch, encoder.precision))
-    sizes |= {"slots": corpus.slots, "labels": labels, "regression": task.regression}
-    dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0)
-    return SequenceProbe(seeds, **sizes, dropout=dropout if task.probe.encoder_dropout else 0.0)
+        return TokenProbe(
+            seeds,
+            layers=layers,
+            width=width,
+            labels=labels,
+            dtype=getattr(torch, encoder.precision),
+        )
+    dropout = 0.0
+    if task.probe.encoder_dropout:
+        dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0)
+    return SequenceProbe(
+        seeds,
+        layers=layers,
+        width=width,
+        slots=corpus.slots,
+        labels=labels,
+        regression=task.regression,
+        dropout=dropout,
+    )
 
 
-def check_probe(probe: Any) -> None:
-    """Refuse what is no estimator, fitted as scikit-learn's are."""
+def check_probe(probe: object) -> None:
+    """Raise a SpecError unless ``probe`` is an estimator with fit and predict, as
+    scikit-learn's.
+    """
     if isinstance(probe, type) or not (hasattr(probe, "fit") and hasattr(probe, "predict")):
         raise SpecError(
             f"probe is a {type(probe).__name__}, expected an estimator with fit and predict"
@@ -180,43 +243,47 @@ def check_probe(probe: Any) -> None:
 
 
 class FittedProbe(Probe):
-    """Copies of an estimator, one for each seed, which is its ``random_state`` if it has one: it
-    sees the mean over a text's tokens of all layers, or where words have labels, theirs.
+    """Copies of an estimator, one for each seed, which is its ``random_state`` if it has one.
+
+    It reads the mean over a text's tokens of all layers, or the states of labelled words.
     """
 
     def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
-        super().__init__(seeds[:1])  # All see the same inputs.
-        parts = list[np.ndarray]()
-        # All tokens of a window are in memory at once; of all rows only what a probe sees.
+        super().__init__(seeds[:1])  # All estimators read the same inputs.
+        windows: list[np.ndarray] = []
+        # All tokens of a window are in memory at once; of all rows only a probe's inputs.
         for features, rows in source.windows():
-            parts.append(self.inputs(features, rows[None])[0][0].cpu().numpy())
+            windows.append(self.inputs(features, rows[None])[0][0].cpu().numpy())
             del features
-        inputs, labels = np.concatenate(parts), labels_of(source.split)[0]
+        inputs = np.concatenate(windows)
+        labels, _ = labels_of(source.split)
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
-        for seed, fresh in zip(seeds, self.fitted, strict=True):
-            if hasattr(fresh, "get_params") and "random_state" in fresh.get_params():
-                fresh.set_params(random_state=seed)
-            fresh.fit(inputs, labels)
+        for seed, copied in zip(seeds, self.fitted, strict=True):
+            if hasattr(copied, "get_params") and "random_state" in copied.get_params():
+                copied.set_params(random_state=seed)
+            copied.fit(inputs, labels)
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
         if features.token_labels:
             return super().inputs(features, rows)
-        (rows,), device = rows, features.values.device
-        tokens, position = (one.to(device) for one in features.tokens_of(rows))
-        values = features.values[tokens].flatten(1).float()
-        sums = values.new_zeros(len(rows), values.shape[1]).index_add_(0, position, values)
-        means = sums / features.lengths[rows].to(device)[:, None]
-        return means[None], features.labels[rows.to(device)][None]
+        texts = rows[0]
+        device = features.values.device
+        tokens, position = features.tokens_of(texts)
+        values = features.values[tokens.to(device)].flatten(1).float()
+        sums = values.new_zeros(len(texts), values.shape[1])
+        sums.index_add_(0, position.to(device), values)
+        means = sums / features.lengths[texts].to(device)[:, None]
+        return means[None], features.labels[texts.to(device)][None]
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        given = inputs[0].cpu().numpy()
-        if not len(given):  # Rows without a labelled word.
+        features = inputs[0].cpu().numpy()
+        if not len(features):  # Rows without a labelled word.
             return torch.zeros(len(self.fitted), 0, dtype=torch.int64)
-        predicted = np.stack([one.predict(given) for one in self.fitted])
-        if predicted.shape[1:] != given.shape[:1] or predicted.dtype.kind not in "iu":
+        predicted = np.stack([estimator.predict(features) for estimator in self.fitted])
+        if predicted.shape[1:] != features.shape[:1] or predicted.dtype.kind not in "iu":
             raise SpecError(
                 f"probe: {type(self.fitted[0]).__name__} predicted {predicted.dtype} of shape "
-                f"{list(predicted.shape[1:])}, expected a class for each of {len(given)} inputs: "
-                "give a classifier"
+                f"{list(predicted.shape[1:])}, expected a class for each of {len(features)} "
+                "inputs: give a classifier"
             )
         return torch.from_numpy(predicted)

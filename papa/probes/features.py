@@ -33,9 +33,9 @@ WINDOW_BYTES = 4 * 2**30
 
 @dataclass(frozen=True)
 class PackedFeatures:
-    """A frozen encoder's hidden states of the tokens that a probe sees.
+    """A frozen encoder's hidden states of the tokens that a probe reads.
 
-    The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens where a row
+    The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens if a row
     has one label, its labelled ones with ``token_labels``. ``values`` are of the L+1 layers,
     embeddings first; ``offsets`` stay on the CPU; labels are int64 classes or float32 numbers.
     """
@@ -54,7 +54,7 @@ class PackedFeatures:
         return self.offsets.diff()
 
     def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
-        """A copy of the given rows, in the given order, on a device."""
+        """Return a copy of these rows, in this order, on a device."""
         tokens, _ = self.tokens_of(rows)
         return PackedFeatures(
             self.values[tokens].to(device),
@@ -67,8 +67,8 @@ class PackedFeatures:
     def tokens_of(
         self, rows: Int[Tensor, " n"]
     ) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """The tokens of rows, repeats allowed, one after another, and for each the position in
-        ``rows`` that it came from; all on the CPU.
+        """Return the tokens of rows, which may repeat, one after another, and for each token the
+        position of its row in ``rows``; all on the CPU.
         """
         starts = self.offsets[rows]
         lengths = (self.offsets[rows + 1] - starts).numpy()
@@ -81,11 +81,13 @@ def pack_features(
     split: TokenisedSplit,
     rows: Int[np.ndarray, " rows"],
 ) -> PackedFeatures:
-    """The features of the tokens that a probe sees with their slots and labels, row by row."""
-    slot_ids, labels = split.tokens(rows).slot_ids, split.labels_of(rows)
+    """Return the features of the tokens that a probe reads with slots and labels, row by row."""
+    slot_ids = split.tokens(rows).slot_ids
+    labels = split.labels_of(rows)
     if split.label_per_token:
-        kept = labels != IGNORED
-        slot_ids, labels = slot_ids[kept], labels[kept]
+        is_labelled = labels != IGNORED
+        slot_ids = slot_ids[is_labelled]
+        labels = labels[is_labelled]
     return PackedFeatures(
         values,
         torch.from_numpy(offsets_of(split.probed_lengths[split.index_of(rows)])),
@@ -98,11 +100,11 @@ def pack_features(
 def live_features(
     token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenisedSplit, batch: MicroBatch
 ) -> PackedFeatures:
-    """What a probe sees of a batch on the CPU, row by row; gradients flow through."""
+    """Return the features that a probe reads of a batch, row by row; gradients flow through."""
     rows = batch.rows.numpy()
     if split.label_per_token:
         mask = torch.from_numpy(split.labels_of(rows) != IGNORED).to(token_states[0].device)
-        # One layer at a time: the stack of all tokens is never made where few are wanted.
+        # One layer at a time: all layers of all tokens would need much more memory.
         token_states = [layer[mask] for layer in token_states]
     return pack_features(torch.stack([*token_states], dim=1), split, rows)
 
@@ -114,9 +116,12 @@ class WordEmbeddings:
 
     def __init__(self, encoder: Encoder) -> None:
         self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
-        self.config, self.device, self.precision = encoder.config, encoder.device, encoder.precision
+        self.config = encoder.config
+        self.device = encoder.device
+        self.precision = encoder.precision
         self.word_embeddings = encoder.word_embeddings
-        self.width, self.tokens_per_batch = self.word_embeddings.shape[1], encoder.tokens_per_batch
+        self.width = self.word_embeddings.shape[1]
+        self.tokens_per_batch = encoder.tokens_per_batch
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
         states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
@@ -125,7 +130,7 @@ class WordEmbeddings:
 
 
 FeatureModel: TypeAlias = Encoder | WordEmbeddings
-"""What features come from, frozen."""
+"""A frozen model that computes features."""
 
 
 @contextmanager
@@ -157,7 +162,9 @@ class FeatureSource:
     stored: PackedFeatures | None = None
 
     def windows(self) -> Iterator[tuple[PackedFeatures, Int[Tensor, " rows"]]]:
-        """All rows in turn, as of ``window``; one has to be gone before the next is made."""
+        """Yield the windows of all rows. Delete one before the next is computed: both at once may
+        not fit into memory.
+        """
         rows = torch.arange(len(self.split))
         for members in rows.split(window_of(self.encoder, self.split)):
             yield self.window(members.numpy())
@@ -165,16 +172,19 @@ class FeatureSource:
     def window(
         self, rows: Int[np.ndarray, " rows"], dropout_seed: int = 0
     ) -> tuple[PackedFeatures, Int[Tensor, " rows"]]:
-        """Features, and where among them these rows are."""
-        numbers, device = torch.arange(len(rows)), self.encoder.device
+        """Return features, and the positions of these rows among them."""
+        positions = torch.arange(len(rows))
+        device = self.encoder.device
         if self.stored is None:
-            how = self.encoder, self.split, self.batch_tokens, self.dtype
             with active_dropout(self.encoder, dropout_seed) if self.dropout else nullcontext():
-                return compute_features(*how, rows=rows), numbers
+                features = compute_features(
+                    self.encoder, self.split, self.batch_tokens, self.dtype, rows=rows
+                )
+            return features, positions
         if self.stored.values.device.type == device.type:
             # Nothing is copied: row numbers of the split are row numbers of its features.
             return self.stored, torch.from_numpy(rows)
-        return self.stored.select(torch.from_numpy(rows), device), numbers
+        return self.stored.select(torch.from_numpy(rows), device), positions
 
 
 @contextmanager
@@ -188,10 +198,10 @@ def features_of(
     dropout: bool = False,
     progress: Progress = ignore_progress,
 ) -> Iterator[FeatureSource]:
-    """Features of a split: in a file under ``scratch`` where they fit the budget; else, or with
-    ``dropout``, streamed, a pass an epoch. Scores agree within float tolerance.
+    """Yield the features of a split: in a file under ``scratch`` if they fit the budget; otherwise,
+    and with ``dropout``, computed anew every epoch. Scores agree within float tolerance.
     """
-    # What is dropped depends on how rows fall into batches: no setting of speed may decide on that.
+    # Dropout depends on how rows are put into batches, so a setting of speed must not change that.
     tokens = encoder.tokens_per_batch(None if dropout else execution.batch_tokens)
     size = math.prod(values_shape(encoder, split)) * getattr(torch, dtype).itemsize
     if dropout or size > execution.features_budget_gb * 1e9:
@@ -203,14 +213,17 @@ def features_of(
         features = compute_features(encoder, split, tokens, dtype, file=file, progress=progress)
         # Half of a GPU is left to the probes and their minibatches.
         if encoder.device.type == "cuda" and size < torch.cuda.mem_get_info(encoder.device)[0] / 2:
-            moved = ("values", "slot_ids", "labels")
-            on = {one: getattr(features, one).to(encoder.device) for one in moved}
-            features = replace(features, **on)
+            features = replace(
+                features,
+                values=features.values.to(encoder.device),
+                slot_ids=features.slot_ids.to(encoder.device),
+                labels=features.labels.to(encoder.device),
+            )
         yield FeatureSource(encoder, split, tokens, dtype, stored=features)
 
 
 def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int, int]:
-    """The tokens that a probe sees of a split, and the layers and width of their features."""
+    """Return the tokens that a probe reads of a split, and the layers and width of features."""
     tokens = int(split.probed_lengths.sum())
     if tokens == 0:
         raise DataError(
@@ -220,14 +233,15 @@ def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int
 
 
 def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
-    """The rows of a window of training on a split, or of scoring one."""
+    """Return how many rows a window has when a probe is trained or scored on a split."""
     tokens, layers, width = values_shape(encoder, split)
     return window_rows(len(split), tokens, layers * width, batch_size)
 
 
 def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """How many rows a window has: 4,096, fewer where their features would exceed 4 GiB in float32;
-    a multiple of ``batch_size``. It follows from corpus and encoder alone, so order does.
+    """Return how many rows a window has: 4,096, or fewer if their features would exceed 4 GiB in
+    float32; a multiple of ``batch_size``. It depends on corpus and encoder alone, and so does the
+    order of rows in training.
     """
     row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
@@ -245,34 +259,37 @@ def compute_features(
     file: Path | None = None,
     progress: Progress = ignore_progress,
 ) -> PackedFeatures:
-    """Run the encoder as it is over some rows, which ascend, or all, and keep what the probe sees:
-    on its device, or in a ``file`` of bare numbers, [tokens, L+1, d], which memory maps.
+    """Run the encoder over ``rows``, ascending (None: all), and keep the features that a probe
+    reads: on its device, or in a memory-mapped ``file`` of bare numbers [tokens, L+1, d].
     """
     rows = split.rows if rows is None else rows
-    lengths, stored = split.probed_lengths[split.index_of(rows)], getattr(torch, dtype)
-    offsets, done = offsets_of(lengths), 0
+    lengths = split.probed_lengths[split.index_of(rows)]
+    offsets = offsets_of(lengths)
+    stored_dtype = getattr(torch, dtype)
     shape = (int(offsets[-1]), encoder.layers + 1, encoder.width)
     if file is None:
-        into = torch.empty(shape, dtype=stored, device=encoder.device)
+        features = torch.empty(shape, dtype=stored_dtype, device=encoder.device)
     else:
         size = math.prod(shape)
-        reserve(file, size * stored.itemsize)
-        into = torch.from_file(str(file), shared=True, size=size, dtype=stored).view(shape)
+        reserve(file, size * stored_dtype.itemsize)
+        features = torch.from_file(str(file), shared=True, size=size, dtype=stored_dtype)
+        features = features.view(shape)
+    done = 0
     for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
         index = np.searchsorted(rows, batch.rows.numpy())
         tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
         if len(tokens):
             with numbers_of(f"batch {number} of the {split.name} split"):
                 states = encoder.token_states(batch)
-            values = live_features(states, split, batch).values.to(into.device, stored)
-            into.index_copy_(0, tokens.to(into.device), values)
+            values = live_features(states, split, batch).values.to(features.device, stored_dtype)
+            features.index_copy_(0, tokens.to(features.device), values)
         done += len(index)
         progress(done, len(rows))
-    return pack_features(into, split, rows)
+    return pack_features(features, split, rows)
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file of this size: a full disk is known before the encoder runs."""
+    """Create a file of this size, so that a full disk is known before the encoder runs."""
     try:
         with path.open("xb") as file:
             if hasattr(os, "posix_fallocate"):

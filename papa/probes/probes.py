@@ -27,23 +27,28 @@ class Probe(nn.Module):
 
     def __init__(self, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.seeds, self.dtype = len(seeds), dtype
+        self.seeds = len(seeds)
+        self.dtype = dtype
 
     def losses(
         self, features: PackedFeatures, rows: Rows, dropout_seeds: Sequence[int] | None = None
     ) -> Float[Tensor, " seeds"]:
-        """The mean loss of each seed on its own rows; without seeds for it no dropout is drawn."""
+        """Return the mean loss of each seed on its rows; without ``dropout_seeds`` no dropout is
+        drawn.
+        """
         return self.loss(*self.inputs(features, rows), dropout_seeds)
 
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
-        """What every seed predicts for the rows: a value per row, or per token, in order."""
+        """Return the predictions of every seed for the rows: one a row, or one a token, in
+        order.
+        """
         return self.predicted(*self.inputs(features, rows.expand(self.seeds, -1)))
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
-        """What it reads of each seed's rows, and the labels: all layers of every labelled token.
-        Seeds with fewer than the largest are filled with a repeated token whose label is -100.
+        """Return all layers of every labelled token of each seed's rows, and the labels. Seeds with
+        fewer tokens than others are padded with a repeated token whose label is -100.
         """
         seeds, batch = rows.shape
         tokens, position = features.tokens_of(rows.flatten())
@@ -51,10 +56,11 @@ class Probe(nn.Module):
         counts = torch.bincount(seed, minlength=seeds)
         index = torch.zeros(seeds, int(counts.max()), dtype=torch.int64)
         index[seed, torch.from_numpy(positions_in_rows(counts.numpy()))] = tokens
-        filled = torch.arange(index.shape[1]) >= counts[:, None]
-        index, filled = index.to(features.values.device), filled.to(features.values.device)
+        device = features.values.device
+        is_padding = (torch.arange(index.shape[1]) >= counts[:, None]).to(device)
+        index = index.to(device)
         values = features.values[index].flatten(2).to(self.dtype)
-        return values, features.labels[index].masked_fill(filled, IGNORED)
+        return values, features.labels[index].masked_fill(is_padding, IGNORED)
 
     def loss(
         self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None
@@ -112,7 +118,8 @@ class SeedLinear(nn.Module):
         super().__init__()
         self.dtype = dtype
         drawn = [
-            torch.empty(inputs, outputs).normal_(std=0.02, generator=own) for own in generators
+            torch.empty(inputs, outputs).normal_(std=0.02, generator=generator)
+            for generator in generators
         ]
         self.weight = nn.Parameter(torch.stack(drawn))
         self.bias = nn.Parameter(torch.zeros(len(drawn), outputs))
@@ -124,16 +131,16 @@ class SeedLinear(nn.Module):
 
 
 def generators_of(seeds: Sequence[int]) -> list[torch.Generator]:
-    """A generator for each: what a seed draws does not depend on the seeds beside it."""
+    """Return a generator for each seed: its numbers do not depend on the other seeds."""
     return [torch.Generator().manual_seed(seed) for seed in seeds]
 
 
 def dropped(
     values: Float[Tensor, "seeds n width"], share: float, seeds: Sequence[int]
 ) -> Float[Tensor, "seeds n width"]:
-    """A share of the values set to 0, the others divided by 1 - share; by each seed's generator."""
+    """Set a share of the values to 0 and divide the others by 1 - share, by each seed's numbers."""
     drawn = torch.stack(
-        [torch.rand(values.shape[1:], generator=own) for own in generators_of(seeds)]
+        [torch.rand(values.shape[1:], generator=generator) for generator in generators_of(seeds)]
     )
     return values * (drawn >= share).to(values) / (1 - share)
 
@@ -155,7 +162,8 @@ class TokenProbe(Probe):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(seeds, dtype)
-        self.regression, self.dropout = regression, dropout
+        self.regression = regression
+        self.dropout = dropout
         generators = generators_of(seeds)
         self.dense = SeedLinear(generators, layers * width, width, dtype)
         self.classifier = SeedLinear(generators, width, labels)
@@ -172,8 +180,9 @@ class TokenProbe(Probe):
         outputs = self(inputs, dropout_seeds)
         if self.regression:
             return (outputs.squeeze(-1) - labels).square().mean(1)
-        flat = outputs.flatten(0, 1), labels.flatten()
-        losses = F.cross_entropy(*flat, ignore_index=IGNORED, reduction="none").view_as(labels)
+        losses = F.cross_entropy(
+            outputs.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        ).view_as(labels)
         return losses.sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
@@ -186,32 +195,54 @@ class SequenceProbe(TokenProbe):
     real slots, weights [L+1, S] that start at 1/S; then as for a token.
     """
 
-    def __init__(self, seeds: Sequence[int], *, layers: int, slots: int, **given: Any) -> None:
-        super().__init__(seeds, layers=layers, **given)
+    def __init__(
+        self,
+        seeds: Sequence[int],
+        *,
+        layers: int,
+        width: int,
+        slots: int,
+        labels: int,
+        regression: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__(
+            seeds,
+            layers=layers,
+            width=width,
+            labels=labels,
+            regression=regression,
+            dropout=dropout,
+        )
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
-        """The weighted sums over slots, layer by layer, and the labels."""
+        """Return the weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
-        batch, width = rows.shape[1], features.values.shape[-1]
-        values, device = features.values, features.values.device
+        batch = rows.shape[1]
+        values = features.values
+        width = values.shape[-1]
+        device = values.device
         # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers,
         # width].
         tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
-        tokens, bags = tokens.to(device), bags.to(device)
+        tokens = tokens.to(device)
+        bags = bags.to(device)
         layer = bags % layers
-        # The flat place of each token's weight in [seeds, L+1, S].
-        weight_of = (bags // (batch * layers) * layers + layer) * slots + features.slot_ids[tokens]
-        weights = self.slot_weights.flatten().index_select(0, weight_of)
+        seed = bags // (batch * layers)
+        # The flat index of each token's weight in [seeds, L+1, S].
+        weight_index = (seed * layers + layer) * slots + features.slot_ids[tokens]
+        weights = self.slot_weights.flatten().index_select(0, weight_index)
         if values.dtype == self.slot_weights.dtype:
-            table, entries = values.flatten(0, 1), tokens * layers + layer
+            table = values.flatten(0, 1)
+            entries = tokens * layers + layer
         else:
             # Half-precision storage: sums are taken in float32.
             table = values[tokens, layer].to(weights.dtype)
             entries = torch.arange(len(tokens), device=device)
         sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
-        # A weighted sum over tokens without a copy of them: that is what a bag of embeddings is.
+        # A bag of embeddings is a weighted sum over tokens without a copy of them.
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
         return sums.view(seeds, batch, layers * width), features.labels[rows.to(device)]
 
@@ -239,8 +270,8 @@ class MaskedProbe(Probe):
         self.dense = SeedLinear(generators, layers * width, width)
         self.narrow = SeedLinear(generators, width, narrow) if narrow != width else nn.Identity()
         self.bias = nn.Parameter(torch.zeros(len(seeds), vocabulary))
-        given = word_embeddings.detach().to(torch.float32)
-        self.register_buffer("word_embeddings", given, persistent=False)
+        frozen = word_embeddings.detach().to(torch.float32)
+        self.register_buffer("word_embeddings", frozen, persistent=False)
 
     def forward(self, tokens: Inputs) -> Float[Tensor, "seeds n width_e"]:
         return self.narrow(F.gelu(self.dense(tokens)))
@@ -249,12 +280,13 @@ class MaskedProbe(Probe):
         return self._losses(inputs, labels).sum(1) / (labels != IGNORED).sum(1).clamp(min=1)
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        """The natural log-probability that each masked token's true word receives."""
+        """Return the natural log-probability of each masked token's true word."""
         return -self._losses(inputs, labels)
 
     def _losses(self, inputs: Inputs, labels: Labels) -> Float[Tensor, "seeds n"]:
-        found = list[Tensor]()
-        for hidden, bias, own in zip(self(inputs), self.bias, labels, strict=True):
+        losses: list[Tensor] = []
+        # One seed at a time: logits are [n, vocabulary].
+        for hidden, bias, true in zip(self(inputs), self.bias, labels, strict=True):
             logits = torch.addmm(bias, hidden, self.word_embeddings.T)
-            found.append(F.cross_entropy(logits, own, ignore_index=IGNORED, reduction="none"))
-        return torch.stack(found)
+            losses.append(F.cross_entropy(logits, true, ignore_index=IGNORED, reduction="none"))
+        return torch.stack(losses)
