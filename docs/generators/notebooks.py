@@ -1,5 +1,6 @@
-"""Notebooks run when the site is built, and become pages with what they printed and drew: a hook of
-mkdocs.
+"""Notebooks become pages with their stored outputs: a hook of mkdocs.
+
+``python -m docs.generators.notebooks`` runs them and stores what they printed and drew.
 """
 
 from __future__ import annotations
@@ -28,27 +29,22 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def pages(path: Path) -> dict[str, str | bytes]:
-    """Run a notebook, in a folder that is gone afterwards; its page and images by file name.
-
-    Raises:
-        CellExecutionError: a cell failed.
-    """
+    """Return the page and the images of a notebook by file name."""
     exporter = MarkdownExporter(config=Config(ExtractOutputPreprocessor={"enabled": True}))
-    notebook = executed(path)
-    for cell in notebook.cells:
-        if "outputs" in cell:  # Bars and warnings are not what a page is read for.
-            cell["outputs"] = [
-                output for output in cell["outputs"] if output.get("name") != "stderr"
-            ]
     text, resources = exporter.from_notebook_node(
-        notebook, resources={"unique_key": path.stem, "output_files_dir": "."}
+        nbformat.read(path, as_version=4),
+        resources={"unique_key": path.stem, "output_files_dir": "."},
     )
     images = {Path(name).name: content for name, content in resources["outputs"].items()}
     return {f"{path.stem}.md": text, **images}
 
 
 def executed(path: Path) -> nbformat.NotebookNode:
-    """The notebook with its outputs."""
+    """Run a notebook in a folder that is gone afterwards, and return it with its outputs.
+
+    Raises:
+        CellExecutionError: a cell failed.
+    """
     notebook = nbformat.read(path, as_version=4)
     # `papa` is found as in an environment that is activated.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -59,7 +55,24 @@ def executed(path: Path) -> nbformat.NotebookNode:
             notebook, timeout=None, resources={"metadata": {"path": folder}}, config=sockets
         )
         client.coalesce_streams = True
-        client.execute(
-            env={"PAPA_STORE": str(Path(folder) / "papa-store"), **os.environ, "PATH": path}
-        )
+        # What the reader's own databases hold is not shown.
+        folders = {
+            "PAPA_STORE": str(Path(folder) / "papa-store"),
+            "PREFECT_HOME": str(Path(folder) / "prefect"),
+            "XDG_DATA_HOME": str(Path(folder) / "data"),
+        }
+        client.execute(env={**os.environ, **folders, "PATH": path})
+    for cell in notebook.cells:
+        # When each cell ran.
+        cell.metadata.pop("execution", None)
+        if "outputs" in cell:
+            # Progress bars and warnings are not what a page is read for.
+            cell["outputs"] = [
+                output for output in cell["outputs"] if output.get("name") != "stderr"
+            ]
     return notebook
+
+
+if __name__ == "__main__":
+    for path in sorted(FOLDER.glob("*.ipynb")):
+        nbformat.write(executed(path), path)
