@@ -172,9 +172,9 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
     """What is seen of each text whose source is known; what a head cannot serve is a problem."""
 
     def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
-        from papa.probes.own import check_own
+        from papa.native.loading import check_native
 
-        if said := check_own(task, encoder, seen.label_names, seen.rows[1]):
+        if said := check_native(task, encoder, seen.label_names, seen.rows[1]):
             notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None
 
     def look(text: TaskSpec) -> Preview:

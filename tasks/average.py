@@ -94,6 +94,7 @@ def sum_shards(
 ) -> ShardSums:
     """On a worker: sum the attention over some shards of the training text."""
     from papa.heads.average import average_split
+    from papa.native.observing import average_by_position
 
     context = Context((step,), store, execution, progress, model)
     reference = step["encoder"]
@@ -105,8 +106,9 @@ def sum_shards(
             progress(shards_before * rows + done, len(shards) * rows)
 
         if reference.causal:
-            native_head = context.open_native_head(step["text"]["task"], reference)
-            sums = native_head.average_by_position(split.shard(shard), reference.heads, advance)
+            task = step["text"]["task"]
+            native = context.open_native_head(task, reference, split.shard(shard))
+            sums = average_by_position(native, split.slots, advance)
         else:
             encoder = context.loaded_encoder
             sums = average_split(

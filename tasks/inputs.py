@@ -207,9 +207,16 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for task, method in product(study.tasks, methods):
         asked = HEAD_SCORES[method]
-        unread = asked.own_head == "none" or (asked.own_head == "with a loss" and task.with_itself)
-        # What reads no loss reads an encoder.
-        unread = unread or (task.kind == "causal" and asked.label_free)
+        unread = asked.own_head == "with a loss" and task.with_itself
+        of_words = task.kind in ("mlm", "causal") and task.head == "native"
+        if asked.own_head == "words" and not of_words:
+            yield (
+                "orders",
+                f"{method} follows the loss of a language model's native head, and task "
+                f"{task.name} has none: take another order",
+            )
+        # Hidden states are kept by a plain encoder alone.
+        unread = unread or (task.kind == "causal" and method == "self_lambda")
         if task.head == "native" and unread:
             yield (
                 "orders",

@@ -26,7 +26,7 @@ from papa.tasks.step import Context, Step, stage
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 
 
-@stage("answer", version=3)
+@stage("answer", version=4)
 def answer(
     context: Context,
     encoder: EncoderReference,
@@ -40,25 +40,19 @@ def answer(
     In: the tokenised text, the substitute, head scores, and the model's files. Out: the answers of
     each row. Where: a worker.
     """
+    from papa.native.outputs import class_names, has_many_labels
     from papa.probes.evaluate import unseen_by
-    from papa.probes.own import class_names, has_many_labels
-    from papa.scores.answers import class_ids, classes_told
 
-    native_head = context.open_native_head(task, encoder)
     substitute = heads.load_substitute(context, encoder, task)
     corpus = context.open_text(text)
     constant_heads = heads.chosen(context.artifacts)
-    classes = class_names(native_head.model)
-    classes_told(corpus.label_names, classes, task)  # Refuses classes that do not fit.
-    score = code.score if code else None
-    ids = class_ids(corpus.label_names, classes, task) if score and corpus.label_names else None
     validation = corpus.split("validation")
-    answers = native_head.answers(
-        validation, substitute, constant_heads, score=score, ids=ids, progress=context.progress
-    )
+    score = code.score if code else None
+    native = context.open_native_head(task, encoder, validation, corpus.label_names, score)
+    answers = native.all_answers(substitute, constant_heads, context.progress)
     about = {
         # Of a head that answers each label by itself no class is the answer to a text.
-        "classes": () if has_many_labels(native_head.model.config) else classes,
+        "classes": () if has_many_labels(native.model.config) else class_names(native.model),
         "constant_heads": constant_heads,
         "unseen_share": unseen_by(substitute, validation),
     }

@@ -197,6 +197,7 @@ class _PairBuilder:
                 _loss_of(self.task, probe=probe_spec),
                 _only(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
                 seed,
+                self._seeds_of_native(),
             )
         )
 
@@ -232,8 +233,14 @@ class _PairBuilder:
                 streamed if method.streamed else (name,),
                 None if draws_nothing else seed,
                 frozen_probe,
+                () if method.label_free else self._seeds_of_native(),
             )
         )
+
+    def _seeds_of_native(self) -> tuple[int, ...]:
+        """The ranking seeds, where they divide the rows of a native head among them."""
+        divides = self.task.head == "native" and self.study.ranking.rows is None
+        return self.study.ranking_seeds if divides else ()
 
     def _name_by_seed(self, what: str, seed: int, seeds: tuple[int, ...]) -> str:
         name = f"{what} · {self.title}"

@@ -17,22 +17,25 @@ from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_SCORES
-from papa.ranking.seeds import HeadScores, TrainedLambda, order_of_rows
+from papa.ranking.seeds import HeadScores, TrainedLambda, divided_rows, order_of_rows, rows_of_seed
 from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.step import Context, Step, stage
 
 if TYPE_CHECKING:
-    from papa.models.encoder import Encoder
-    from papa.probes.own import OwnHead
+    from papa.heads.constants import ConstantMatrices
+    from papa.native.passes import NativeHead
     from papa.probes.probes import Probe
+    from papa.text.corpus import TokenisedCorpus
 
 LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
+KEPT, SETTLED = "causal_gates kept", "causal_gates settled"
+"""What the file holds of causal gates beside their score."""
 STANDARD_ERROR = "{} ± 1"
 """The name of a method's standard error, in the file that holds its values by its name."""
 
 
-@stage("train_lambda", version=10)
+@stage("train_lambda", version=11)
 def train_lambda(
     context: Context,
     encoder: EncoderReference,
@@ -41,6 +44,7 @@ def train_lambda(
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
+    seeds: tuple[int, ...] = (),
     shuffled: bool = False,
 ) -> None:
     """Train λ of every head, with B = λA + (1 - λ)C, on a task's training text.
@@ -56,33 +60,57 @@ def train_lambda(
         task: What decides the loss: a probe's, or that of the model's native head.
         ranking: Rows, epochs and learning rate.
         seed: Decides the rows, their order, and the probe's start.
+        seeds: Of a native head all ranking seeds, which divide the rows among them.
         shuffled: Whether labels are shuffled by the seed, for the control.
     """
     from papa.heads.constants import ConstantMatrices
+    from papa.native import training
     from papa.ranking import learned
 
     corpus = context.open_text(text)
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
-    model: Encoder | OwnHead
+    rows = len(corpus.split("train"))
+    order = order_of_rows(rows, ranking.rows, seed)
+    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     if task.head == "native":
-        model = context.open_native_head(task, encoder)
+        native = _open_native_head(context, encoder, corpus, task)
+        rows_of_native, order = divided_rows(rows, ranking.rows, seed, seeds)
+        values = training.train_lambda(
+            native,
+            constants.to(native.device),
+            rows_of_native,
+            learned.lambda_spec(task, ranking),
+            seed,
+            progress=context.progress,
+            on_epoch=context.on_epoch,
+        ).astype(np.float32)
     else:
-        model = context.loaded_encoder
-    lambda_by_epoch = learned.train_lambda(
-        model,
-        ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots),
-        corpus,
-        task,
-        ranking,
-        seed=seed,
-        progress=context.progress,
-        on_epoch=context.on_epoch,
-    )
-    values = lambda_by_epoch.detach().cpu().numpy()
-    order = order_of_rows(len(corpus.split("train")), ranking.rows, seed)
-    with context.published(epochs=len(values), order_of_rows=order) as folder:
+        lambda_by_epoch = learned.train_lambda(
+            context.loaded_encoder,
+            constants,
+            corpus,
+            task,
+            ranking,
+            seed=seed,
+            progress=context.progress,
+            on_epoch=context.on_epoch,
+        )
+        values = lambda_by_epoch.detach().cpu().numpy()
+    with context.published(
+        epochs=len(values), order_of_rows=order, native=task.head == "native"
+    ) as folder:
         save_file({"lambda": values[-1].copy(), "lambda_by_epoch": values}, folder / LAMBDA)
+
+
+def _open_native_head(
+    context: Context, encoder: EncoderReference, corpus: TokenisedCorpus, task: TaskSpec
+) -> NativeHead:
+    """The native head on the training text, with the loss of the task."""
+    from papa.native.losses import loss_of_task
+
+    native = context.open_native_head(task, encoder, corpus.split("train"), corpus.label_names)
+    return replace(native, loss=loss_of_task(task))
 
 
 @stage("train_frozen_probe", version=2)
@@ -111,7 +139,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=7)
+@stage("score_heads", version=8)
 def score_heads(
     context: Context,
     encoder: EncoderReference,
@@ -122,6 +150,7 @@ def score_heads(
     methods: tuple[str, ...],
     seed: int | None,
     frozen_probe: Step | None = None,
+    seeds: tuple[int, ...] = (),
 ) -> None:
     """Score all heads by methods that share a pass over the training text.
 
@@ -138,44 +167,92 @@ def score_heads(
         methods: Names of ``HEAD_SCORES``.
         seed: Decides rows and draws; None where nothing is drawn.
         frozen_probe: The probe that the methods read.
+        seeds: Of a native head all ranking seeds, which divide the rows among them.
     """
     from papa.heads.constants import ConstantMatrices
+    from papa.native.scores import CausalGateScores
     from papa.ranking.sets import Asked
     from papa.ranking.streamed import streamed
 
-    first = HEAD_SCORES[methods[0]]
-    # A label-free method is given no ``head`` of the task.
-    answers_task = not first.label_free and task.head == "native"
-    request = Asked(
-        encoder=None if answers_task else context.loaded_encoder,
-        constants=ConstantMatrices.load(
-            context.artifacts[average], encoder=encoder, slots=task.slots
-        ),
-        corpus=context.open_text(text),
-        task=task,
-        ranking=ranking,
-        seed=seed or 0,
-        execution=context.execution,
-        progress=context.progress,
-        probe=_load_probe(context, text, task, seed or 0, frozen_probe),
-        own=context.open_native_head(task, encoder) if answers_task else None,
-    )
+    entry = HEAD_SCORES[methods[0]]
+    corpus = context.open_text(text)
+    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-    if first.streamed:
-        scores_by_method = streamed(request, functions)
+    _, order_of_rows_read = divided_rows(len(corpus.split("train")), ranking.rows, seed or 0, seeds)
+    # A label-free method is given no ``head`` of the task, and a decoder has no other.
+    if encoder.causal or (not entry.label_free and task.head == "native"):
+        if entry.label_free:
+            native = context.open_native_head(text["task"], encoder, corpus.split("train"))
+        else:
+            native = _open_native_head(context, encoder, corpus, task)
+        scores_by_method = _score_native_head(
+            context, native, constants, task, ranking, methods, seed, seeds
+        )
     else:
-        scores_by_method = {method: score(request) for method, score in functions.items()}
+        request = Asked(
+            encoder=context.loaded_encoder,
+            constants=constants,
+            corpus=corpus,
+            task=task,
+            ranking=ranking,
+            seed=seed or 0,
+            execution=context.execution,
+            progress=context.progress,
+            probe=_load_probe(context, text, task, seed or 0, frozen_probe),
+        )
+        if entry.streamed:
+            scores_by_method = streamed(request, functions)
+        else:
+            scores_by_method = {method: score(request) for method, score in functions.items()}
     tensors = {}
     for method, scores in scores_by_method.items():
         tensors[method] = np.ascontiguousarray(scores.by_seed[0])
         if scores.standard_error is not None:
             error = np.ascontiguousarray(scores.standard_error)
             tensors[STANDARD_ERROR.format(method)] = error
+        if isinstance(scores, CausalGateScores):
+            tensors[KEPT] = scores.kept
+            tensors[SETTLED] = scores.settled
     with context.published(
+        order_of_rows=order_of_rows_read,
         evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
         draws={method: scores.draws for method, scores in scores_by_method.items()},
     ) as folder:
         save_file(tensors, folder / SCORES)
+
+
+def _score_native_head(
+    context: Context,
+    native: NativeHead,
+    constants: ConstantMatrices,
+    task: TaskSpec,
+    ranking: RankingSpec,
+    methods: tuple[str, ...],
+    seed: int | None,
+    seeds: tuple[int, ...],
+) -> dict[str, HeadScores]:
+    """Score the heads of a native head, by methods that share a pass."""
+    from papa.native.scores import NativeRequest, score_heads_by
+    from papa.native.training import epochs_of_gates
+    from papa.ranking.learned import lambda_spec
+    from papa.ranking.sets import VALUED_ROWS
+
+    entry = HEAD_SCORES[methods[0]]
+    count = len(native.texts)
+    rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else seeds)
+    request = NativeRequest(
+        loss=native,
+        substitute=constants.to(native.device),
+        rows=rows,
+        valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed or 0),
+        evaluations=ranking.evaluations if "evaluations" in entry.reads else 0,
+        seed=seed or 0,
+        progress=context.progress,
+    )
+    spec = lambda_spec(task, ranking) if "epochs" in entry.reads else None
+    if spec is not None and "causal_gates" in methods and ranking.epochs is None:
+        spec = spec.model_copy(update={"epochs": epochs_of_gates(len(rows), spec.batch_size)})
+    return score_heads_by(methods, request, spec)
 
 
 def _load_probe(
@@ -208,21 +285,39 @@ def read_head_scores(
         controls: Of "lambda": those trained on shuffled labels, by ranking seed.
     """
     if method == "lambda":
-        orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
         return TrainedLambda(
             _lambda_by_epoch(rankings),
-            # Seeds see different rows where each draws from the same number of them.
-            own_rows=len(orders) == 1 and None not in orders,
+            own_rows=_have_own_rows(rankings),
             shuffled=_lambda_by_epoch(controls),
+            native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
         )
-    tensors_by_seed = [load_file(verified(ranking) / SCORES) for ranking in rankings.values()]
-    values = np.stack([tensors[method] for tensors in tensors_by_seed])
-    error = STANDARD_ERROR.format(method)
-    if len(tensors_by_seed) > 1 or error not in tensors_by_seed[0]:
-        return HeadScores(values)
-    (ranking,) = rankings.values()
-    draws = int(read_metadata(ranking.path)["draws"][method])
-    return HeadScores(values, tensors_by_seed[0][error], draws)
+    if method == "causal_gates":
+        return _read_causal_gates(rankings)
+    scores: list[HeadScores] = []
+    for ranking in rankings.values():
+        tensors = load_file(verified(ranking) / SCORES)
+        draws = int(read_metadata(ranking.path)["draws"][method])
+        error = tensors.get(STANDARD_ERROR.format(method))
+        scores.append(HeadScores(tensors[method][None], error, draws))
+    return HeadScores.joined(scores)
+
+
+def _have_own_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
+    """Whether seeds see different rows: each draws a part of one order of them."""
+    orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
+    return len(orders) == 1 and None not in orders
+
+
+def _read_causal_gates(rankings: Mapping[int, ArtifactReference]) -> HeadScores:
+    from papa.native.scores import CausalGateScores
+
+    scores: list[HeadScores] = []
+    for ranking in rankings.values():
+        tensors = load_file(verified(ranking) / SCORES)
+        removed = tensors["causal_gates"][None]
+        scores.append(CausalGateScores(removed, tensors[KEPT], tensors[SETTLED]))
+    own_rows = len(rankings) > 1 and _have_own_rows(rankings)
+    return CausalGateScores.of_seeds(scores, own_rows)
 
 
 def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, is_dataclass
@@ -33,8 +33,9 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
     from papa.models.encoder import Encoder
-    from papa.probes.own import OwnHead
-    from papa.text.corpus import TokenisedCorpus
+    from papa.native.passes import NativeHead
+    from papa.scores.custom import CustomScore
+    from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 
 KEY_FORMAT = 3
 """Raised where keys are made in another way, so that no artifact made before is read."""
@@ -289,7 +290,8 @@ def model_of(step: Step) -> ModelReference | None:
         return None
     task: TaskSpec | None = step.arguments.get("task")
     if encoder.causal:
-        return NativeReference(encoder, task or step["text"]["task"])
+        # What of a task a stage is given may be less than says what its head is.
+        return NativeReference(encoder, step["text"]["task"])
     # The task of a step that trains probes, or that reads no loss, has no key ``head``.
     if getattr(task, "head", "probe") == "native":
         return NativeReference(encoder, cast("TaskSpec", task))
@@ -358,12 +360,28 @@ class Context:
 
         return open_corpus(self.artifacts[text])
 
-    def open_native_head(self, task: TaskSpec, encoder: EncoderReference) -> OwnHead:
-        """Open the model that this worker has loaded with its native head, for a task."""
-        from papa.probes.own import opened_own
+    def open_native_head(
+        self,
+        task: TaskSpec,
+        encoder: EncoderReference,
+        split: TokenisedSplit,
+        label_names: Sequence[str] | None = None,
+        score: CustomScore | None = None,
+    ) -> NativeHead:
+        """Open the model that this worker has loaded with its native head, for a task.
+
+        Args:
+            task: The task, which says what head it is.
+            encoder: The model.
+            split: The texts.
+            label_names: The task's classes, where its labels are read.
+            score: The user's own, in place of answers.
+        """
+        from papa.native.loading import open_native
 
         assert self.model is not None, "the step has a native head"
-        return opened_own(task, encoder, cast("PreTrainedModel", self.model))
+        model = cast("PreTrainedModel", self.model)
+        return open_native(model, task, encoder, split, label_names, score)
 
     @contextmanager
     def scratch_folder(self) -> Iterator[Path]:

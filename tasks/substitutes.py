@@ -128,8 +128,9 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
     from papa.heads.average import AverageByDistance
 
     average = AverageByDistance()
-    native_head = context.open_native_head(text["task"], encoder)
-    native_head.observe(context.open_text(text).split("train"), average.see, context.progress)
+    split = context.open_text(text).split("train")
+    native = context.open_native_head(text["task"], encoder, split)
+    native.observe(average.see, progress=context.progress)
     by_distance = average.substitute()
     tensors = {
         "weights": by_distance.weights.contiguous(),

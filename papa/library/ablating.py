@@ -6,43 +6,34 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import pandas
 import torch
-from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import (
     DataError,
-    EncoderError,
-    HubUnreachableError,
     SpecError,
     joined,
 )
 from papa.heads.attention_layers import attention_layers
 from papa.heads.interface import routed
-from papa.heads.masks import real_tokens
 from papa.heads.substitutes import rules_of
-from papa.hub import fetched
-from papa.library.batches import Data, batches_of, called, check_answering
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.renamed import formerly
 from papa.library.substitutes import substitute_for
-from papa.models.files import EMBEDDING, embeds_by
-from papa.models.layer import at_least_single
-from papa.probes.own import answers_by_label, has_many_labels
+from papa.native.batches import given_batch
+from papa.native.losses import kl_divergence
+from papa.native.outputs import answers_of, concatenated
+from papa.native.passes import NOTHING_COUNTS, call_model
 from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
-from papa.scores.custom import CustomScore, checked_score
+from papa.scores.custom import CustomScore
 from papa.spec.orders import Head
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
-NOTHING_COUNTS = (
-    "data holds no token that counts: give longer texts, or labels that are not all -100"
-)
 
 
 @formerly(by="substitute")
@@ -190,7 +181,7 @@ def fidelity(
             if "words" in own:
                 replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))
             pairs.append((own, replaced))
-    before, after = (_together(side) for side in zip(*pairs, strict=True))
+    before, after = (concatenated(side) for side in zip(*pairs, strict=True))
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
@@ -220,10 +211,16 @@ def compared(
         values["agreement"] = before["top"] == after["top"]
         if "divergence" in after:
             values["divergence"] = after["divergence"]
-    for name in ("loss", "score"):
-        if name in before:
-            values |= {f"{name}_before": before[name], f"{name}_after": after[name]}
-            values[f"{name}_difference"] = after[name] - before[name]
+    if "log_probabilities" in before:
+        values["loss_before"] = -before["log_probabilities"]
+        values["loss_after"] = -after["log_probabilities"]
+        values["loss_difference"] = values["loss_after"] - values["loss_before"]
+    if "score" in before:
+        values["score_before"] = before["score"]
+        values["score_after"] = after["score"]
+        values["score_difference"] = after["score"] - before["score"]
+    if "numbers" in before:
+        values["squared_difference"] = (after["numbers"] - before["numbers"]) ** 2
     return values
 
 
@@ -236,105 +233,11 @@ def answers(
     for inputs in batches:
         found.append(of_batch(model, inputs, score))
         found[-1].pop("words", None)
-    return _together(found)
-
-
-def _together(found: Sequence[Mapping[str, Tensor]]) -> dict[str, np.ndarray]:
-    if any(batch.keys() != found[0].keys() for batch in found):
-        raise DataError("some batches of data have labels: give labels with every batch, or none")
-    return {
-        name: np.concatenate([batch[name].cpu().float().numpy() for batch in found])
-        for name in found[0]
-    } | {"lengths": np.concatenate([batch["lengths"].cpu().numpy() for batch in found])}
-
-
-def kl_divergence(
-    before: Float[Tensor, "answers classes"], after: Float[Tensor, "answers classes"]
-) -> Float[Tensor, " answers"]:
-    """Of the answers after from those before, in nats, from logits; gradients pass."""
-    first, second = before.float().log_softmax(-1), after.float().log_softmax(-1)
-    return nn.functional.kl_div(second, first, reduction="none", log_target=True).sum(-1)
+    return concatenated(found)
 
 
 def of_batch(
     model: Any, inputs: Mapping[str, Any], score: CustomScore | None = None
 ) -> dict[str, Tensor]:
-    """What a model says to one batch: ``lengths``, the answers of each text, and ``score``,
-    ``embeddings``, ``logits`` of classes, or ``words``, a language model's logits at each token
-    that counts, their ``top``, and ``loss`` where the true token is known.
-    """
-    outputs = called(model, inputs)
-    if score is not None:
-        if not callable(score):
-            raise SpecError(f"score is {score!r}, expected a function of outputs and batch")
-        own = checked_score(score(outputs, inputs))
-        rows = {len(one) for one in inputs.values() if isinstance(one, Tensor) and one.dim()}
-        if rows and len(own) not in rows:
-            few = f"{len(own)} numbers for {max(rows)} texts"
-            raise DataError(f"score gave {few}: give one for each")
-        return {"score": own, "lengths": torch.ones(len(own), dtype=torch.int64)}
-    logits = getattr(outputs, "logits", None)
-    states: Any = getattr(outputs, "last_hidden_state", None)
-    if logits is not None and logits.dim() == 2 and has_many_labels(model.config):
-        return answers_by_label(logits)
-    if states is None if logits is None else _are_numbers(model, logits):
-        raise DataError(
-            f"the model puts out {type(outputs).__name__}, without logits of two classes or more "
-            "or last_hidden_state: give score="
-        )
-    if logits is None:
-        _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
-        real = _real(model, inputs, states)[:, :, None]
-        one = torch.ones(len(states), dtype=torch.int64)
-        states = at_least_single(states)  # A sum of half precision may overflow.
-        return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": one}
-    if logits.dim() == 2:
-        return {"logits": logits, "lengths": torch.ones(len(logits), dtype=torch.int64)}
-    real = _real(model, inputs, logits)
-    if model.get_output_embeddings() is None:
-        return {"logits": logits[real], "lengths": real.sum(1)}
-    labels = inputs.get("labels")
-    if model.can_generate():
-        labels = inputs.get("input_ids") if labels is None else labels
-        logits, real = logits[:, :-1], real[:, 1:] & real[:, :-1]
-        labels = None if labels is None else labels[:, 1:]
-    if labels is not None:
-        real = real & (labels != -100)
-    words = logits[real]
-    found = {"words": words, "top": words.argmax(-1), "lengths": real.sum(1)}
-    if labels is not None:
-        found["loss"] = nn.functional.cross_entropy(words.float(), labels[real], reduction="none")
-    return found
-
-
-@lru_cache(maxsize=16)
-def _check_means(name: str, commit: str | None) -> None:
-    """Refuse a model of a folder or of the hub that sentence-transformers reads another way."""
-    folder = Path(name)
-    if commit is not None and not folder.is_dir():
-        try:
-            folder = fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)
-        except HubUnreachableError:
-            return
-    if name and folder.is_dir() and (how := embeds_by(folder)):
-        raise EncoderError(
-            f"the model of {name}: {how}, and PAPA measures means over tokens of its texts as they "
-            "are: measure its own embeddings in your loop, with papa.ablated, or give score="
-        )
-
-
-def _are_numbers(model: Any, logits: Tensor) -> bool:
-    """Whether a head's outputs are numbers of a regression, no logits of classes."""
-    return logits.shape[-1] < 2 or model.config.problem_type == "regression"
-
-
-def _real(model: Any, inputs: Mapping[str, Any], outputs: Tensor) -> Tensor:
-    """Which tokens, or frames of sound, are no padding: bool [texts, tokens]."""
-    mask = inputs.get("attention_mask")
-    if mask is None:
-        return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-    if mask.dim() == 4 and (real := real_tokens(mask)) is not None:
-        return nn.functional.pad(real, (0, outputs.shape[1] - real.shape[1])).to(outputs.device)
-    if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
-        mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
-    return mask.bool().to(outputs.device)
+    """What a model answers to one batch."""
+    return answers_of(model, call_model(model, inputs), given_batch(inputs), score)

@@ -11,33 +11,16 @@ import pandas
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, meant
-from papa.library.ablating import (
-    NOTHING_COUNTS,
-    ablated,
-    answers,
-)
-from papa.library.batches import (
-    Batch,
-    Data,
-    batches_of,
-    check_answering,
-    mini_batches,
-    single_texts,
-)
+from papa.errors import SpecError, meant
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.gating import causal_gates
-from papa.library.in_memory_scores import (
-    effects,
-    every_head,
-    frame_of,
-    lambda_of,
-    numbered,
-)
+from papa.library.in_memory import METHODS, head_scores_in_memory, reads_score
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
+from papa.native.batches import rebatched
+from papa.native.scores import ScoringSettings
 from papa.ranking.given import score_of_each
 from papa.ranking.kv_groups import scores_by_group
 from papa.ranking.orders import HEAD_SCORES, head_order
@@ -50,9 +33,6 @@ from papa.tasks.pipeline import build_pipeline
 from papa.tasks.rank import read_head_scores
 from papa.tasks.step import with_inputs
 from papa.tasks.substitutes import supplied_matrices
-
-METHODS = ("lambda", "effect", "causal_gates")
-"""That score heads of a model that somebody holds."""
 
 
 @formerly(
@@ -129,15 +109,15 @@ def head_scores(
         DataError: ``data`` cannot be read, or holds nothing to score by.
         NumbersError: The model answers NaN or infinity.
     """
-    held = isinstance(model, nn.Module)
-    known = METHODS if held else ("lambda", *HEAD_SCORES)
+    in_memory = isinstance(model, nn.Module)
+    known = METHODS if in_memory else ("lambda", *HEAD_SCORES)
     if method not in known:
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
-    of_encoders, of_held = (task, rows), (tokenizer, substitute_data, score)
-    of_others = (*of_encoders, score if method != "effect" else None) if held else of_held
-    if any(one is not None for one in of_others):
-        without = "task and rows, or tokenizer, substitute_data and score"
+    of_encoders = (task,)
+    of_in_memory = (tokenizer, substitute_data, score)
+    if any(one is not None for one in (of_encoders if in_memory else of_in_memory)):
+        without = "task, or tokenizer, substitute_data and score"
         raise SpecError(f"method='{method}' of this model: leave out {without}")
     if isinstance(model, nn.Module):
         check_answering(model)
@@ -145,25 +125,17 @@ def head_scores(
         seeds = [*ranking_seeds] if is_listed else []
         if not seeds:
             raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
+        if score is not None and not reads_score(method):
+            raise SpecError(f"method='{method}' of this model: leave out score")
         batches = batches_of(data, model, tokenizer)
-        made = batches if substitute_data is None else batches_of(substitute_data, model, tokenizer)
-        texts: list[Batch] = []
-        if method != "effect":
-            # Whatever batches the texts come in, substitutes and scores are the same.
-            texts = single_texts(batches)
-            made = mini_batches(texts if substitute_data is None else single_texts(made), model)
-        replacement = substitute_for(model, substitute, made, seeds[0], tokenizer)
-        if method == "effect":
-            return effects(model, batches, replacement, score, progress)
-        # A text that is longer than averages are is refused before anything is trained.
-        with ablated(model, every_head(model), substitute=replacement):
-            if not answers(model, mini_batches(texts, model))["lengths"].sum():
-                raise DataError(NOTHING_COUNTS)
-        options = epochs, learning_rate, list(dict.fromkeys(seeds)), progress
-        if method == "causal_gates":
-            gates = causal_gates(model, texts, replacement, *options)
-            return numbered(model, gates)
-        return numbered(model, frame_of(lambda_of(model, texts, replacement, *options)))
+        averaged = batches
+        if substitute_data is not None:
+            averaged = batches_of(substitute_data, model, tokenizer)
+        # Whatever batches the texts come in, the substitute is the same.
+        averaged = rebatched(averaged, model)
+        replacement = substitute_for(model, substitute, averaged, seeds[0], tokenizer)
+        scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
+        return head_scores_in_memory(model, batches, replacement, method, scoring, score, progress)
     check_loaded(model, decoder=True, whole=True)
     given = None
     if not isinstance(substitute, str) or substitute != "average":

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.held import measure_held
+from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
@@ -136,7 +136,7 @@ def measure(
                 "a model that you hold is measured on all data by score=: leave out store, numbers "
                 f"of rows, and all of the task but {', '.join(taken)}"
             )
-        measurement = measure_held(
+        measurement = measure_in_memory(
             model,
             data,
             task,

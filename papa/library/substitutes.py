@@ -23,9 +23,10 @@ from papa.heads.constants import ConstantMatrices, control, derived
 from papa.heads.interface import routed
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import OfFunction, Substitute
-from papa.library.batches import Data, batches_of, called
+from papa.library.batches import Data, batches_of
 from papa.library.encoder import Encoder
 from papa.models.layer import Watching
+from papa.native.passes import call_model
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
 
@@ -135,7 +136,7 @@ def _observed(
     rules = {layer: Watching(see=observer.see, layer=layer) for layer in range(len(layers.modules))}
     with torch.no_grad(), routed(pretrained, layers.modules, rules):
         for inputs in batches:
-            called(pretrained, inputs)
+            call_model(pretrained, inputs)
     return observer.substitute()
 
 

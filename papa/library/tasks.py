@@ -14,12 +14,12 @@ import pyarrow.parquet
 
 from papa.errors import DataError, SpecError
 from papa.library.encoder import Encoder, is_tabular, table_of
+from papa.native.loading import check_native
 from papa.probes.evaluate import check_probe
-from papa.probes.own import check_own
 from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
-from papa.spec.task import NATIVE_HEAD_RATE, UNLABELLED_METRICS
+from papa.spec.task import NATIVE_TRAINING, UNLABELLED_METRICS
 from papa.tasks.inputs import StudyInputs, inputs_with
 from papa.text.row_warnings import blank_texts, repeated_rows
 from papa.text.rows import prepare_rows
@@ -42,10 +42,11 @@ class Task:
             predicted classes, as scikit-learn's are.
         labels: Names of the classes 0, 1, …; None takes the data's.
         positive: For ``metric="f1"``, the name of the positive class; None takes class 1.
-        learning_rate: Rate of the probe and of λ (paper, App. B); None takes 1e-4, or 0.02 with
+        learning_rate: Rate of the probe and of λ (paper, App. B); None takes 1e-4, or 0.05 with
             ``head="native"``.
-        batch_size: Rows in a step of training.
-        epochs: Passes over the training rows, of the probe and of λ.
+        batch_size: Rows in a step of training; None takes 16, or 4 with ``head="native"``.
+        epochs: Passes over the training rows, of the probe and of λ; None takes 4, or 3 with
+            ``head="native"``.
         name: What tables call the task.
         head: What answers: "probe", trained on the frozen encoder, or "native", the model's own
             task head.
@@ -62,8 +63,8 @@ class Task:
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     learning_rate: float | None = None
-    batch_size: int = 16
-    epochs: int = 4
+    batch_size: int | None = None
+    epochs: int | None = None
     name: str = "data"
     head: Literal["probe", "native"] = "probe"
     probe: Any = None
@@ -127,7 +128,7 @@ def study_inputs(
         inputs = inputs_with(study, encoder.reference)
         (resolved,) = inputs.study.tasks
         if resolved.head == "native":
-            check_own(resolved, encoder.reference, None, None)
+            check_native(resolved, encoder.reference, None, None)
         if code:
             if resolved.metric == "custom":
                 metric = custom_name(code.metric or code.score)
@@ -201,8 +202,13 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
     elif task.metric == "cosine_spearman":
         kind = "similarity"
     read = ("words", "label") if task.words is not None else ("text", "text_pair", "label")
-    usual = NATIVE_HEAD_RATE if task.head == "native" else 1e-4
-    rate = usual if task.learning_rate is None else task.learning_rate
+    usual = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
+    if task.head == "native":
+        usual = NATIVE_TRAINING
+    training = {
+        name: value if (named := getattr(task, name)) is None else named
+        for name, value in usual.items()
+    }
     return {
         # Nothing of a task in the registry that happens to have the same name.
         "base": None,
@@ -210,6 +216,6 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
         "metric": metric,
         "kind": kind,
         "columns": {name: column for name in read if (column := getattr(task, name)) is not None},
-        "probe": {"learning_rate": rate, "batch_size": task.batch_size, "epochs": task.epochs},
+        "probe": training,
         "source": {"kind": "files"},
     }

@@ -220,22 +220,22 @@ def _map_in_threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
 
 def train_theta(
     theta: nn.Parameter,
-    loss: Callable[[Rows, Float[Tensor, "layers heads"]], Summed],
-    parts: Callable[[Rows], Iterable[Rows]],
+    loss: Callable[[Any, Float[Tensor, "layers heads"]], Summed],
+    parts: Callable[[Rows], Iterable[Any]],
     rows: Rows,
     spec: ProbeSpec,
     seed: int,
     window: int,
     **how: Any,
 ) -> None:
-    """Train θ alone, by a loss of rows and shares; ``parts`` of rows are taken at once."""
+    """Train θ alone, by a loss of a batch and θ; ``parts`` are the batches of a mini-batch."""
 
     def losses(minibatch: Rows, *_: int) -> Float[Tensor, " 1"]:
         total, answered = 0.0, 0
         theta.grad = torch.zeros_like(theta)
-        for some in parts(minibatch):
+        for batch in parts(minibatch):
             with torch.enable_grad():
-                summed, lengths = loss(some, theta.sigmoid())
+                summed, lengths = loss(batch, theta)
             if count := int(lengths.sum()):
                 theta.grad += torch.autograd.grad(summed, theta)[0]
                 total, answered = total + summed.item(), answered + count

@@ -4,36 +4,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by
-from papa.heads.substitutes import Mixed
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.features import window_rows
-from papa.probes.own import OwnHead
 from papa.probes.training import (
     Groups,
     Part,
     PartLoss,
-    Rows,
-    Summed,
     probe_loss,
     seed_of,
     train_parts,
-    train_theta,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.seeds import HeadScores, rows_of_seed
-from papa.ranking.sets import Asked, HeadLoss
+from papa.ranking.sets import Asked
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
-from papa.spec.task import NATIVE_HEAD_RATE
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
@@ -44,12 +35,14 @@ TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
 lies beyond 0 and 1 is cut off."""
 COST = 0.01
 """Of an open gate, in units of the loss."""
+SELF_RATE = 0.02
+"""The learning rate of self-λ, where nobody names one."""
 PENALTY = 0.05
 """Of the mean self-λ, in units of the loss (DuoAttention's)."""
 
 
 def train_lambda(
-    encoder: Encoder | OwnHead,
+    encoder: Encoder,
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -60,33 +53,30 @@ def train_lambda(
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
     """λ of every head after every epoch: θ, 0 at the start, is trained with a probe on a frozen
-    encoder; or alone, on a model with its own head, to keep ``task.lambda_objective`` low.
+    encoder.
     """
-    split, spec = corpus.split("train"), lambda_spec(task, ranking)
-    rows, lambdas = rows_of_seed(len(split), ranking.rows, seed), list[Tensor]()
+    split = corpus.split("train")
+    spec = lambda_spec(task, ranking)
+    rows = rows_of_seed(len(split), ranking.rows, seed)
+    groups, loss_on = mixing(encoder, constants, corpus, task, seed)
+    (theta,) = groups[0]["params"]
+    lambdas: list[Tensor] = []
 
     def after_epoch(epoch: int, losses: Mapping[int, float]) -> None:
         lambdas.append(theta.detach().sigmoid().cpu())
         on_epoch(epoch, losses)
 
-    how: dict[str, Any] = {"progress": progress, "on_epoch": after_epoch}
-    if isinstance(encoder, Encoder):
-        groups, loss_on = mixing(encoder, constants, corpus, task, seed)
-        (theta,) = groups[0]["params"]
-        learned = groups, loss_on(encoder)
-        twin_loss = _twin_loss(encoder, loss_on, task.probe)
-        train_parts(learned, encoder, split, spec, seed, rows, twin_loss, **how)
-    else:
-        (layers, heads), of_heads = constants.values.shape[:2], HeadLoss(corpus, task, encoder)
-        every, on_device = [*np.ndindex(layers, heads)], constants.to(of_heads.device)
-
-        def of_mix(some: Rows, shares: Tensor) -> Summed:
-            return of_heads(some, Mixed(on_device, shares), every)
-
-        theta = nn.Parameter(torch.zeros(layers, heads))
-        width = layers * encoder.model.config.hidden_size
-        window = window_rows(len(split), int(split.lengths.sum()), width, spec.batch_size)
-        train_theta(theta, of_mix, of_heads.batches, rows, spec, seed, window, **how)
+    train_parts(
+        (groups, loss_on(encoder)),
+        encoder,
+        split,
+        spec,
+        seed,
+        rows,
+        _twin_loss(encoder, loss_on, task.probe),
+        progress=progress,
+        on_epoch=after_epoch,
+    )
     return torch.stack(lambdas)
 
 
@@ -207,7 +197,7 @@ def self_lambda(asked: Asked) -> HeadScores:
     """λ trained so that the encoder keeps its own last hidden states, without labels or a probe,
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
-    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=NATIVE_HEAD_RATE)
+    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=SELF_RATE)
 
 
 def _trained(

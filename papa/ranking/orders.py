@@ -24,7 +24,9 @@ class ScoringMethod:
         function: ``module:name`` of what computes it from ``papa.ranking.sets.Asked``, or, where
             it is ``streamed``, a mean over rows of attention, from ``papa.ranking.streamed.Rows``.
         nothing: the score of a head that is as good constant; nan where none is known.
-        own_head: which tasks of a model's own head it scores heads of.
+        own_head: which tasks of a native head it scores heads of: those of words alone need no
+            probe, as a probe answers with none.
+        draws_nothing: whether seeds with the same rows have the same scores.
         label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
         least: how many ``evaluations`` an estimate takes at least, of so many heads.
@@ -33,16 +35,17 @@ class ScoringMethod:
     label: str
     function: str
     nothing: float = math.nan
-    own_head: Literal["all", "with a loss", "none"] = "all"
+    own_head: Literal["all", "with a loss", "words"] = "all"
     label_free: bool = False
     frozen_probe: bool = False
     streamed: bool = False
+    draws_nothing: bool = False
     reads: tuple[str, ...] = ()
     least: Callable[[int], int] = lambda heads: 0
 
 
 _AT = "papa.ranking"
-_STREAMED: dict[str, Any] = {"label_free": True, "streamed": True}
+_STREAMED: dict[str, Any] = {"label_free": True, "streamed": True, "draws_nothing": True}
 _VALUED: dict[str, Any] = {"frozen_probe": True, "reads": ("evaluations",)}
 _TRAINED: dict[str, Any] = {"reads": ("epochs", "learning_rate")}
 HEAD_SCORES: dict[str, ScoringMethod] = {
@@ -52,19 +55,39 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "output_distance": ScoringMethod(
         "distance of outputs to constant", f"{_AT}.streamed:output_distance", **_STREAMED
     ),
+    "first_token_attention": ScoringMethod(
+        "attention on the first token", f"{_AT}.streamed:first_token_attention", **_STREAMED
+    ),
+    "output_norm": ScoringMethod("norm of outputs", f"{_AT}.streamed:output_norm", **_STREAMED),
     # What compares answers with themselves has no gradient there.
     "gradient": ScoringMethod(
-        "gradient", f"{_AT}.sets:gradient", own_head="with a loss", frozen_probe=True
+        "gradient",
+        f"{_AT}.sets:gradient",
+        own_head="with a loss",
+        frozen_probe=True,
+        draws_nothing=True,
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
         "Shapley values", f"{_AT}.sets:shapley", 0.0, least=lambda heads: 4 * heads - 2, **_VALUED
     ),
     "greedy": ScoringMethod(
-        "the steps of a greedy order", f"{_AT}.sets:greedy", least=lambda heads: heads, **_VALUED
+        "the steps of a greedy order",
+        f"{_AT}.sets:greedy",
+        draws_nothing=True,
+        least=lambda heads: heads,
+        **_VALUED,
     ),
-    "effect": ScoringMethod("effect", f"{_AT}.sets:effect", 0.0, frozen_probe=True),
-    "gates": ScoringMethod("L0 gates", f"{_AT}.learned:gates", own_head="none", **_TRAINED),
+    "effect": ScoringMethod(
+        "effect", f"{_AT}.sets:effect", 0.0, frozen_probe=True, draws_nothing=True
+    ),
+    "gates": ScoringMethod("L0 gates", f"{_AT}.learned:gates", **_TRAINED),
+    "causal_gates": ScoringMethod(
+        "causal gates",
+        "papa.native.training:train_causal_gates",
+        own_head="words",
+        **_TRAINED,
+    ),
     "self_lambda": ScoringMethod(
         "λ that keeps hidden states", f"{_AT}.learned:self_lambda", label_free=True, **_TRAINED
     ),

@@ -1,113 +1,187 @@
-"""Methods that read a loss, of a model's own head or of a frozen probe: how it changes as a head is
-turned down; and what sets of heads are worth.
+"""Methods that read a loss, of a model's native head or of a frozen probe: how it changes as a head
+is turned down; and what sets of heads are worth.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
 
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
-from papa.heads.substitutes import Mixed, Substitute, Zeros, rules_of
-from papa.models.encoder import numbers_of
+from papa.heads.substitutes import Mixed, Substitute, Zeros
+from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import live_features
-from papa.probes.own import OwnHead, class_names
 from papa.probes.probes import Probe
-from papa.probes.training import Rows, Summed, part_tokens
+from papa.probes.training import Rows, Summed
 from papa.progress import Progress, ignore_progress
 from papa.ranking.seeds import HeadScores, rows_of_seed
-from papa.scores.answers import class_ids
+from papa.scores.intervals import ratio
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
-from papa.text.batches import micro_batch, rows_of_like_length
+from papa.text.batches import MicroBatch, micro_batch, rows_of_like_length
 from papa.text.corpus import TokenisedCorpus
-from papa.text.tokens import IGNORED
 
 TOLERANCE = 0.01
 """Of v(all) - v(none): an order ends once what is left of it is worth less."""
-_VALUED_ROWS = 256
+VALUED_ROWS = 256
 """Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
 
 
-class HeadLoss:
-    """A loss while heads put out a substitute: of a frozen probe, or of own answers."""
+@dataclass(frozen=True)
+class ExampleValues:
+    """Losses, added up over each text, or over each batch of a probe's.
 
-    def __init__(
+    Attributes:
+        sums: Float64, in the order of the rows that were asked for.
+        lengths: How many losses each sum is of.
+    """
+
+    sums: Float[np.ndarray, " examples"]
+    lengths: Int[np.ndarray, " examples"]
+
+    @property
+    def mean(self) -> float:
+        """The mean loss; 0 where there is none."""
+        return float(self.sums.sum() / max(int(self.lengths.sum()), 1))
+
+    @classmethod
+    def joined(cls, shards: Sequence[ExampleValues]) -> ExampleValues:
+        """Values of consecutive shards of rows, as one."""
+        return cls(
+            np.concatenate([shard.sums for shard in shards]),
+            np.concatenate([shard.lengths for shard in shards]),
+        )
+
+
+@runtime_checkable
+class HeadLoss(Protocol):
+    """A loss while heads output a substitute: of a frozen probe, or of a native head."""
+
+    by_text: bool
+    """Whether ``values_of_sets`` has a sum for each text, from which intervals follow."""
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """(layers, heads in each)."""
+        ...
+
+    @property
+    def device(self) -> torch.device:
+        """The model's."""
+        ...
+
+    def parts(self, rows: Rows) -> Iterator[Any]:
+        """Yield batches of these rows, for ``summed``, with as many tokens as gradients allow."""
+        ...
+
+    def summed(self, batch: Any, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+        """Return the sum of a batch's losses, and how many each row has; gradients pass."""
+        ...
+
+    def values_of_sets(
         self,
-        corpus: TokenisedCorpus,
-        task: TaskSpec,
-        own: OwnHead | None = None,
-        encoder: Any = None,
-        probe: Any = None,
-    ) -> None:
-        self._own: Any = own
-        self._encoder, self._probe, self._task = encoder, probe, task
-        self.split, self._names = corpus.split("train"), corpus.label_names
-        self.device = own.model.device if own else encoder.device
-        # Of a model's own head as many as a step of λ's training takes at once.
-        self._tokens = part_tokens(self.device) if own else encoder.tokens_per_batch(None)
-        if own:
-            own.model.requires_grad_(False)
+        substitute: Substitute,
+        head_sets: Sequence[Sequence[Head]],
+        rows: Rows,
+        progress: Progress = ignore_progress,
+    ) -> list[ExampleValues]:
+        """Return the losses of rows for each set of heads that output a substitute."""
+        ...
 
-    def batches(self, rows: Rows) -> Iterator[Rows]:
-        lengths = self.split.first_lengths[rows], self.split.lengths[rows]
-        for part in rows_of_like_length(*lengths, self._tokens):
-            yield rows[part]
 
-    def __call__(self, rows: Rows, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        if (own := self._own) is None:
-            batch = micro_batch(self.split, rows)
-            with replaced(self._encoder, substitute, heads), numbers_of("the train split"):
-                states = self._encoder.token_states(batch)
-            features = live_features(states, self.split, batch)
-            mean = self._probe.losses(features, torch.arange(len(features))[None]).sum()
-            ones, of_tokens = torch.ones(len(features), dtype=torch.int64), features.token_labels
-            return mean.double() * len(features.labels), features.lengths if of_tokens else ones
-        padded, before = own.padded(self.split, rows), dict[str, Tensor]()
-        if self._task.with_itself:
-            with torch.no_grad():
-                before = own.answers_of(padded, own.outputs(padded))
-        rules = rules_of(substitute, heads)
-        after = own.answers_of(padded, own.outputs(padded, rules))
-        return self._summed(before, after, self.split.labels_of(rows)), after["lengths"]
+@runtime_checkable
+class LossRequest(Protocol):
+    """What the methods below read: the loss, what heads output instead, the rows of the seed and
+    those on which sets are valued, and how often they may be.
+    """
 
-    def _summed(
-        self, before: dict[str, Tensor], after: dict[str, Tensor], labels: np.ndarray
-    ) -> Float[Tensor, ""]:
-        task = self._task
-        if task.of_embeddings:
-            pair = after["embeddings"], before["embeddings"]
-            return (1 - nn.functional.cosine_similarity(*pair)).sum()
-        if task.kind in ("mlm", "causal"):
-            return -after["log_probabilities"].sum()
-        logits = after["logits"]
-        if task.with_itself:
-            own, mixed = before["logits"].log_softmax(-1), logits.log_softmax(-1)
-            return nn.functional.kl_div(mixed, own, reduction="sum", log_target=True)
-        if task.regression:
-            truth = torch.from_numpy(labels).to(logits)
-            return nn.functional.mse_loss(logits[:, 0], truth, reduction="sum")
-        labels = labels[labels != IGNORED]
-        if self._names:
-            labels = class_ids(self._names, class_names(self._own.model), task)[labels]
-        truth = torch.from_numpy(labels).long().to(logits.device)
-        return nn.functional.cross_entropy(logits, truth, reduction="sum")
+    @property
+    def loss(self) -> HeadLoss: ...
+    @property
+    def substitute(self) -> Substitute: ...
+    @property
+    def rows(self) -> Rows: ...
+    @property
+    def valued_rows(self) -> Rows: ...
+    @property
+    def evaluations(self) -> int: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def progress(self) -> Progress: ...
+
+
+@dataclass(frozen=True)
+class ProbeLoss:
+    """The loss of a frozen probe on a training split."""
+
+    encoder: Encoder
+    probe: Probe
+    corpus: TokenisedCorpus
+    by_text = False
+
+    @property
+    def size(self) -> tuple[int, int]:
+        return self.encoder.layers, self.encoder.heads
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.device
+
+    def parts(self, rows: Rows) -> Iterator[MicroBatch]:
+        split = self.corpus.split("train")
+        lengths = split.first_lengths[rows], split.lengths[rows]
+        for part in rows_of_like_length(*lengths, self.encoder.tokens_per_batch(None)):
+            yield micro_batch(split, rows[part])
+
+    def summed(self, batch: MicroBatch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+        split = self.corpus.split("train")
+        with replaced(self.encoder, substitute, heads), numbers_of("the train split"):
+            states = self.encoder.token_states(batch)
+        features = live_features(states, split, batch)
+        mean = self.probe.losses(features, torch.arange(len(features))[None]).sum()
+        ones = torch.ones(len(features), dtype=torch.int64)
+        lengths = features.lengths if features.token_labels else ones
+        return mean.double() * len(features.labels), lengths
+
+    @torch.inference_mode()
+    def values_of_sets(
+        self,
+        substitute: Substitute,
+        head_sets: Sequence[Sequence[Head]],
+        rows: Rows,
+        progress: Progress = ignore_progress,
+    ) -> list[ExampleValues]:
+        batches = [*self.parts(rows)]
+        values: list[ExampleValues] = []
+        for done, heads in enumerate(head_sets, 1):
+            summed = [self.summed(batch, substitute, heads) for batch in batches]
+            sums = np.array([float(losses) for losses, _ in summed])
+            lengths = np.array([int(lengths.sum()) for _, lengths in summed])
+            values.append(ExampleValues(sums, lengths))
+            progress(done, len(head_sets))
+        return values
 
 
 @dataclass(frozen=True)
 class Asked:
-    """Which heads are scored, and by what: of the corpus the training split, of ``ranking`` what
-    the method ``reads``; the probe is frozen, ``own`` answers the task. A decoder has no
-    ``encoder``.
+    """Which heads a study scores, and by what.
+
+    Attributes:
+        encoder: The plain encoder; None of a decoder.
+        constants: What heads output instead.
+        corpus: Of which the training split is read.
+        ranking: What the method ``reads``.
+        probe: The frozen one.
     """
 
     encoder: Any
@@ -119,59 +193,80 @@ class Asked:
     execution: ExecutionSpec
     progress: Progress = ignore_progress
     probe: Probe | None = None
-    own: OwnHead | None = None
 
     @property
-    def rows(self) -> Int[np.ndarray, " rows"]:
+    def rows(self) -> Rows:
         """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
         return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
 
+    @property
+    def valued_rows(self) -> Rows:
+        """The training rows on which sets of heads are valued."""
+        count = self.ranking.rows or VALUED_ROWS
+        return rows_of_seed(len(self.corpus.split("train")), count, self.seed)
+
+    @property
+    def evaluations(self) -> int:
+        return self.ranking.evaluations
+
+    @cached_property
+    def substitute(self) -> Substitute:
+        return self.constants.to(self.loss.device)
+
+    @cached_property
     def loss(self) -> HeadLoss:
-        """Of what the model's own head answers, or of the frozen probe."""
-        return HeadLoss(self.corpus, self.task, self.own, self.encoder, self.probe)
+        """Of the frozen probe."""
+        assert self.probe is not None, "a method that reads a loss has a probe"
+        return ProbeLoss(self.encoder, self.probe, self.corpus)
 
 
-def gradient(asked: Asked) -> HeadScores:
+def gradient(request: LossRequest) -> HeadScores:
     """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the mean
     over the labels of one input. It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what
-    the head puts out; the authors' code sums absolute values of tokens and divides by each layer's
+    the head outputs; the authors' code sums absolute values of tokens and divides by each layer's
     norm.
     """
-    loss, (layers, heads) = asked.loss(), asked.constants.values.shape[:2]
-    found, done = list[np.ndarray](), 0
-    for rows in loss.batches(np.sort(asked.rows)):
+    loss = request.loss
+    layers, heads = loss.size
+    by_batch: list[np.ndarray] = []
+    done = 0
+    for batch in loss.parts(np.sort(request.rows)):
         # Each input has gates of its own.
-        gates = torch.ones(layers, len(rows), heads, device=loss.device, requires_grad=True)
-        summed, labels = loss(rows, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
-        (of_gates,) = torch.autograd.grad(summed, gates)
+        gates = torch.ones(layers, len(batch.rows), heads, device=loss.device, requires_grad=True)
+        summed, labels = loss.summed(batch, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
+        (gradients,) = torch.autograd.grad(summed, gates)
         # An input without a label of its tokens has no loss.
-        by_label = of_gates.abs().cpu() / labels.cpu().to(of_gates.dtype).clamp(min=1)[:, None]
-        found.append(by_label.double().numpy())
-        done += len(rows)
-        asked.progress(done, len(asked.rows))
-    of_inputs = np.concatenate(found, axis=1)
-    error = of_inputs.std(axis=1, ddof=1) / np.sqrt(done) if done > 1 else None
-    return HeadScores(of_inputs.mean(axis=1)[None], error, done, 2)
+        count = labels.cpu().to(gradients.dtype).clamp(min=1)[:, None]
+        by_batch.append((gradients.abs().cpu() / count).double().numpy())
+        done += len(batch.rows)
+        request.progress(done, len(request.rows))
+    by_input = np.concatenate(by_batch, axis=1)
+    error = by_input.std(axis=1, ddof=1) / np.sqrt(done) if done > 1 else None
+    return HeadScores(by_input.mean(axis=1)[None], error, done, 2)
 
 
 class LossValue:
-    """v(S): the negative mean loss on a sample while all heads outside of S are constant."""
+    """v(S): the negative mean loss on a sample while all heads outside of S output a substitute."""
 
-    def __init__(self, asked: Asked) -> None:
-        self.size, self.evaluations = asked.constants.values.shape[:2], 0
+    def __init__(self, request: LossRequest) -> None:
+        self.size = request.loss.size
         self.heads: list[Head] = [*np.ndindex(*self.size)]
-        self._loss = asked.loss()
-        self._constants = asked.constants.to(self._loss.device)
-        count = asked.ranking.rows or _VALUED_ROWS
-        rows = rows_of_seed(len(asked.corpus.split("train")), count, asked.seed)
-        self._batches = [*self._loss.batches(np.sort(rows))]
+        self.evaluations = 0
+        self._loss = request.loss
+        self._substitute = request.substitute
+        self._rows = np.sort(request.valued_rows)
 
-    @torch.inference_mode()
-    def __call__(self, own: Set[Head]) -> float:
-        heads = [head for head in self.heads if head not in own]
-        found = [self._loss(rows, self._constants, heads) for rows in self._batches]
-        self.evaluations += 1
-        return -sum(float(summed) for summed, _ in found) / sum(int(n.sum()) for _, n in found)
+    def __call__(self, kept: Set[Head]) -> float:
+        heads = [head for head in self.heads if head not in kept]
+        (values,) = self.without([heads])
+        return -values.mean
+
+    def without(
+        self, head_sets: Sequence[Sequence[Head]], progress: Progress = ignore_progress
+    ) -> list[ExampleValues]:
+        """Return the losses of the sample without each set of heads."""
+        self.evaluations += len(head_sets)
+        return self._loss.values_of_sets(self._substitute, head_sets, self._rows, progress)
 
     def scores(
         self, values: Float[np.ndarray, " heads"], errors: Any = None, draws: int = 0
@@ -180,30 +275,43 @@ class LossValue:
         return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
 
 
-def effect(asked: Asked) -> HeadScores:
+def effect(request: LossRequest) -> HeadScores:
     """v(all) - v(all without the head), in units of the loss (after Michel et al., 2019, Section
-    3.2): 0 for a head that is as good constant, below where it is better.
+    3.2): 0 for a head that is as good constant, below where it is better. The standard error is
+    over texts, where the loss has a value for each.
     """
-    value = LossValue(asked)
-    everyone, lost = frozenset(value.heads), list[float]()
-    whole = value(everyone)
-    for head in value.heads:
-        lost.append(whole - value(everyone - {head}))
-        asked.progress(len(lost), len(value.heads))
-    return value.scores(np.array(lost))
+    value = LossValue(request)
+    alone = [[head] for head in value.heads]
+    whole, *without = value.without([[], *alone], request.progress)
+    lost = np.stack([values.sums - whole.sums for values in without])
+    lengths = whole.lengths.astype(np.float64)
+    texts = len(lengths)
+    if not request.loss.by_text or texts < 2:
+        return value.scores(lost.sum(axis=1) / max(lengths.sum(), 1))
+    mean, error = ratio(
+        texts,
+        lost.sum(axis=1),
+        (lost**2).sum(axis=1),
+        (lost * lengths).sum(axis=1),
+        lengths.sum(),
+        (lengths**2).sum(),
+    )
+    return value.scores(mean, error, texts)
 
 
-def greedy(asked: Asked) -> HeadScores:
+def greedy(request: LossRequest) -> HeadScores:
     """The greedy order: at each step the head whose becoming constant costs least."""
-    value, evaluations = LossValue(asked), asked.ranking.evaluations
-    return value.scores(greedy_places(value, value.heads, evaluations, asked.progress))
+    value = LossValue(request)
+    return value.scores(greedy_places(value, value.heads, request.evaluations, request.progress))
 
 
-def shapley(asked: Asked) -> HeadScores:
+def shapley(request: LossRequest) -> HeadScores:
     """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
-    value = LossValue(asked)
-    given = value, value.heads, asked.ranking.evaluations
-    return value.scores(*shapley_values(*given, asked.seed, progress=asked.progress))
+    value = LossValue(request)
+    values, errors, draws = shapley_values(
+        value, value.heads, request.evaluations, request.seed, progress=request.progress
+    )
+    return value.scores(values, errors, draws)
 
 
 def greedy_places(

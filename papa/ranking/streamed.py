@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from papa.heads.average import check_sums
 from papa.heads.replacement import check_fits
+from papa.heads.substitutes import Weights
 from papa.models.layer import LayerAttention
 from papa.ranking.seeds import HeadScores
 from papa.ranking.sets import Asked
@@ -76,38 +78,114 @@ def output_distance(rows: Rows) -> OfEach:
     return relative[..., None].expand(own.shape[:-1]), first
 
 
-@torch.inference_mode()
-def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScores]:
-    """The mean over rows of each method, with its standard error over inputs (of a ratio)."""
-    encoder, split, rows = asked.encoder, asked.corpus.split("train"), asked.rows
-    check_fits(asked.constants, encoder)
-    constants = asked.constants.to(encoder.device)
-    # W_O = R·Q with orthonormal rows in Q, which change no norm.
-    output_maps = torch.linalg.qr(encoder.output_maps.float().mT).R.mT
-    # Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their number.
-    size = encoder.layers, encoder.heads, len(methods), 5
-    sums = torch.zeros(size, dtype=torch.float64, device=encoder.device)
+def first_token_attention(rows: Rows) -> OfEach:
+    """-A[i, first]: the attention on the first token, negated, as a head that rests there is missed
+    least (Sandoval-Segura et al., 2025). The first token's own row does not count.
+    """
+    first = rows.real & (rows.real.cumsum(-1) == 1)
+    looked_at = rows.attention.masked_fill(~first[:, None, None, :], 0).sum(-1)
+    return -looked_at, rows.real & ~first
 
-    def see(attention: LayerAttention, layer: int) -> Tensor:
-        batch, every = attention.batch, attention.every
-        assert batch is not None
+
+def output_norm(rows: Rows) -> OfEach:
+    """‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al., 2025)."""
+    return (rows.attention @ rows.value).norm(dim=-1), rows.real
+
+
+@dataclass
+class RowMeans:
+    """Means over rows of attention, from passes that show it every layer (``observe``).
+
+    Attributes:
+        methods: What is said of each row.
+        constants: On the model's device; None where no method compares with them.
+        output_maps: What gives A·V the norms that W_O gives it; None where no method reads it.
+        separators: Of a layer's call, the tokens that are separators.
+        sums: Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their
+            number.
+    """
+
+    methods: Mapping[str, OfRows]
+    constants: Weights | None
+    size: tuple[int, int]
+    device: torch.device
+    separators: Callable[[LayerAttention], Bool[Tensor, "batch m"]]
+    output_maps: Float[Tensor, "layers heads head_width head_width"] | None = None
+    sums: Float[Tensor, "layers heads methods 5"] = field(init=False)
+
+    def __post_init__(self) -> None:
+        shape = (*self.size, len(self.methods), 5)
+        self.sums = torch.zeros(shape, dtype=torch.float64, device=self.device)
+
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
+        """Add the rows of one layer's call; what its heads output."""
+        every = attention.every
         probabilities = attention.probabilities(every)
-        value, ends = attention.value.to(probabilities.dtype), batch.attention_mask.clone()
-        last = batch.input_ids[batch.slot_ids == split.slots - 1]
-        ends[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
-        constant = constants.matrices_of(attention, layer, every)
-        of = probabilities, constant, value, output_maps[layer], batch.attention_mask, ends
-        for number, of_rows in enumerate(methods.values()):
-            values, counted = of_rows(Rows(*of))
+        value = attention.value.to(probabilities.dtype)
+        constant = probabilities
+        if self.constants is not None:
+            constant = self.constants.matrices_of(attention, layer, every)
+        rows = Rows(
+            probabilities,
+            constant,
+            value,
+            self.output_maps[layer] if self.output_maps is not None else value.new_zeros(0),
+            attention.real,
+            self.separators(attention),
+        )
+        for number, of_rows in enumerate(self.methods.values()):
+            values, counted = of_rows(rows)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
-            sums[layer, :, number] += torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
+            moments = torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
+            self.sums[layer, :, number] += moments.to(self.device)
         return torch.matmul(probabilities, value)
 
+    def scores(self, inputs: int) -> dict[str, HeadScores]:
+        """The mean of each method, with its standard error over inputs (of a ratio)."""
+        moments = np.moveaxis(self.sums.cpu().numpy(), -1, 0)
+        means, errors = ratio(inputs, *moments)
+        scores: dict[str, HeadScores] = {}
+        for number, method in enumerate(self.methods):
+            error = errors[..., number] if inputs > 1 else None
+            scores[method] = HeadScores(means[..., number][None], error, inputs, 1)
+        return scores
+
+
+def output_norms(
+    weights: Float[Tensor, "layers heads head_width width"],
+) -> Float[Tensor, "layers heads head_width head_width"]:
+    """What gives A·V the norms that W_O gives it: W_O = R·Q with orthonormal rows in Q, which
+    change no norm.
+    """
+    return torch.linalg.qr(weights.float().mT).R.mT
+
+
+@torch.inference_mode()
+def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScores]:
+    """Score all heads of a plain encoder by methods that share one pass."""
+    encoder = asked.encoder
+    split = asked.corpus.split("train")
+    rows = asked.rows
+    check_fits(asked.constants, encoder)
+
+    def separators(attention: LayerAttention) -> Bool[Tensor, "batch m"]:
+        batch = attention.batch
+        assert batch is not None
+        ends = batch.attention_mask.clone()
+        last = batch.input_ids[batch.slot_ids == split.slots - 1]
+        ends[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
+        return ends
+
+    means = RowMeans(
+        methods,
+        asked.constants.to(encoder.device),
+        (encoder.layers, encoder.heads),
+        encoder.device,
+        separators,
+        output_norms(encoder.output_maps),
+    )
     tokens = encoder.tokens_per_batch(asked.execution.batch_tokens)
-    encoder.watch(see, micro_batches(split, rows, tokens), len(rows), asked.progress)
-    check_sums(sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
-    mean, error = ratio(len(rows), *np.moveaxis(sums.cpu().numpy(), -1, 0))
-    errors = [*np.moveaxis(error, -1, 0)] if len(rows) > 1 else [None] * len(methods)
-    every = zip(methods, np.moveaxis(mean, -1, 0), errors, strict=True)
-    return {name: HeadScores(own[None], error, len(rows), 1) for name, own, error in every}
+    encoder.watch(means.observe, micro_batches(split, rows, tokens), len(rows), asked.progress)
+    check_sums(means.sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
+    return means.scores(len(rows))

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float, Int, Real, Shaped
+from scipy.special import log_softmax
 
 from papa.errors import DataError, joined
 from papa.scores.custom import CustomCode, score_by_custom_metric, scorer
@@ -32,40 +33,36 @@ Influenced = tuple[float, Float[np.ndarray, " sentences"]]
 """A measure, and what it loses without each sentence."""
 MOST_SENTENCES = 2_000
 """Whose similarities are ranked, pair by pair."""
-Answers = dict[str, np.ndarray]
+AnswerArrays = dict[str, np.ndarray]
 """``lengths`` [rows], the answers of each row, and ``embeddings`` [rows, width]; or ``logits``
-[answers, classes]; or of words ``top`` and ``log_probabilities`` [answers], the likeliest and that
-of the true one; or ``score`` [rows], of the user's own."""
+[answers, classes]; or ``numbers`` [answers]; or of words ``top`` and, where the true one is known,
+``log_probabilities`` [answers], the likeliest and that of the true one; or ``score`` [rows], of the
+user's own."""
 
 
 def own_score(
     task: TaskSpec,
-    before: Answers,
-    after: Answers,
+    before: AnswerArrays,
+    after: AnswerArrays,
     split: TokenisedSplit,
     names: Sequence[str] | None,
     own: Sequence[str],
     code: CustomCode | None = None,
 ) -> Scored:
     """What answers score: against the original's, or against the task's labels."""
-    lengths = after["lengths"]
     if "score" in after:
-        score, influence = mean_of(after["score"])
-        return Scored(score, influence[:, None])
+        return score_answers(task.metric, before, after)
     if task.kind == "similarity":
         unit = _normalised(after["embeddings"])
         return scored(task.metric, (unit[::2] * unit[1::2]).sum(1), labels_of(split)[0][::2])
     if task.of_embeddings:
         check_sentences(task, len(split))
-        score, influence = embedding_score(task.metric, before["embeddings"], after["embeddings"])
-        return Scored(score, influence[:, None])
-    if task.metric == "agreement":
-        return scored("agreement", _top(after), _top(before), lengths=lengths)
+        return score_answers(task.metric, before, after)
+    if task.metric in ("agreement", LOSS):
+        return score_answers(task.metric, before, after)
     labels, lengths = labels_of(split)
-    if task.metric == "negative_log_perplexity":
-        return scored(task.metric, after["log_probabilities"], labels, lengths=lengths)
     if task.regression:
-        return scored(task.metric, after["logits"][:, 0], labels)
+        return score_answers(task.metric, before, after, labels)
     ids = class_ids(names or (), own, task)
     if code and code.metric:
         # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
@@ -76,19 +73,59 @@ def own_score(
     return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
 
 
-def _top(answers: Answers) -> Real[np.ndarray, " answers"]:
+def score_answers(
+    metric: Metric,
+    before: AnswerArrays,
+    after: AnswerArrays,
+    labels: Shaped[np.ndarray, " answers"] | None = None,
+) -> Scored:
+    """Return what the answers of a native head score.
+
+    Args:
+        metric: A name; of the user's own where answers are scores.
+        before: The original model's answers.
+        after: The answers.
+        labels: What is right, in the head's numbering; a negative class counts for nothing.
+    """
+    lengths = after["lengths"]
+    if "score" in after:
+        score, influence = mean_of(after["score"])
+        return Scored(score, influence[:, None])
+    if metric in EMBEDDING_METRICS:
+        score, influence = embedding_score(metric, before["embeddings"], after["embeddings"])
+        return Scored(score, influence[:, None])
+    if metric == "agreement":
+        return scored(metric, _top(after), _top(before), lengths=lengths)
+    if "log_probabilities" in after:
+        values = after["log_probabilities"]
+        return scored(metric, values, values, lengths=lengths)
+    assert labels is not None, f"{metric} compares answers with labels"
+    if "numbers" in after:
+        return scored(metric, after["numbers"], labels)
+    labelled = labels >= 0
+    known = labels[labelled]
+    answers = after["logits"][labelled]
+    examples = np.repeat(np.arange(len(lengths)), lengths)[labelled]
+    lengths = np.bincount(examples, minlength=len(lengths))
+    if metric == LOSS:
+        chosen = log_softmax(answers.astype(np.float64), axis=1)[np.arange(len(known)), known]
+        return scored(metric, chosen, known, lengths=lengths)
+    return scored(metric, answers.argmax(1), known, lengths=lengths)
+
+
+def _top(answers: AnswerArrays) -> Real[np.ndarray, " answers"]:
     return answers["top"] if "top" in answers else answers["logits"].argmax(1)
 
 
-def same_answer(answers: Answers, classes: Sequence[str]) -> str:
+def same_answer(answers: AnswerArrays, classes: Sequence[str]) -> str:
     """The answer that every example gets, a class by its name; "" where answers differ."""
     if "score" in answers or len(answers["lengths"]) < 2:
         return ""
     if "embeddings" in answers:
         is_same = bool((np.ptp(_normalised(answers["embeddings"]), axis=0) < _SAME).all())
         return "one embedding" if is_same else ""
-    if "logits" in answers and answers["logits"].shape[1] == 1:
-        numbers = answers["logits"][:, 0]
+    if "numbers" in answers:
+        numbers = answers["numbers"]
         return f"{numbers[0]:g}" if np.ptp(numbers) <= _SAME * abs(numbers[0]) else ""
     top = _top(answers)
     if np.ptp(top):

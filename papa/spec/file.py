@@ -16,7 +16,7 @@ from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, read_scores, scores_in
-from papa.spec.task import NATIVE_HEAD_RATE, Frozen
+from papa.spec.task import NATIVE_TRAINING, Frozen
 
 REGISTRY = files("papa") / "text" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
@@ -173,7 +173,7 @@ def _refuse_earlier_names(document: Mapping[Any, Any], origin: str) -> None:
     renamed = {f"'{old}'": f"'{new}'" for old, new in RENAMED_KEYS.items() if old in keys}
     tasks = document.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
-        if isinstance(task, Mapping) and task.get("head") == "own":
+        if isinstance(task, Mapping) and task.get("head") == "native":
             renamed["'head: own'"] = "'head: native'"
         if isinstance(task, Mapping) and "own_probe" in task:
             renamed["'own_probe'"] = "'custom_probe'"
@@ -226,7 +226,7 @@ def _full_task(
         if authors and defaults["metric"] == "token_f1":
             defaults["metric"] = "bare_entity_f1"
         if entry.get("head") == "native":
-            defaults = _merged(defaults, {"probe": {"learning_rate": NATIVE_HEAD_RATE}})
+            defaults = _merged(defaults, {"probe": NATIVE_TRAINING})
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(

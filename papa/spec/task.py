@@ -140,8 +140,9 @@ KINDS: dict[TaskKind, Kind] = {
     "mlm": Kind(("text",), ("negative_log_perplexity",)),
     "causal": Kind(("text",), ("negative_log_perplexity",)),
 }
-NATIVE_HEAD_RATE = 0.02
-"""The rate of λ on a model's own head: θ hardly moves at a probe's."""
+NATIVE_TRAINING: dict[str, Any] = {"learning_rate": 0.05, "batch_size": 4, "epochs": 3}
+"""How λ is trained on a native head: θ hardly moves at a probe's rate, and as seeds divide the
+texts among them, larger mini-batches would leave few steps."""
 
 
 def is_custom_metric(metric: str) -> bool:
@@ -214,8 +215,7 @@ class TaskSpec(Frozen):
         if not isinstance(values, dict):
             return values
         own = values.get("head") == "native" or values.get("kind") in ("causal", "similarity")
-        probe = {"learning_rate": NATIVE_HEAD_RATE, "batch_size": 16, "epochs": 4}
-        return {"probe": probe, **values} if own else values
+        return {"probe": NATIVE_TRAINING, **values} if own else values
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> TaskSpec:

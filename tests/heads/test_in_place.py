@@ -4,7 +4,8 @@ sharp attention, against plain attention and against the packed way.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import product
 from typing import Any
 from unittest.mock import patch
@@ -21,9 +22,8 @@ from papa.heads.attention_layers import attention_modules
 from papa.heads.constants import ConstantMatrices
 from papa.heads.substitutes import Mixed, Streaming
 from papa.models import layer as layers
-from papa.probes.own import OwnHead, Padded
-from papa.text.corpus import TokenisedSplit
-from papa.text.tokens import SpecialTokens
+from papa.native.batches import Batch, Rows
+from papa.native.passes import NativeHead
 from tests.make import ABLATED, DECODERS, answers, inputs_of, random_model
 from tests.models.inputs import SLOTS
 from tests.plain import Change, plain_model, plainly
@@ -109,17 +109,29 @@ def test_replaced_heads_equal_plain(name: str, by: str) -> None:
         close(answers(model, inputs), before)
 
 
+@dataclass(frozen=True)
+class OneBatch:
+    """Texts in one batch."""
+
+    batch: Batch
+
+    def __len__(self) -> int:
+        return len(self.batch.rows)
+
+    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        yield self.batch
+
+
 @pytest.mark.parametrize("name", OF_THEIR_OWN)
 def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> None:
     """And the model's own positions are those of its padded input."""
     torch.manual_seed(0)
     classes = transformers.AutoModelForSequenceClassification
     model = classes.from_config(random_model(name).config).eval().double()
-    own, inputs = OwnHead(model, SpecialTokens(1, 2, 0)), inputs_of(name)
+    inputs = inputs_of(name)
     mask = inputs["attention_mask"].bool()
     slots = torch.arange(mask.shape[1]).expand(mask.shape) + 3 * (torch.arange(9) > 4)
-    split = TokenisedSplit((), "text", SLOTS, (0, 2), "train")
-    batches = [(np.arange(2), Padded(inputs, mask, slots * mask, None))]
+    native = NativeHead(model, OneBatch(Batch(inputs, np.arange(2), None, slots * mask, mask)))
     given = ConstantMatrices(MATRICES, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "own")
 
     def change(layer: int) -> Change:
@@ -132,9 +144,8 @@ def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> No
 
         return apply
 
-    with patch.object(OwnHead, "batches", lambda *_: iter(batches)):
-        found = own.answers(split, given, SOME_HEADS)["logits"]
-        before = own.answers(split)["logits"]
+    found = native.all_answers(given, SOME_HEADS)["logits"]
+    before = native.all_answers()["logits"]
     plain = plain_model(model)
     with torch.no_grad(), plainly(attention_modules(plain), change):
         expected = plain(**inputs).logits

@@ -340,7 +340,7 @@ def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
 
     def loss(theta: torch.Tensor) -> float:
         with papa.ablated(model, EVERY_HEAD, substitute=Mixed(Zeros(), theta.sigmoid())):
-            return float(answers(model, data)["loss"].mean())
+            return -float(answers(model, data)["log_probabilities"].mean())
 
     signs = np.empty((2, 4))
     for layer in range(2):

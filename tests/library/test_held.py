@@ -254,7 +254,7 @@ def test_embeddings_that_are_no_means_are_refused(tmp_path: Path) -> None:
 def test_what_does_not_fit_is_refused_before_anything_is_trained(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("papa.library.held.lambda_of", lambda *_, **__: pytest.fail("late"))
+    monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
     short, (batch, _) = {"input_ids": texts()[0]["input_ids"][:, :4]}, texts()
     wrong = {
         "constant matrices have 4": {"data": {"train": [short], "validation": [batch]}},

@@ -22,10 +22,14 @@ from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, 
 
 from papa.heads.average import average_split
 from papa.models.encoder import load_encoder
+from papa.models.native import load_native_model, native_class
 from papa.models.reference import EncoderReference, embedded_folder, load_tokenizer, resolve_encoder
+from papa.native.loading import open_native
+from papa.native.losses import LABELS
+from papa.native.passes import NativeHead
+from papa.native.scores import NativeRequest
 from papa.probes.evaluate import train_probe
-from papa.probes.own import opened_own
-from papa.ranking.sets import Asked
+from papa.ranking.sets import Asked, LossRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
@@ -121,13 +125,22 @@ class Planted(NamedTuple):
 
     head: Head
     asked: Asked
+    native: NativeHead | None = None
 
     def changed(self, **changes: Any) -> Asked:
         return replace(self.asked, **changes)
 
+    @property
+    def request(self) -> LossRequest:
+        """Of the native head where there is one, else of the probe."""
+        asked = self.asked
+        if self.native is None:
+            return asked
+        return NativeRequest(self.native, asked.constants, asked.rows, asked.valued_rows, 100, 0)
+
     def weight(self, layer: int) -> Tensor:
-        own: Any = self.asked.own
-        model = own.model.bert if own else self.asked.encoder.model
+        native: Any = self.native
+        model = native.model.bert if native else self.asked.encoder.model
         found: Tensor = model.encoder.layer[layer].attention.output.dense.weight
         return found
 
@@ -159,6 +172,8 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     average = average_split(encoder, split, slots=task.slots, batch_tokens=1024).average()
     asked = Asked(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
-        return Planted(head, replace(asked, own=opened_own(task, reference)))
+        model = load_native_model(reference, native_class(task, reference))
+        native = open_native(model, task, reference, split, corpus.label_names)
+        return Planted(head, asked, replace(native, loss=LABELS))
     probe = train_probe(encoder, corpus, task, [0], folder / "features", execution)
     return Planted(head, replace(asked, probe=probe.requires_grad_(False)))

@@ -213,8 +213,8 @@ def losses(given: Planted, constant: Sequence[Head] = ()) -> tuple[np.ndarray, n
     asked = given.asked
     split, found = asked.corpus.split("train"), list[float]()
     counts = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])
-    if asked.own is not None:
-        answers = asked.own.answers(split, asked.constants, constant)
+    if given.native is not None:
+        answers = given.native.all_answers(asked.constants, constant)
         logits = torch.from_numpy(answers["logits"]).log_softmax(-1)
         truth = torch.from_numpy(split.labels[split.labels >= 0])[:, None]
         found = [-float(one.mean()) for one in logits.gather(1, truth)[:, 0].split(counts.tolist())]
@@ -231,7 +231,7 @@ def losses(given: Planted, constant: Sequence[Head] = ()) -> tuple[np.ndarray, n
 @pytest.mark.unchecked
 def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: Planted) -> None:
     """Of all training rows, which a budget of 256 takes; rows have several labels."""
-    value, head = LossValue(answering.asked), answering.head
+    value, head = LossValue(answering.request), answering.head
     everyone, worth = frozenset(value.heads), dict[Head, float]()
     plain, counts = losses(answering)
     for constant in ([head], [(0, 0)], [(0, 0), (1, 2)], value.heads):
@@ -240,7 +240,7 @@ def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: P
         worth[constant[0]] = expected - np.average(plain, weights=counts)
     assert value(everyone) == pytest.approx(-np.average(plain, weights=counts), rel=0.01)
     assert value.evaluations == 5
-    scored = effect(answering.asked)
+    scored = effect(answering.request)
     assert scored.evaluations == 7
     assert scored.mean[head] == pytest.approx(worth[head], abs=2e-4)
     assert np.unravel_index(scored.mean.argmax(), scored.mean.shape) == head
@@ -249,7 +249,7 @@ def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: P
 
 @pytest.mark.unchecked
 def test_gradients_are_finite_differences(answering: Planted) -> None:
-    found, step = gradient(answering.asked), 0.02
+    found, step = gradient(answering.request), 0.02
     assert found.standard_error is not None
     for head in (answering.head, (0, 2)):
         sides = []

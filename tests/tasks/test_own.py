@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,12 @@ import papa
 from papa.errors import CheckError
 from papa.flows.check import check_study
 from papa.heads.constants import ConstantMatrices
+from papa.models.native import load_native_model, native_class
 from papa.models.reference import EMBEDDED, embedded_folder
-from papa.probes.own import opened_own
-from papa.ranking.learned import train_lambda
+from papa.native.loading import open_native
+from papa.native.losses import loss_of_task
+from papa.native.training import train_lambda
+from papa.ranking.learned import lambda_spec
 from papa.reporting.answers import answers
 from papa.scores.drops import MaxDrop
 from papa.scores.summary import heads_at, summarise
@@ -378,19 +382,26 @@ def lambdas(found: tuple[Step, Store]) -> np.ndarray:
 
 def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
     rank, store = found
-    opened = model, _ = opened_own(rank["task"], rank["encoder"])
+    corpus = open_corpus(rank["text"].reference(store))
+    task = rank["task"]
+    split = corpus.split("train")
+    reference = rank["encoder"]
+    loaded = load_native_model(reference, native_class(task, reference))
+    opened = open_native(loaded, task, reference, split, corpus.label_names)
+    native = replace(opened, loss=loss_of_task(task))
+    model = native.model
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = list[float]()
     lambdas = train_lambda(
-        opened,
+        native,
         ConstantMatrices.load(rank["average"].folder(store)),
-        open_corpus(rank["text"].reference(store)),
-        rank["task"],
-        rank["ranking"].model_copy(update={"learning_rate": rate}),
+        split.rows,
+        lambda_spec(task, rank["ranking"].model_copy(update={"learning_rate": rate})),
+        0,
         on_epoch=lambda epoch, loss: losses.append(loss[0]),
     )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
-    return losses, lambdas.numpy()
+    return losses, lambdas
 
 
 LAMBDA_TEXT = {"columns": {"text": "text"}}

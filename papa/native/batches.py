@@ -1,0 +1,279 @@
+"""What a native head is called with: texts of a study's split, or those of a model in memory."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from papa.text.batches import rows_of_like_length
+from papa.text.corpus import TokenisedSplit
+from papa.text.tokens import IGNORED, SpecialTokens
+
+Inputs: TypeAlias = Mapping[str, Any]
+"""The keyword arguments of a model."""
+Rows: TypeAlias = Int[np.ndarray, " rows"]
+"""Numbers of texts."""
+BATCH_TEXTS = 16
+"""Texts of an in-memory model in one batch."""
+BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
+"""Tokens of a study's texts in one batch."""
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Texts that a model is called with at once.
+
+    Attributes:
+        inputs: The model's keyword arguments.
+        rows: The number of each text.
+        labels: Of each text its class, number, or vector of labels; or of each token what is right
+            there, -100 where nothing counts. None: what ``inputs`` say.
+        slots: Where a study's layout puts each token; None: positions count from a text's first
+            token.
+        real: Which tokens are no padding, where slots are given.
+    """
+
+    inputs: Inputs
+    rows: Rows
+    labels: Shaped[Tensor, "texts ..."] | None = None
+    slots: Int[Tensor, "#texts tokens"] | None = None
+    real: Bool[Tensor, "texts tokens"] | None = None
+
+
+@runtime_checkable
+class Texts(Protocol):
+    """The texts of a native head, in batches of its own size."""
+
+    def __len__(self) -> int: ...
+
+    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        """Yield texts of like length together.
+
+        Args:
+            rows: Numbers of the texts; None takes all.
+            tokens: About how many tokens a batch has at most; None takes the usual number.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class SplitTexts:
+    """The texts of a study's split, padded on the right, with the slots of its layout.
+
+    Attributes:
+        split: The tokenised split.
+        special_tokens: Of the model's tokenizer.
+        device: The model's.
+        classes: The number that the head has for each class of the task; None where labels are no
+            classes, or not read.
+    """
+
+    split: TokenisedSplit
+    special_tokens: SpecialTokens
+    device: torch.device
+    classes: Int[Tensor, " classes"] | None = None
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        rows = self.split.rows if rows is None else rows
+        index = self.split.index_of(rows)
+        lengths = self.split.first_lengths[index], self.split.lengths[index]
+        most = tokens or BATCH_TOKENS[self.device.type]
+        for some in rows_of_like_length(*lengths, most):
+            yield self._padded(rows[some])
+
+    def _padded(self, rows: Rows) -> Batch:
+        tokens = self.split.tokens(rows)
+
+        def padded(values: np.ndarray, fill: int) -> Int[Tensor, "texts tokens"]:
+            by_row = torch.from_numpy(values.astype(np.int64)).split(tokens.lengths.tolist())
+            return pad_sequence(by_row, batch_first=True, padding_value=fill).to(self.device)
+
+        mask = padded(np.ones_like(tokens.input_ids), 0)
+        inputs = {
+            "input_ids": padded(tokens.input_ids, self.special_tokens.pad),
+            "attention_mask": mask,
+        }
+        if any(self.special_tokens.segments):
+            inputs["token_type_ids"] = padded(tokens.token_type_ids, 0)
+        values = self.split.labels_of(rows)
+        if self.split.label_per_token:
+            labels = padded(values, IGNORED)
+        else:
+            labels = torch.from_numpy(values).to(self.device)
+        if self.classes is not None:
+            labels = self.classes[labels.clamp(min=0)].where(labels != IGNORED, IGNORED)
+        slots = padded(tokens.slot_ids, 0)
+        if self.split.kind == "causal":
+            # Slots are positions, the same in all texts, which are added up faster as one row.
+            slots = torch.arange(mask.shape[1], device=self.device)[None]
+        return Batch(inputs, rows, labels, slots, mask.bool())
+
+
+@dataclass(frozen=True)
+class InMemoryTexts:
+    """The texts of an in-memory model, each as inputs without padding, whatever batches the user
+    passed.
+
+    Attributes:
+        texts: Inputs of one text each.
+        padding: The token ids of padding, by the name of an input; 0 for others.
+        has_labels: Whether the input ``labels`` is of classes or numbers, not of words.
+    """
+
+    texts: Sequence[Inputs]
+    padding: Mapping[str, int]
+    has_labels: bool = False
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @classmethod
+    def of(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
+        """Split a user's batches into texts."""
+        texts = single_texts(batches)
+        classes = getattr(model, "get_output_embeddings", lambda: None)() is None
+        has_labels = classes and all(isinstance(text.get("labels"), Tensor) for text in texts)
+        return cls(texts, padding_of(model), has_labels)
+
+    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        rows = np.arange(len(self)) if rows is None else rows
+        texts = [self.texts[row] for row in rows.tolist()]
+        lengths = np.array([text_length(text) for text in texts])
+        if tokens is None:
+            order = np.argsort(lengths, kind="stable")
+            starts = range(0, len(rows), BATCH_TEXTS)
+            groups = [order[start : start + BATCH_TEXTS] for start in starts]
+        else:
+            groups = [*rows_of_like_length(0 * lengths, lengths, tokens)]
+        for group in groups:
+            for alike in alike_texts([texts[index] for index in group.tolist()]):
+                members = group[alike]
+                inputs = self.joined([texts[index] for index in members.tolist()])
+                labels = inputs["labels"] if self.has_labels else None
+                yield Batch(inputs, rows[members], labels)
+
+    def joined(self, texts: Sequence[Inputs]) -> Inputs:
+        """Join alike texts, padded on the right to the longest."""
+        if len(texts) == 1:
+            return texts[0]
+        return {
+            name: _below_each_other([text[name] for text in texts], self.padding.get(name, 0))
+            for name in texts[0]
+        }
+
+
+def rebatched(batches: Sequence[Inputs], model: nn.Module) -> list[Inputs]:
+    """A user's texts in batches of the engine's own size."""
+    return [batch.inputs for batch in InMemoryTexts.of(batches, model).batches()]
+
+
+def padding_of(model: nn.Module) -> dict[str, int]:
+    """Padding of an in-memory model's inputs, by name."""
+    config: Any = model.config
+    return {"input_ids": getattr(config, "pad_token_id", None) or 0, "labels": IGNORED}
+
+
+def given_batch(inputs: Inputs, rows: Rows | None = None) -> Batch:
+    """A batch of the user's, as it is."""
+    return Batch(inputs, np.arange(0) if rows is None else rows)
+
+
+def text_length(text: Inputs) -> int:
+    """How many tokens, or other entries, a text has."""
+    first = next(value for value in text.values() if isinstance(value, Tensor) and value.dim())
+    return first[0].numel() if len(first) == 1 else first.numel()
+
+
+def single_texts(batches: Sequence[Inputs]) -> list[Inputs]:
+    """Split batches into inputs of one text each, in their order, without padding.
+
+    Padding is what a mask of [texts, tokens] hides at either end of a text. A batch that holds
+    tensors without a row for each text stays whole, with a warning: several texts may be packed
+    in one row, or share their positions.
+    """
+    texts: list[Inputs] = []
+    whole = 0
+    for batch in batches:
+        tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.dim()]
+        sizes = {len(tensor) for tensor in tensors}
+        if len(sizes) != 1:
+            texts.append(batch)
+            whole += 1
+            continue
+        for row in range(sizes.pop()):
+            text = {
+                name: value[row : row + 1] if isinstance(value, Tensor) and value.dim() else value
+                for name, value in batch.items()
+            }
+            texts.append(_without_padding(text))
+    if whole:
+        warnings.warn(
+            f"{whole} of {len(batches)} batches have tensors of different numbers of rows, so they "
+            "cannot be split into texts: each counts as one text",
+            stacklevel=3,
+        )
+    return texts
+
+
+def _without_padding(text: Inputs) -> Inputs:
+    if not _is_padded_by_column(text):
+        return text
+    real = text["attention_mask"][0].nonzero().flatten().tolist()
+    if not real:
+        return text
+    return {
+        name: value[:, real[0] : real[-1] + 1] if _has_columns(name, value) else value
+        for name, value in text.items()
+    }
+
+
+def _has_columns(name: str, value: object) -> bool:
+    """Whether a value has an entry for each token along axis 1. A vector of labels, as of a head
+    that answers each by itself, has none, however many labels there are.
+    """
+    if not isinstance(value, Tensor) or value.dim() < 2:
+        return False
+    return not (name == "labels" and value.is_floating_point())
+
+
+def _is_padded_by_column(text: Inputs) -> bool:
+    """Whether all that a text has for each token lies along axis 1, and a mask says what counts."""
+    mask = text.get("attention_mask")
+    if not isinstance(mask, Tensor) or mask.dim() != 2:
+        return False
+    widths = {value.shape[1] for name, value in text.items() if _has_columns(name, value)}
+    return widths == {mask.shape[1]}
+
+
+def alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
+    """The indices of texts that one batch can hold, for each of as few batches as that takes."""
+    groups: dict[Any, list[int]] = {}
+    for index, text in enumerate(texts):
+        tensors = {name: value for name, value in text.items() if isinstance(value, Tensor)}
+        # Padded by column, texts may differ in tokens; else shapes have to be the same.
+        free = 2 if _is_padded_by_column(text) else 1
+        shapes = [(name, one.dtype, one.dim(), one.shape[free:]) for name, one in tensors.items()]
+        others = [(name, repr(value)) for name, value in text.items() if name not in tensors]
+        is_single = {len(one) for one in tensors.values() if one.dim()} == {1}
+        groups.setdefault((free, *shapes, *others) if is_single else index, []).append(index)
+    return list(groups.values())
+
+
+def _below_each_other(values: Sequence[Any], padding: int) -> Any:
+    """Rows below each other, padded along axis 1; what is no tensor of rows is equal in all."""
+    if not isinstance(values[0], Tensor) or not values[0].dim():
+        return values[0]
+    if values[0].dim() == 1:
+        return torch.cat([*values])
+    return pad_sequence([row for value in values for row in value], True, padding)

@@ -1,0 +1,100 @@
+"""The native head of an in-memory model: its texts, its loss, and what its answers score."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from papa.errors import DataError, SpecError, joined
+from papa.native.batches import InMemoryTexts, Inputs
+from papa.native.losses import loss_of_answers
+from papa.native.outputs import has_many_labels
+from papa.native.passes import NativeHead
+from papa.scores.answers import LEAST_SENTENCES, AnswerArrays
+from papa.scores.custom import CustomScore
+from papa.spec import Metric
+from papa.spec.task import LOSS
+
+
+def open_in_memory(
+    model: nn.Module,
+    batches: Sequence[Inputs],
+    score: CustomScore | None = None,
+    labelled: bool = False,
+) -> NativeHead:
+    """Return the native head of an in-memory model on a user's batches.
+
+    Args:
+        model: In eval mode.
+        batches: What it is called with, in batches of any size.
+        score: The user's own, which replaces its answers.
+        labelled: Whether its loss compares answers with labels, where there are any.
+    """
+    texts = InMemoryTexts.of(batches, model)
+    native = NativeHead(cast("PreTrainedModel", model), texts, score=score)
+    with torch.inference_mode():
+        answers = native.answers(next(texts.batches(np.arange(1))))
+    return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))
+
+
+def labels_of_texts(native: NativeHead) -> Shaped[np.ndarray, " answers"] | None:
+    """Return the labels of all answers, in the order of the texts; None without labels.
+
+    Of a head that decides on each label of a text by itself, they say whether the text has it.
+    """
+    texts = native.texts
+    if not isinstance(texts, InMemoryTexts) or not texts.has_labels:
+        return None
+    labels: list[Tensor] = []
+    for text in texts.texts:
+        values = text["labels"].flatten().cpu()
+        is_token = text["labels"].dim() == 2 and not values.is_floating_point()
+        # Of tokens those count that have a label, as in the answers.
+        labels.append(values[values >= 0] if is_token else values)
+    values = torch.cat(labels)
+    if has_many_labels(native.model.config):
+        values = values.long()
+    return values.numpy()
+
+
+def metric_of(
+    native: NativeHead, answers: AnswerArrays, requested: str | None
+) -> tuple[Metric, bool]:
+    """Return the metric of an in-memory model, and whether it compares answers with labels.
+
+    Args:
+        native: The native head on the measured texts.
+        answers: The original model's.
+        requested: A name; None takes the usual one.
+
+    Raises:
+        DataError: Embeddings are of too few texts.
+        SpecError: The metric is not of this model and data.
+    """
+    texts = len(native.texts)
+    of_labels: list[Any] = []
+    if "embeddings" in answers:
+        if texts < LEAST_SENTENCES:
+            raise DataError(f"{texts} texts are measured, expected {LEAST_SENTENCES} or more")
+        known = ["cosine", "similarities"]
+        known += [f"nearest_{count}" for count in (10, 1) if texts > 2 * count]
+    elif "log_probabilities" in answers:
+        known = [LOSS, "agreement"]
+    elif "numbers" in answers:
+        known = of_labels = ["spearman"] if labels_of_texts(native) is not None else []
+    else:
+        if "logits" in answers and labels_of_texts(native) is not None:
+            of_labels = ["accuracy", LOSS]
+        known = ["agreement", *of_labels]
+    metric = requested or next(iter(known), "")
+    if metric not in known:
+        choices = f"give one of {joined(known)}, or a function" if known else "give a function"
+        raise SpecError(f"score: '{metric}' is not of this model and data: {choices}")
+    return metric, metric in of_labels

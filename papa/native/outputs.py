@@ -1,0 +1,203 @@
+"""What the outputs of a native head answer to each text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+
+from papa.errors import DataError, EncoderError, HubUnreachableError, SpecError
+from papa.heads.masks import real_tokens
+from papa.hub import fetched
+from papa.models.files import EMBEDDING, embeds_by
+from papa.models.layer import at_least_single
+from papa.native.batches import Batch
+from papa.scores.answers import AnswerArrays
+from papa.scores.custom import CustomScore, checked_score
+from papa.text.tokens import IGNORED
+
+Answers: TypeAlias = dict[str, Tensor]
+"""``lengths`` [texts], how many answers each text has; and of all answers in order one of
+
+- ``logits`` [answers, classes]: of a text's class, of a token's, or of a label that is decided by
+  itself,
+- ``numbers`` [answers],
+- ``embeddings`` [texts, width],
+- ``words`` [answers, vocabulary], the logits of a language model at each token that counts, with
+  ``top``, the likeliest, and where the true token is known its ``log_probabilities``,
+- ``score`` [texts], of the user's own.
+"""
+
+
+def has_many_labels(config: Any) -> bool:
+    """Whether a classifier decides on each label of a text by itself, by its sigmoid."""
+    return bool(config.problem_type == "multi_label_classification")
+
+
+def class_names(model: Any) -> tuple[str, ...]:
+    """The classes of a head, in its order."""
+    return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
+
+
+def is_language_model(model: Any) -> bool:
+    """Whether a model answers with words of its vocabulary."""
+    return model.get_output_embeddings() is not None
+
+
+def answers_of(model: Any, outputs: Any, batch: Batch, score: CustomScore | None = None) -> Answers:
+    """Return what a model's outputs answer to a batch; gradients pass.
+
+    Args:
+        model: The model, whose configuration says what its outputs are.
+        outputs: What it returned.
+        batch: What it was called with.
+        score: The user's own, in place of the answers.
+
+    Raises:
+        DataError: The outputs are neither classes, a number, words nor hidden states; or ``score``
+            gave no number for each text.
+    """
+    if score is not None:
+        return _user_scores(score, outputs, batch)
+    logits: Tensor | None = getattr(outputs, "logits", None)
+    states: Tensor | None = getattr(outputs, "last_hidden_state", None)
+    if logits is None and states is not None:
+        return _embeddings(model, states, batch)
+    if logits is None or (model.config.problem_type == "regression" and logits.shape[-1] > 1):
+        raise DataError(
+            f"the model puts out {type(outputs).__name__}, without logits of classes, one number "
+            "or last_hidden_state: give score="
+        )
+    ones = torch.ones(len(logits), dtype=torch.int64)
+    if logits.dim() == 2 and has_many_labels(model.config):
+        return _answers_by_label(logits)
+    if logits.dim() == 2 and logits.shape[1] == 1:
+        return {"numbers": logits[:, 0], "lengths": ones}
+    if logits.dim() == 2:
+        return {"logits": logits, "lengths": ones}
+    if not is_language_model(model):
+        counted = real_of(model, batch, logits)
+        if batch.labels is not None and batch.labels.shape == counted.shape:
+            counted = batch.labels != IGNORED
+        return {"logits": logits[counted], "lengths": counted.sum(1)}
+    return _words(model, logits, batch)
+
+
+def concatenated(
+    answers: Sequence[Answers], rows: Sequence[Int[np.ndarray, " texts"]] | None = None
+) -> AnswerArrays:
+    """Return the answers to all batches, without ``words``.
+
+    Args:
+        answers: Of each batch.
+        rows: The numbers of each batch's texts, by which texts are sorted; None keeps their order.
+    """
+    names = {frozenset(batch) for batch in answers}
+    if len(names) > 1:
+        raise DataError("some batches of data have labels: give labels with every batch, or none")
+    lengths = [batch["lengths"].tolist() for batch in answers]
+    order = None if rows is None else np.argsort(np.concatenate(rows), kind="stable")
+    arrays: AnswerArrays = {}
+    for name in answers[0].keys() - {"words"}:
+        pieces: list[Tensor] = []
+        for batch, counts in zip(answers, lengths, strict=True):
+            values = batch[name].cpu()
+            values = values.float() if values.is_floating_point() else values
+            pieces += values.split([1] * len(counts) if name == "lengths" else counts)
+        if order is not None:
+            pieces = [pieces[index] for index in order]
+        arrays[name] = torch.cat(pieces).numpy()
+    return arrays
+
+
+def real_of(model: Any, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts tokens"]:
+    """Which tokens, or frames of sound, are no padding."""
+    if batch.real is not None:
+        return batch.real
+    mask = batch.inputs.get("attention_mask")
+    if mask is None:
+        return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
+    if mask.dim() == 4 and (real := real_tokens(mask)) is not None:
+        return nn.functional.pad(real, (0, outputs.shape[1] - real.shape[1])).to(outputs.device)
+    if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
+        mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
+    return mask.bool().to(outputs.device)
+
+
+def _user_scores(score: CustomScore, outputs: Any, batch: Batch) -> Answers:
+    if not callable(score):
+        raise SpecError(f"score is {score!r}, expected a function of outputs and batch")
+    inputs = dict(batch.inputs)
+    if batch.labels is not None:
+        inputs["labels"] = batch.labels
+    scores = checked_score(score(outputs, inputs)).float()
+    texts = {len(one) for one in inputs.values() if isinstance(one, Tensor) and one.dim()}
+    if texts and len(scores) not in texts:
+        raise DataError(
+            f"score gave {len(scores)} numbers for {max(texts)} texts: give one for each"
+        )
+    return {"score": scores, "lengths": torch.ones(len(scores), dtype=torch.int64)}
+
+
+def _embeddings(model: Any, states: Float[Tensor, "texts tokens width"], batch: Batch) -> Answers:
+    """Means of the last hidden states over tokens."""
+    if batch.slots is None:
+        _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
+    real = real_of(model, batch, states)[:, :, None]
+    states = at_least_single(states)  # A sum of half precision may overflow.
+    lengths = torch.ones(len(states), dtype=torch.int64)
+    return {"embeddings": (states * real).sum(1) / real.sum(1), "lengths": lengths}
+
+
+def _answers_by_label(logits: Float[Tensor, "texts labels"]) -> Answers:
+    """Each label of each text as an answer of two classes, without it and with it, whose softmax is
+    the label's sigmoid.
+    """
+    by_label = torch.stack([torch.zeros_like(logits), logits], dim=-1)
+    lengths = torch.full((len(logits),), logits.shape[1])
+    return {"logits": by_label.flatten(0, 1), "lengths": lengths}
+
+
+def _words(model: Any, logits: Float[Tensor, "texts tokens vocabulary"], batch: Batch) -> Answers:
+    """The words at each token that counts: in a causal model those that have a next token."""
+    targets = batch.labels
+    if targets is not None:
+        counted = targets != IGNORED
+    else:
+        counted = real_of(model, batch, logits)
+        targets = batch.inputs.get("labels")
+        if model.can_generate():
+            targets = batch.inputs.get("input_ids") if targets is None else targets
+            targets = None if targets is None else targets[:, 1:]
+            logits = logits[:, :-1]
+            counted = counted[:, 1:] & counted[:, :-1]
+        if targets is not None:
+            counted = counted & (targets != IGNORED)
+    words = logits[counted]
+    answers = {"words": words, "top": words.argmax(-1), "lengths": counted.sum(1)}
+    if targets is not None:
+        losses = nn.functional.cross_entropy(words.float(), targets[counted], reduction="none")
+        answers["log_probabilities"] = -losses
+    return answers
+
+
+@lru_cache(maxsize=16)
+def _check_means(name: str, commit: str | None) -> None:
+    """Refuse a model of a folder or of the hub that sentence-transformers reads another way."""
+    folder = Path(name)
+    if commit is not None and not folder.is_dir():
+        try:
+            folder = fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)
+        except HubUnreachableError:
+            return
+    if name and folder.is_dir() and (how := embeds_by(folder)):
+        raise EncoderError(
+            f"the model of {name}: {how}, and PAPA measures means over tokens of its texts as they "
+            "are: measure its own embeddings in your loop, with papa.ablated, or give score="
+        )

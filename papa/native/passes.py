@@ -1,0 +1,212 @@
+"""Passes of a native head under rules: the one place where studies and the library call a model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from transformers import PreTrainedModel
+
+from papa.errors import NumbersError
+from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
+from papa.heads.interface import routed
+from papa.heads.substitutes import Substitute, rules_of
+from papa.models.layer import Rule, See, Watching
+from papa.native.batches import Batch, Rows, Texts
+from papa.native.losses import ANSWERS, AnswerLosses, Loss
+from papa.native.outputs import Answers, answers_of, concatenated
+from papa.probes.training import Summed, part_tokens
+from papa.progress import Progress, ignore_progress
+from papa.ranking.sets import ExampleValues
+from papa.scores.answers import AnswerArrays
+from papa.scores.custom import CustomScore
+from papa.spec.orders import Head
+
+NOTHING_COUNTS = (
+    "data holds no token that counts: give longer texts, or labels that are not all -100"
+)
+
+
+@dataclass(frozen=True)
+class NativeHead:
+    """A model with its native head, its texts and its loss.
+
+    Heads are (layer, head); a layer is an index of ``layers.modules``, those with attention.
+
+    Attributes:
+        model: Of transformers, in eval mode.
+        texts: What it is called with.
+        loss: Of its answers.
+        score: The user's own, which replaces its answers.
+    """
+
+    model: PreTrainedModel
+    texts: Texts
+    loss: Loss = ANSWERS
+    score: CustomScore | None = None
+    by_text = True
+
+    @cached_property
+    def layers(self) -> AttentionLayers:
+        """Where its self-attention lies."""
+        return attention_layers(self.model)
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """(layers with attention, heads in each)."""
+        return len(self.layers.modules), head_count(self.layers.modules[0])
+
+    @property
+    def heads(self) -> list[Head]:
+        """All heads."""
+        return [(int(layer), int(head)) for layer, head in np.ndindex(*self.size)]
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model lies."""
+        return self.model.device
+
+    def outputs(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> Any:
+        """Return what the model outputs while its layers follow ``rules``; gradients pass."""
+        if not rules:
+            return call_model(self.model, batch.inputs)
+        with routed(self.model, self.layers.modules, rules) as dispatch:
+            dispatch.slots = batch.slots
+            dispatch.real = batch.real
+            return call_model(self.model, batch.inputs)
+
+    def answers(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> Answers:
+        """Return what these outputs answer; gradients pass."""
+        return answers_of(self.model, self.outputs(batch, rules), batch, self.score)
+
+    def losses(
+        self, batch: Batch, rules: Mapping[int, Rule] | None, before: Answers | None = None
+    ) -> AnswerLosses:
+        """Return the loss of each answer to a batch; gradients pass.
+
+        Args:
+            batch: The texts.
+            rules: Of the layers.
+            before: The original model's answers; None computes them where the loss compares.
+        """
+        if before is None:
+            before = self.original_answers(batch)
+        return self.loss(before, self.answers(batch, rules), batch)
+
+    @torch.no_grad()
+    def original_answers(self, batch: Batch) -> Answers:
+        """Return the answers of the original model; none where the loss compares nothing."""
+        return self.answers(batch) if self.loss.compares else {}
+
+    def parts(self, rows: Rows) -> Iterator[Batch]:
+        """Yield batches of these texts with as many tokens as gradients allow."""
+        yield from self.texts.batches(rows, part_tokens(self.device))
+
+    def summed(self, batch: Batch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+        """Return the sum of a batch's losses while ``heads`` output a substitute, and how many each
+        text has; gradients pass.
+        """
+        losses = self.losses(batch, rules_of(substitute, heads))
+        return losses.values.sum(), losses.lengths
+
+    @torch.inference_mode()
+    def values_of_sets(
+        self,
+        substitute: Substitute,
+        head_sets: Sequence[Sequence[Head]],
+        rows: Rows | None = None,
+        progress: Progress = ignore_progress,
+    ) -> list[ExampleValues]:
+        """Return the loss of each text for each set of heads that output a substitute.
+
+        Args:
+            substitute: On the model's device.
+            head_sets: Sets of heads; an empty one leaves the model as it is.
+            rows: The texts; None takes all.
+            progress: Called with (done, total) passes of one set over one text.
+        """
+        rows = np.arange(len(self.texts)) if rows is None else rows
+        sums = np.zeros((len(head_sets), len(rows)))
+        lengths = np.zeros(len(rows), dtype=np.int64)
+        done = 0
+        for positions, batch in self.batches_of(rows):
+            before = self.original_answers(batch)
+            for index, heads in enumerate(head_sets):
+                losses = self.losses(batch, rules_of(substitute, heads), before)
+                lengths[positions] = losses.lengths.cpu().numpy()
+                sums[index, positions] = sums_by_text(losses)
+                done += len(positions)
+                progress(done, len(head_sets) * len(rows))
+        if not np.isfinite(sums).all():
+            heads = head_sets[int(np.argwhere(~np.isfinite(sums))[0, 0])]
+            raise NumbersError(
+                f"the model's answers with {len(heads)} heads replaced, from {tuple(heads)[:1]}",
+                "look at its weights and texts",
+            )
+        return [ExampleValues(of_set, lengths) for of_set in sums]
+
+    def batches_of(self, rows: Rows) -> Iterator[tuple[Int[np.ndarray, " texts"], Batch]]:
+        """Yield batches of these texts, with the positions of each batch's texts in ``rows``."""
+        order = np.argsort(rows, kind="stable")
+        for batch in self.texts.batches(rows):
+            yield order[np.searchsorted(rows[order], batch.rows)], batch
+
+    @torch.inference_mode()
+    def all_answers(
+        self,
+        substitute: Substitute | None = None,
+        heads: Sequence[Head] = (),
+        progress: Progress = ignore_progress,
+    ) -> AnswerArrays:
+        """Return the answers to all texts, in their order, while ``heads`` output a substitute."""
+        rules = None
+        if substitute is not None and heads:
+            rules = rules_of(substitute.to(self.device), heads)
+        answers: list[Answers] = []
+        rows: list[Rows] = []
+        for batch in self.texts.batches():
+            answers.append(self.answers(batch, rules))
+            answers[-1].pop("words", None)  # Too large to keep.
+            rows.append(batch.rows)
+            progress(sum(map(len, rows)), len(self.texts))
+        return concatenated(answers, rows)
+
+    @torch.inference_mode()
+    def observe(
+        self, see: See, rows: Rows | None = None, progress: Progress = ignore_progress
+    ) -> None:
+        """Show ``see`` the attention of every layer in passes over the texts."""
+        done = 0
+        for batch in self.texts.batches(rows):
+            self.observe_batch(see, batch)
+            done += len(batch.rows)
+            progress(done, len(self.texts) if rows is None else len(rows))
+
+    def observe_batch(self, see: See, batch: Batch) -> None:
+        """Show ``see`` the attention of every layer in one pass."""
+        layers = range(len(self.layers.modules))
+        self.outputs(batch, {layer: Watching(see=see, layer=layer) for layer in layers})
+
+
+def sums_by_text(losses: AnswerLosses) -> Float[np.ndarray, " texts"]:
+    """The sum of each text's losses, float64."""
+    values = losses.values.detach().double().cpu().numpy()
+    lengths = losses.lengths.cpu().numpy()
+    sums = np.zeros(len(lengths))
+    np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), values)
+    return sums
+
+
+def call_model(model: Any, inputs: Mapping[str, Any]) -> Any:
+    """Return what a model outputs; its configuration keeps no kind of problem read off labels."""
+    config = model.config
+    before = config.problem_type
+    try:
+        return model(**inputs)
+    finally:
+        config.problem_type = before

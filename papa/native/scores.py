@@ -1,0 +1,337 @@
+"""Scores of the heads of a native head, of a study or in memory: one definition each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from papa.errors import NumbersError, SpecError
+from papa.heads.substitutes import Substitute, Weights
+from papa.models.encoder import sum_is_finite
+from papa.models.layer import LayerAttention, at_least_single
+from papa.native.batches import Batch, Rows
+from papa.native.passes import NativeHead
+from papa.native.training import (
+    epochs_of_gates,
+    train_causal_gates,
+    train_gates,
+    train_lambda,
+)
+from papa.progress import Progress, bar, ignore_progress
+from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.seeds import HeadScores, TrainedLambda, divided_rows, rows_of_seed
+from papa.ranking.sets import VALUED_ROWS
+from papa.ranking.streamed import OfRows, RowMeans, output_norms
+from papa.spec import ProbeSpec
+from papa.spec.task import NATIVE_TRAINING
+
+if TYPE_CHECKING:
+    import pandas
+
+
+@dataclass(frozen=True)
+class NativeRequest:
+    """Which heads of a native head are scored, and by what; as ``papa.ranking.sets.LossRequest``.
+
+    Attributes:
+        loss: The native head.
+        substitute: What heads output instead, on the model's device.
+        rows: The texts of the seed.
+        valued_rows: The texts on which sets of heads are valued.
+        evaluations: How often they may be.
+        seed: Of what is drawn.
+        progress: Called with (done, total).
+    """
+
+    loss: NativeHead
+    substitute: Substitute
+    rows: Rows
+    valued_rows: Rows
+    evaluations: int
+    seed: int
+    progress: Progress = ignore_progress
+
+
+@torch.inference_mode()
+def streamed(
+    native: NativeHead,
+    substitute: Substitute,
+    rows: Rows,
+    methods: Mapping[str, OfRows],
+    progress: Progress = ignore_progress,
+) -> dict[str, HeadScores]:
+    """Score all heads by means over the rows of their attention, in one pass.
+
+    Separators, which ``confidence`` leaves out, are an encoder's tokens like the last of a text.
+
+    Raises:
+        SpecError: A method compares with constant matrices, and the substitute has none; or a
+            layer's output projection is not known.
+    """
+    compared = sorted({"distance", "output_distance"} & set(methods))
+    if compared and not isinstance(substitute, Weights):
+        raise SpecError(
+            f"{compared[0]} compares attention with constant matrices, and the substitute has "
+            "none: take average"
+        )
+    constants = substitute if compared and isinstance(substitute, Weights) else None
+    maps = None
+    if "output_distance" in methods:
+        maps = output_norms(output_weights(native, next(native.texts.batches(rows[:1]))))
+    means = RowMeans(methods, constants, native.size, native.device, _no_separators, maps)
+    done = 0
+    for batch in native.texts.batches(rows):
+        means.separators = partial(_separators, batch)
+        native.observe_batch(means.observe, batch)
+        done += len(batch.rows)
+        progress(done, len(rows))
+    if not sum_is_finite(means.sums):
+        raise NumbersError("the model's attention", "look at its weights and texts")
+    return means.scores(len(rows))
+
+
+def _no_separators(attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
+    return torch.zeros_like(attention.real)
+
+
+def _separators(batch: Batch, attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
+    ids = batch.inputs.get("input_ids")
+    is_causal = bool((attention.ends < 0).any())
+    if not isinstance(ids, Tensor) or ids.shape != attention.real.shape or is_causal:
+        return _no_separators(attention)
+    is_last = (attention.query_slots == attention.ends[:, 0]) & attention.real
+    return torch.isin(ids, ids[is_last])
+
+
+def output_weights(
+    native: NativeHead, batch: Batch
+) -> Float[Tensor, "layers heads head_width width"]:
+    """Return W_O of every head: of the first linear map after a layer's attention.
+
+    Raises:
+        SpecError: A layer has none that takes the outputs of all heads.
+    """
+    layers, heads = native.size
+    weights: dict[int, Tensor] = {}
+    waiting: list[tuple[int, int]] = []  # The layer whose attention came last, and its width.
+
+    def observe(attention: LayerAttention, layer: int) -> Tensor:
+        waiting[:] = [(layer, heads * attention.value.shape[-1])]
+        return attention.output(attention.every)
+
+    def take(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        if not waiting:
+            return
+        layer, width = waiting.pop()
+        weight: Tensor = module.weight  # type: ignore[assignment]
+        # transformers' Conv1D has its weight the other way around.
+        weight = weight.T if isinstance(module, nn.Linear) else weight
+        if len(weight) == width:
+            weights[layer] = at_least_single(weight.detach()).unflatten(0, (heads, -1))
+
+    linear = [one for one in native.model.modules() if isinstance(one, nn.Linear | Conv1D)]
+    hooks = [module.register_forward_pre_hook(take) for module in linear]
+    try:
+        native.observe_batch(observe, batch)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    if len(weights) < layers:
+        raise SpecError(
+            "output_distance reads the linear map after a layer's attention, and this model has "
+            "none of the usual kind: take distance"
+        )
+    return torch.stack([weights[layer].to(native.device) for layer in range(layers)])
+
+
+def score_heads_by(
+    methods: Sequence[str], request: NativeRequest, spec: ProbeSpec | None
+) -> dict[str, HeadScores]:
+    """Score all heads of a native head, for one seed.
+
+    Args:
+        methods: Names of ``papa.ranking.orders.HEAD_SCORES``: one, or those that share a pass.
+        request: The native head, its texts, and what heads output instead.
+        spec: How gates are trained; None for other methods.
+    """
+    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
+    if HEAD_SCORES[methods[0]].streamed:
+        return streamed(request.loss, request.substitute, request.rows, functions, request.progress)
+    if "causal_gates" in methods:
+        assert spec is not None, "gates are trained"
+        gates = train_causal_gates(
+            request.loss,
+            request.substitute,
+            request.rows,
+            spec,
+            request.seed,
+            progress=request.progress,
+        )
+        scores = CausalGateScores(
+            gates.removed[None], gates.kept, gates.settled, evaluations=6 * spec.epochs
+        )
+        return {"causal_gates": scores}
+    if "gates" in methods:
+        assert spec is not None, "gates are trained"
+        values = train_gates(
+            request.loss,
+            request.substitute,
+            request.rows,
+            spec,
+            request.seed,
+            progress=request.progress,
+        )
+        return {"gates": HeadScores(values[None], evaluations=2 * spec.epochs)}
+    return {method: function(request) for method, function in functions.items()}
+
+
+@dataclass(frozen=True)
+class ScoringSettings:
+    """How the heads of an in-memory model are scored; a study's ``ranking`` says the same.
+
+    Attributes:
+        seeds: Of rows and of what is drawn.
+        rows: Texts of each seed; None takes the method's number.
+        evaluations: How often sets of heads may be valued.
+        epochs: Of what is trained; None takes 3, and for causal gates as many as 240 steps take.
+        learning_rate: None takes 0.05.
+    """
+
+    seeds: Sequence[int] = (0, 1, 2)
+    rows: int | None = None
+    evaluations: int = 2_000
+    epochs: int | None = None
+    learning_rate: float | None = None
+
+    def probe_spec(self, method: str, texts: int) -> ProbeSpec:
+        """How θ is trained on so many texts."""
+        spec = ProbeSpec(**NATIVE_TRAINING)
+        epochs = self.epochs or spec.epochs
+        if method == "causal_gates" and self.epochs is None:
+            epochs = epochs_of_gates(texts, spec.batch_size)
+        rate = self.learning_rate or spec.learning_rate
+        return spec.model_copy(update={"epochs": epochs, "learning_rate": rate})
+
+
+def score_native_heads(
+    native: NativeHead,
+    method: str,
+    substitute: Substitute,
+    settings: ScoringSettings,
+    show_progress: bool = False,
+) -> HeadScores:
+    """Score all heads of a native head by one method, with each of some seeds.
+
+    Args:
+        native: The native head.
+        method: "lambda", or a name of ``papa.ranking.orders.HEAD_SCORES``.
+        substitute: What heads output instead.
+        settings: Seeds, rows and settings of the method.
+        show_progress: Whether there is a bar.
+    """
+    count = len(native.texts)
+    seeds = list(dict.fromkeys(settings.seeds))
+    draws_nothing = method != "lambda" and HEAD_SCORES[method].draws_nothing
+    by_rows: dict[tuple[bytes, bytes], HeadScores] = {}
+    by_seed: dict[int, HeadScores] = {}
+    orders: set[int | None] = set()
+    for seed in seeds:
+        rows, order = divided_rows(count, settings.rows, seed, seeds)
+        if method != "lambda" and HEAD_SCORES[method].streamed and settings.rows is None:
+            rows = np.arange(count)
+        orders.add(order)
+        request = NativeRequest(
+            loss=native,
+            substitute=substitute,
+            rows=rows,
+            valued_rows=rows_of_seed(count, settings.rows or VALUED_ROWS, seed),
+            evaluations=settings.evaluations,
+            seed=seed,
+        )
+        # Seeds that have the same rows, and draw nothing, have the same scores.
+        known = rows.tobytes(), request.valued_rows.tobytes()
+        if draws_nothing and known in by_rows:
+            continue
+        with bar(f"{method}, seed {seed}", show_progress) as progress:
+            by_seed[seed] = _of_seed(method, replace(request, progress=progress), settings)
+        by_rows[known] = by_seed[seed]
+    own_rows = len(seeds) > 1 and len(orders) == 1 and None not in orders
+    if method == "lambda":
+        return TrainedLambda(
+            {seed: scores.by_seed for seed, scores in by_seed.items()}, own_rows, native=True
+        )
+    trained = "epochs" in HEAD_SCORES[method].reads
+    scores = list(by_seed.values())
+    if method == "causal_gates":
+        return CausalGateScores.of_seeds(scores, own_rows)
+    return HeadScores.joined(scores, certain=own_rows or not trained)
+
+
+def _of_seed(method: str, request: NativeRequest, settings: ScoringSettings) -> HeadScores:
+    if method == "lambda":
+        by_epoch = train_lambda(
+            request.loss,
+            request.substitute,
+            request.rows,
+            settings.probe_spec(method, len(request.rows)),
+            request.seed,
+            progress=request.progress,
+        )
+        return HeadScores(by_epoch[-1:])
+    spec = settings.probe_spec(method, len(request.rows))
+    return score_heads_by([method], request, spec)[method]
+
+
+class CausalGateScores(HeadScores):
+    """Causal gates (Nam et al., 2025): G⁻ is the score.
+
+    A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
+    names its role. A head whose gates still moved at the end of a run has none.
+
+    Args:
+        removed: G⁻ of each seed.
+        kept: G⁺, the mean over seeds.
+        settled: Whether gates no longer moved, of all seeds.
+    """
+
+    def __init__(
+        self,
+        removed: Float[np.ndarray, "seeds layers heads"],
+        kept: Float[np.ndarray, "layers heads"],
+        settled: Bool[np.ndarray, "layers heads"],
+        evaluations: int = 0,
+    ) -> None:
+        super().__init__(removed, evaluations=evaluations)
+        self.kept = kept
+        self.settled = settled
+
+    @classmethod
+    def of_seeds(cls, scores: Sequence[HeadScores], own_rows: bool) -> CausalGateScores:
+        """The scores of all seeds; without rows of their own they have no interval."""
+        gates = [one for one in scores if isinstance(one, CausalGateScores)]
+        removed = np.concatenate([one.by_seed for one in gates])
+        return cls(
+            removed if own_rows else removed.mean(axis=0)[None],
+            np.mean([one.kept for one in gates], axis=0),
+            np.all([one.settled for one in gates], axis=0),
+        )
+
+    def frame(self, method: str) -> pandas.DataFrame:
+        """As of other scores, with the shares of the three roles, and ``role``."""
+        import pandas
+
+        frame = super().frame(method)
+        plus = self.kept.ravel()
+        minus = frame["score"]
+        roles = {"facilitating": minus, "interfering": 1 - plus, "irrelevant": plus * (1 - minus)}
+        largest = pandas.DataFrame(roles).idxmax(axis=1)
+        return frame.assign(**roles, role=largest.where(self.settled.ravel(), None))

@@ -1,0 +1,236 @@
+"""What is trained on a native head to score its heads: λ, L0 gates and causal gates."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from papa.errors import SpecError
+from papa.heads.substitutes import Mixed, Substitute
+from papa.native.batches import Batch, Rows
+from papa.native.losses import WORDS
+from papa.native.passes import NativeHead
+from papa.probes.training import Summed, seed_of, train_theta
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.ranking.learned import COST, drawn_gates, open_probability
+from papa.spec import ProbeSpec
+
+OfTheta = Callable[[Float[Tensor, "layers heads"]], Float[Tensor, "..."]]
+PULL = 0.01
+"""On the logit of every causal gate, in nats of the mean loss: gates that change it by less give
+way."""
+FARTHEST = 4.0
+"""How far logits are pulled."""
+STEPS = 240
+"""Of AdamW in each of the three runs of causal gates: at a rate of .05 a gate needs 160 from one
+bound of the pull to the other."""
+_WINDOW = 20
+"""Steps over which a gate's movement is judged."""
+
+
+def no_penalty(theta: Float[Tensor, "layers heads"]) -> Float[Tensor, ""]:
+    """Nothing is added to the loss."""
+    return theta.new_zeros(())
+
+
+def train_shares(
+    native: NativeHead,
+    substitute: Substitute,
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    *,
+    shares: OfTheta = torch.sigmoid,
+    penalty: OfTheta = no_penalty,
+    start: Float[np.ndarray, "layers heads"] | None = None,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> list[Float[Tensor, "layers heads"]]:
+    """Train θ, which says how much of its attention each head keeps, by the loss of a native head.
+
+    Args:
+        native: The native head.
+        substitute: What heads output as far as they do not keep their attention.
+        rows: The texts.
+        spec: Learning rate, texts in a mini-batch, and epochs.
+        seed: Of the order of the texts.
+        shares: From θ to the share of attention that each head keeps.
+        penalty: From θ to what is added to the mean loss.
+        start: The shares before the first step; None begins at θ = 0.
+        progress: Called with (done, total) texts.
+        on_epoch: Called after each epoch.
+
+    Returns:
+        θ after every step.
+    """
+    theta = nn.Parameter(torch.zeros(native.size))
+    if start is not None:
+        theta.data = torch.from_numpy(start).logit().float()
+    by_step: list[Float[Tensor, "layers heads"]] = []
+
+    def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:
+        summed, lengths = native.summed(batch, Mixed(substitute, shares(values)), native.heads)
+        if not summed.requires_grad:
+            raise SpecError("the score has no gradient, by which heads are trained: give 'effect'")
+        # A batch may hold no token that counts, such as a text of one, or no masked word.
+        return summed + penalty(values).to(summed.device) * int(lengths.sum()), lengths
+
+    def after_step(done: int, total: int) -> None:
+        by_step.append(theta.detach().clone())
+        progress(done, total)
+
+    train_theta(
+        theta,
+        loss,
+        native.parts,
+        rows,
+        spec,
+        seed,
+        window=max(len(rows), spec.batch_size),
+        progress=after_step,
+        on_epoch=on_epoch,
+    )
+    return by_step
+
+
+def train_lambda(
+    native: NativeHead,
+    substitute: Substitute,
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    *,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
+) -> Float[np.ndarray, "epochs layers heads"]:
+    """Train λ of every head, with B = λA + (1 - λ)C (paper, Section 3.2), to keep a native head's
+    loss low; λ after every epoch.
+    """
+    by_step = train_shares(
+        native, substitute, rows, spec, seed, progress=progress, on_epoch=on_epoch
+    )
+    steps = math.ceil(len(rows) / spec.batch_size)
+    by_epoch = torch.stack(by_step[steps - 1 :: steps])
+    return by_epoch.sigmoid().double().numpy()
+
+
+def train_gates(
+    native: NativeHead,
+    substitute: Substitute,
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    *,
+    progress: Progress = ignore_progress,
+) -> Float[np.ndarray, "layers heads"]:
+    """Train L0 gates on a native head, as ``papa.ranking.learned.gates`` on a probe: how likely
+    each head's gate is to stay open, where every open gate costs something.
+    """
+    generator = torch.Generator().manual_seed(seed_of(seed, 2))
+
+    def drawn(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
+        uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
+        return drawn_gates(location, uniform)
+
+    by_step = train_shares(
+        native,
+        substitute,
+        rows,
+        spec,
+        seed,
+        shares=drawn,
+        penalty=lambda location: COST * open_probability(location).sum(),
+        progress=progress,
+    )
+    return open_probability(by_step[-1]).double().numpy()
+
+
+@dataclass(frozen=True)
+class CausalGates:
+    """Causal gates of one seed (Nam et al., 2025).
+
+    Attributes:
+        kept: G⁺, gates that were pulled to 1.
+        removed: G⁻, gates that were pulled to 0.
+        settled: Whether gates no longer moved at the end of both runs.
+    """
+
+    kept: Float[np.ndarray, "layers heads"]
+    removed: Float[np.ndarray, "layers heads"]
+    settled: Bool[np.ndarray, "layers heads"]
+
+
+def train_causal_gates(
+    native: NativeHead,
+    substitute: Substitute,
+    rows: Rows,
+    spec: ProbeSpec,
+    seed: int,
+    *,
+    progress: Progress = ignore_progress,
+) -> CausalGates:
+    """Fit gates g of gA·V + (1-g)·substitute to the loss alone; from there once with a pull to 1
+    (G⁺) and once to 0 (G⁻).
+
+    Raises:
+        SpecError: The native head has no loss of a language model.
+    """
+    if native.loss is not WORDS:
+        raise SpecError(
+            "causal_gates follows the loss of a language model: give a causal one, or labels of "
+            "masked words"
+        )
+    runs = iter(_thirds(progress))
+    by_step = train_shares(native, substitute, rows, spec, seed, progress=next(runs))
+    # A gate that lies beyond the reach of the pull would come back too late.
+    farthest = 1 / (1 + math.exp(-FARTHEST))
+    start = by_step[-1].sigmoid().double().numpy().clip(1 - farthest, farthest)
+    settled = np.ones(native.size, dtype=bool)
+    means: list[Float[np.ndarray, "layers heads"]] = []
+    for pull in (PULL, -PULL):
+
+        def penalty(theta: Tensor, pull: float = pull) -> Tensor:
+            return -pull * theta.clamp(-FARTHEST, FARTHEST).sum()
+
+        by_step = train_shares(
+            native, substitute, rows, spec, seed, penalty=penalty, start=start, progress=next(runs)
+        )
+        logits = torch.stack(by_step).double().numpy()
+        means.append((1 / (1 + np.exp(-logits[-_WINDOW:]))).mean(axis=0))
+        settled &= has_settled(logits, spec.learning_rate)
+    kept, removed = means
+    return CausalGates(kept, removed, settled)
+
+
+def _thirds(progress: Progress) -> Iterator[Progress]:
+    """Progress of three runs as that of one."""
+    for run in range(3):
+
+        def advance(done: int, total: int, before: int = run) -> None:
+            progress(before * total + done, 3 * total)
+
+        yield advance
+
+
+def epochs_of_gates(texts: int, batch_size: int) -> int:
+    """As many epochs as ``STEPS`` take."""
+    return math.ceil(STEPS / math.ceil(texts / batch_size))
+
+
+def has_settled(
+    logits: Float[np.ndarray, "steps layers heads"], rate: float
+) -> Bool[np.ndarray, "layers heads"]:
+    """Whether each gate's logit moved, from one window of steps to the next, less than a fifth of
+    what steady steps of AdamW would move it; of fewer steps than two windows none has.
+    """
+    if len(logits) < 2 * _WINDOW:
+        return np.zeros(logits.shape[1:], dtype=bool)
+    before = logits[-2 * _WINDOW : -_WINDOW].mean(axis=0)
+    moved = np.abs(logits[-_WINDOW:].mean(axis=0) - before)
+    return moved < 0.2 * rate * _WINDOW
