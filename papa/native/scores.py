@@ -238,6 +238,11 @@ def score_native_heads(
         settings: Seeds, rows and settings of the method.
         show_progress: Whether there is a bar.
     """
+    if method == "gradient" and native.loss.compares:
+        raise SpecError(
+            "gradient has no meaning where answers are compared with the original model's, as it "
+            "is zero there: take effect, or give labels"
+        )
     count = len(native.texts)
     seeds = list(dict.fromkeys(settings.seeds))
     draws_nothing = method != "lambda" and HEAD_SCORES[method].draws_nothing
