@@ -41,6 +41,7 @@ from papa.tasks.substitutes import (
     constant_outputs,
     supplied_matrices,
 )
+from papa.tasks.sweep import METHOD, sweep_heads
 from papa.tasks.tokenise import tokenise
 
 _Spec = TypeVar("_Spec", bound=BaseModel)
@@ -221,6 +222,19 @@ class _PairBuilder:
                     )
                 )
         seeds = self.study.ranking_seeds[:1] if draws_nothing else self.study.ranking_seeds
+        if name == METHOD and self.task.head == "native":
+            return self.add(
+                sweep_heads(
+                    self._name_by_seed("sweep_heads", seed, seeds),
+                    self.encoder,
+                    self.text,
+                    self.average(self.task),
+                    loss,
+                    _only(ranking, "rows", *method.reads),
+                    seed,
+                    self._seeds_of_native(),
+                )
+            )
         what = "all in one pass" if method.streamed else name
         return self.add(
             score_heads(

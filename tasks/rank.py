@@ -74,7 +74,7 @@ def train_lambda(
     order = order_of_rows(rows, ranking.rows, seed)
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     if task.head == "native":
-        native = _open_native_head(context, encoder, corpus, task)
+        native = open_native_loss(context, encoder, corpus, task)
         rows_of_native, order = divided_rows(rows, ranking.rows, seed, seeds)
         values = training.train_lambda(
             native,
@@ -103,7 +103,7 @@ def train_lambda(
         save_file({"lambda": values[-1].copy(), "lambda_by_epoch": values}, folder / LAMBDA)
 
 
-def _open_native_head(
+def open_native_loss(
     context: Context, encoder: EncoderReference, corpus: TokenisedCorpus, task: TaskSpec
 ) -> NativeHead:
     """The native head on the training text, with the loss of the task."""
@@ -184,7 +184,7 @@ def score_heads(
         if entry.label_free:
             native = context.open_native_head(text["task"], encoder, corpus.split("train"))
         else:
-            native = _open_native_head(context, encoder, corpus, task)
+            native = open_native_loss(context, encoder, corpus, task)
         scores_by_method = _score_native_head(
             context, native, constants, task, ranking, methods, seed, seeds
         )

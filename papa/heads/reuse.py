@@ -34,7 +34,7 @@ _TOLERANCE = 1e-6
 
 @dataclass
 class LayerReuse:
-    """Passes of one model that replace heads by one substitute, and share the lower layers.
+    """Passes of one model over batches, which share the lower layers.
 
     Attributes:
         layers: The model's layers, in the order in which a pass calls them; none where the model
@@ -47,12 +47,17 @@ class LayerReuse:
     _recordings: dict[Hashable, _Recording] = field(default_factory=dict)
 
     def run(
-        self, batch: Hashable, heads: Collection[Head], forward: Callable[[], Outputs]
+        self,
+        batch: Hashable,
+        substitute: object,
+        heads: Collection[Head],
+        forward: Callable[[], Outputs],
     ) -> Outputs:
         """Return what a pass puts out, and keep what its layers put out for the next one.
 
         Args:
             batch: Names the model's inputs: the same name means equal inputs.
+            substitute: What the heads output instead.
             heads: Every head, (layer with attention, head), that ``forward`` replaces.
             forward: Calls the model once, without gradients; with them nothing is reused.
         """
@@ -60,24 +65,27 @@ class LayerReuse:
             return forward()
         replaced = frozenset(heads)
         before = self._recordings.pop(batch, None)
-        reused = [] if before is None else before.outputs[: self._unchanged(before.heads, replaced)]
+        reused: Sequence[Any] = []
+        if before is not None:
+            is_alike = before.substitute is substitute
+            changed = before.heads ^ replaced if is_alike else before.heads | replaced
+            reused = before.outputs[: self._layers_below(changed)]
         with _layers_reused(self.layers, reused) as computed:
             outputs = forward()
         # A layer that is called twice, or not at all, would be given what another call put out.
         if [*computed] == [*range(len(reused), len(self.layers))]:
-            self._keep(batch, _Recording(replaced, [*reused, *computed.values()]))
+            self._keep(batch, _Recording(substitute, replaced, [*reused, *computed.values()]))
         return outputs
 
     def forget(self, batch: Hashable) -> None:
         """Drop what is kept of a batch that no later pass is over."""
         self._recordings.pop(batch, None)
 
-    def _unchanged(self, before: frozenset[Head], replaced: frozenset[Head]) -> int:
-        """How many layers put out what they put out before."""
+    def _layers_below(self, changed: Collection[Head]) -> int:
+        """How many layers lie below the first of these heads."""
         # The last attention is always computed: a pass without any would look like a model whose
         # attention does not come by.
-        changed = (layer for layer, _ in before ^ replaced)
-        return self.positions[min(changed, default=-1)]
+        return self.positions[min((layer for layer, _ in changed), default=-1)]
 
     def _keep(self, batch: Hashable, recording: _Recording) -> None:
         kept = sum(other.size for other in self._recordings.values())
@@ -87,8 +95,9 @@ class LayerReuse:
 
 @dataclass(frozen=True)
 class _Recording:
-    """What every layer put out in one pass, while ``heads`` were replaced."""
+    """What every layer put out in one pass, while ``heads`` output a substitute."""
 
+    substitute: object
     heads: frozenset[Head]
     outputs: Sequence[Any]
 

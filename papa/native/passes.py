@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ from transformers import PreTrainedModel
 from papa.errors import NumbersError
 from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
 from papa.heads.interface import routed
+from papa.heads.reuse import LayerReuse, reuse_in
 from papa.heads.substitutes import Substitute, rules_of
 from papa.models.layer import Rule, See, Watching
 from papa.native.batches import Batch, Rows, Texts
@@ -65,6 +66,12 @@ class NativeHead:
     def heads(self) -> list[Head]:
         """All heads."""
         return [(int(layer), int(head)) for layer, head in np.ndindex(*self.size)]
+
+    @cached_property
+    def reuse(self) -> LayerReuse:
+        """What spares passes without gradients the layers below the first head that changed."""
+        text = next(self.texts.batches(np.arange(1)))
+        return reuse_in(self.model, lambda: self.outputs(text))
 
     @property
     def device(self) -> torch.device:
@@ -136,12 +143,16 @@ class NativeHead:
         done = 0
         for positions, batch in self.batches_of(rows):
             before = self.original_answers(batch)
+            name = batch.rows.tobytes()
             for index, heads in enumerate(head_sets):
-                losses = self.losses(batch, rules_of(substitute, heads), before)
+                forward = partial(self.losses, batch, rules_of(substitute, heads), before)
+                losses = self.reuse.run(name, substitute, heads, forward)
                 lengths[positions] = losses.lengths.cpu().numpy()
                 sums[index, positions] = sums_by_text(losses)
                 done += len(positions)
                 progress(done, len(head_sets) * len(rows))
+            if len(head_sets) > 1:
+                self.reuse.forget(name)
         if not np.isfinite(sums).all():
             heads = head_sets[int(np.argwhere(~np.isfinite(sums))[0, 0])]
             raise NumbersError(

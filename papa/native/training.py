@@ -69,9 +69,9 @@ def train_shares(
     Returns:
         θ after every step.
     """
-    theta = nn.Parameter(torch.zeros(native.size))
+    theta = nn.Parameter(torch.zeros(native.size, device=native.device))
     if start is not None:
-        theta.data = torch.from_numpy(start).logit().float()
+        theta.data = torch.from_numpy(start).logit().float().to(native.device)
     by_step: list[Float[Tensor, "layers heads"]] = []
 
     def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:

@@ -284,19 +284,39 @@ def effect(request: LossRequest) -> HeadScores:
     alone = [[head] for head in value.heads]
     whole, *without = value.without([[], *alone], request.progress)
     lost = np.stack([values.sums - whole.sums for values in without])
-    lengths = whole.lengths.astype(np.float64)
-    texts = len(lengths)
-    if not request.loss.by_text or texts < 2:
-        return value.scores(lost.sum(axis=1) / max(lengths.sum(), 1))
+    return effect_of_losses(lost, whole.lengths, value.size, by_text=request.loss.by_text)
+
+
+def effect_of_losses(
+    lost: Float[np.ndarray, "heads texts"],
+    lengths: Int[np.ndarray, " texts"],
+    size: tuple[int, int],
+    *,
+    by_text: bool,
+) -> HeadScores:
+    """Return the effect of every head, from what each text loses without it.
+
+    Args:
+        lost: By how much the sum of a text's losses grows.
+        lengths: How many losses each sum is of.
+        size: (layers, heads in each).
+        by_text: Whether sums are of texts, so that a standard error follows.
+    """
+    counts = lengths.astype(np.float64)
+    texts = len(counts)
+    evaluations = len(lost) + 1
+    if not by_text or texts < 2:
+        mean = lost.sum(axis=1) / max(counts.sum(), 1)
+        return HeadScores(mean.reshape(1, *size), evaluations=evaluations)
     mean, error = ratio(
         texts,
         lost.sum(axis=1),
         (lost**2).sum(axis=1),
-        (lost * lengths).sum(axis=1),
-        lengths.sum(),
-        (lengths**2).sum(),
+        (lost * counts).sum(axis=1),
+        counts.sum(),
+        (counts**2).sum(),
     )
-    return value.scores(mean, error, texts)
+    return HeadScores(mean.reshape(1, *size), error.reshape(size), texts, evaluations)
 
 
 def greedy(request: LossRequest) -> HeadScores:

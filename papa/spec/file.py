@@ -173,7 +173,7 @@ def _refuse_earlier_names(document: Mapping[Any, Any], origin: str) -> None:
     renamed = {f"'{old}'": f"'{new}'" for old, new in RENAMED_KEYS.items() if old in keys}
     tasks = document.get("tasks")
     for task in tasks if isinstance(tasks, list) else ():
-        if isinstance(task, Mapping) and task.get("head") == "native":
+        if isinstance(task, Mapping) and task.get("head") == "own":
             renamed["'head: own'"] = "'head: native'"
         if isinstance(task, Mapping) and "own_probe" in task:
             renamed["'own_probe'"] = "'custom_probe'"

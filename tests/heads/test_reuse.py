@@ -64,7 +64,9 @@ def outputs_of(
     for heads in sets:
         for number, inputs in enumerate(batches):
             with torch.inference_mode(), papa.ablated(model, heads, substitute=by):
-                yield reuse.run(number, heads, lambda inputs=inputs: first_output(model, inputs))
+                yield reuse.run(
+                    number, by, heads, lambda inputs=inputs: first_output(model, inputs)
+                )
 
 
 def reuse_of(model: PreTrainedModel) -> LayerReuse:
@@ -109,12 +111,23 @@ def test_lower_layers_are_not_computed_again(name: str) -> None:
     assert counted.calls < 0.85 * plain_calls
 
 
+@pytest.mark.parametrize("heads", [[(0, 1)], [(1, 0), (2, 1)]])
+def test_another_substitute_changes_the_layers_that_it_is_in(heads: list[Any]) -> None:
+    model = random_model("gpt2")
+    reuse = reuse_of(model)
+    zeros = list(outputs_of(model, [heads], reuse))
+    found = list(outputs_of(model, [heads], reuse, by="first"))
+    expected = list(outputs_of(model, [heads], LayerReuse(), by="first"))
+    torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+    assert float((expected[0] - zeros[0]).abs().max()) > 0.01
+
+
 def test_with_gradients_nothing_is_reused() -> None:
     model = random_model("bert")
     reuse = reuse_of(model)
     inputs = inputs_of("bert")
-    reuse.run("batch", [], lambda: first_output(model, inputs))
-    found = reuse.run("batch", [(2, 0)], lambda: first_output(model, inputs))
+    reuse.run("batch", "zeros", [], lambda: first_output(model, inputs))
+    found = reuse.run("batch", "zeros", [(2, 0)], lambda: first_output(model, inputs))
     assert found.requires_grad
 
 
@@ -181,5 +194,5 @@ def test_a_model_is_as_it_was_after_a_failed_pass() -> None:
         raise StopIteration("fails")
 
     with torch.inference_mode(), pytest.raises(StopIteration):
-        reuse.run("batch", [], fail)
+        reuse.run("batch", "zeros", [], fail)
     assert [dict(vars(layer)) for layer in reuse.layers] == before

@@ -156,11 +156,15 @@ def test_scores_of_its_heads_are_what_its_loss_says(folder: Path, tmp_path: Path
     parts |= {"orders": ["effect", "gradient", "greedy", "shapley"]}
     parts |= {"ranking": {"evaluations": 40}, "ranking_seeds": [0]}
     steps, _, _, found = finished(folder, tmp_path / "store", task, **parts)
+    methods = {
+        step: step.arguments.get("methods", ("effect",))
+        for step in steps.steps
+        if step.stage.name in ("score_heads", "sweep_heads")
+    }
     scores = {
         method: read_head_scores(method, {0: found[step]}).mean
-        for step in steps.steps
-        if step.stage.name == "score_heads"
-        for method in step["methods"]
+        for step, names in methods.items()
+        for method in names
     }
     model, data = trained_copier().eval(), [{"input_ids": repeated(20_000)}]
     frame = papa.head_scores(model, data, method="effect", progress=False)

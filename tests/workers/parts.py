@@ -14,6 +14,7 @@ import psutil
 
 from papa.progress import Progress
 from papa.storage.artifacts import read_metadata
+from papa.tasks.sweep import ShardLosses, losses_of_shard
 from papa.worker import ClusterError
 from papa.workers import WorkerPool
 from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
@@ -130,3 +131,13 @@ def join_later(address: str, workers: int) -> None:
         pool.begin().result()
         print(pool.shortage, flush=True)
         print(pool.run(own_process, arguments={}))
+
+
+def losses_of_shard_with_a_kill(**arguments: Any) -> ShardLosses:
+    """As ``losses_of_shard``; the first worker that is called is killed before it returns."""
+    killed = Path(os.environ["PAPA_TEST_KILLED"])
+    losses = losses_of_shard(**arguments)
+    if not killed.exists():
+        killed.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    return losses

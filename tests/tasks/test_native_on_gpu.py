@@ -1,0 +1,88 @@
+"""Native heads on a worker's device: a study on a GPU scores what it scores on the CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas
+import pytest
+import torch
+
+from papa.spec import ExecutionSpec
+from papa.spec.file import resolve_study
+from papa.storage.store import Store
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.pipeline import build_pipeline
+from papa.tasks.results import results_table
+from papa.tasks.run import Session, run_once
+from papa.tasks.step import group_by_seed
+from papa.worker import Worker
+from tests.finished import Told, described
+from tests.tasks import test_decoder
+from tests.tasks.test_decoder import METRIC, TASK
+from tests.virtual_gpu import virtual_gpu
+
+pytestmark = pytest.mark.unchecked
+folder = test_decoder.folder
+
+DESIGN: dict[str, Any] = {
+    "substitutes": ["average", "relative", "zeros"],
+    "orders": ["lambda", "effect", "shapley"],
+    "keep": [1, 0.5],
+    "ranking_seeds": [0],
+    "ranking": {"rows": 8, "epochs": 1, "learning_rate": 0.05, "evaluations": 40},
+    "probe_seeds": [0],
+}
+
+
+class GpuWorker(Worker):
+    """A worker that has a virtual GPU, which the driver has not; it keeps which models it loads."""
+
+    def __init__(self) -> None:
+        super().__init__("cuda")
+        self.devices: set[str] = set()
+        self.dtypes: set[torch.dtype] = set()
+
+    def run(self, function: Callable[..., Any], **options: Any) -> Any:
+        with virtual_gpu():
+            result = super().run(function, **options)
+        if self._last is not None:
+            model: Any = self._last.model
+            self.devices.add(str(model.device))
+            self.dtypes |= {parameter.dtype for parameter in model.parameters()}
+        return result
+
+
+def scores_of(folder: Path, to: Path, worker: Worker, **parts: Any) -> pandas.DataFrame:
+    """The rows of a study of the copying decoder, run by a worker."""
+    document = described("", {"metric": METRIC, **TASK, "head": "native"}, **DESIGN, **parts)
+    document["encoders"] = [str(folder / "model")]
+    study = resolve_study(document, folder=folder, origin="test")
+    store = Store(to)
+    store.make()
+    pipeline = build_pipeline(resolve_inputs(study).inputs())
+    *steps, _ = pipeline.steps
+    session = Session(store, worker, ExecutionSpec(), Told())
+    for group in group_by_seed(steps):
+        run_once(group, session)
+    artifacts = {step: step.reference(store) for step in steps}
+    return results_table(pipeline.pairs, artifacts)
+
+
+@pytest.fixture(scope="module")
+def on_cpu(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
+    return scores_of(folder, tmp_path_factory.mktemp("cpu") / "store", Worker("cpu"))
+
+
+def test_a_study_of_a_decoder_on_a_gpu_scores_what_it_scores_on_a_cpu(
+    folder: Path,
+    tmp_path: Path,
+    on_cpu: pandas.DataFrame,
+) -> None:
+    worker = GpuWorker()
+    on_gpu = scores_of(folder, tmp_path / "store", worker)
+    assert worker.devices == {"cuda:0"}
+    assert on_gpu["score"].to_numpy() == pytest.approx(on_cpu["score"].to_numpy(), abs=1e-5)
+    assert on_cpu["score"].std() > 0.1, "negative control: cells differ"
