@@ -187,13 +187,14 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     found = papa.measure(decoder, data, task=task, **DESIGN, progress=False)
     rows = study[2][study[2]["task"] == METRIC].reset_index(drop=True)
     compared = [name for name in rows if name != "seconds"]
-    pandas.testing.assert_frame_equal(found.results[compared], rows[compared], check_exact=True)
+    measured = found.results_with_influence
+    pandas.testing.assert_frame_equal(measured[compared], rows[compared], check_exact=True)
     assert found.results["score"].nunique() > 3, "negative control: cells differ"
     for wrong in (None, papa.Task(head="native"), papa.Task(label=None)):
         with pytest.raises(PapaError, match="asked for the next word by its own head"):
             papa.measure(decoder, data, task=wrong, progress=False)
-    with pytest.raises(PapaError, match="lambda, first_to_last or random"):
-        papa.measure(decoder, data, task=task, orders=["distance"], progress=False)
+    with pytest.raises(PapaError, match="self_lambda"):
+        papa.measure(decoder, data, task=task, orders=["self_lambda"], progress=False)
 
 
 NEAREST = {"kind": "text", "metric": "nearest_10"}

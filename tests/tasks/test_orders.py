@@ -11,6 +11,7 @@ import pytest
 
 from papa.errors import SpecError
 from papa.flows.cli.export import export_cell
+from papa.ranking.orders import HEAD_SCORES
 from papa.scores.metrics import influence
 from papa.tasks.cell import read_examples, read_scores
 from papa.tasks.manifest import OF_ORDERS
@@ -86,7 +87,9 @@ def scorings(steps: Pipeline) -> list[Step]:
 
 def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     (step,) = scorings(steps_of())
-    assert step["methods"] == ("confidence", "distance", "output_distance", "variance")
+    streamed = {name for name, method in HEAD_SCORES.items() if method.streamed}
+    assert set(step["methods"]) == streamed
+    assert {"confidence", "variance"} < streamed
     assert scorings(steps_of(ranking_seeds=[5])) == [step]
     assert scorings(steps_of(orders=["variance"])) == [step]
     sampled = scorings(steps_of(ranking={"rows": 8}, ranking_seeds=[0, 1]))
