@@ -122,7 +122,9 @@ class Measurement:
             SpecError: The unit is none of the metric's.
         """
         limit = MaxDrop.parse(max_drop, "max_drop")
-        heads = heads_at(drops_of_all_lines(self.results), self.constant_heads, limit)
+        heads = heads_at(
+            drops_of_all_lines(self.results_with_influence), self.constant_heads, limit
+        )
         return heads.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:

@@ -155,10 +155,10 @@ class NativeHead:
                 self.reuse.forget(name)
         if not np.isfinite(sums).all():
             heads = head_sets[int(np.argwhere(~np.isfinite(sums))[0, 0])]
-            raise NumbersError(
-                f"the model's answers with {len(heads)} heads replaced, from {tuple(heads)[:1]}",
-                "look at its weights and texts",
-            )
+            which = f" with {len(heads)} heads replaced" if heads else ""
+            if len(heads) == 1:
+                which = f" with head {heads[0]} replaced"
+            raise NumbersError(f"the loss{which}", "look at the model's weights and texts")
         return [ExampleValues(of_set, lengths) for of_set in sums]
 
     def batches_of(self, rows: Rows) -> Iterator[tuple[Int[np.ndarray, " texts"], Batch]]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -55,7 +55,7 @@ class NativeRequest:
     loss: NativeHead
     substitute: Substitute
     rows: Rows
-    valued_rows: Rows
+    valued_rows: Int[np.ndarray, " valued"]
     evaluations: int
     seed: int
     progress: Progress = ignore_progress

@@ -261,7 +261,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
         "give one of negative_log_perplexity, agreement": {"data": [batch], "score": "accuracy"},
         "leave out store": {"data": [batch], "train_rows": 3},
         "holds one text": {"data": {"input_ids": batch["input_ids"][:1]}},
-        "no order 'gates' for this model": {"data": [batch], "orders": ["gates"]},
+        "no order 'self_lambda' for this model": {"data": [batch], "orders": ["self_lambda"]},
         "shares of heads": {"data": [batch], "keep": [2]},
         "keep is [], expected a list": {"data": [batch], "keep": []},
         "texts: give one for each": {

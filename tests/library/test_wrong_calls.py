@@ -40,6 +40,10 @@ def other_classes(reviews: Any) -> Any:
     return {**reviews, "validation": reviews["train"].replace({"positive": "good"})}
 
 
+def numbers() -> Any:
+    return bert("ForSequenceClassification", num_labels=2, problem_type="regression")
+
+
 def classifier(classes: int, weight: float = 1.0) -> Any:
     model = bert("ForSequenceClassification", num_labels=classes)
     torch.nn.init.constant_(model.classifier.weight, weight)
@@ -177,15 +181,15 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: first(EFFECTS, None), "2 heads become constant; found keep=None"),
         (lambda g: g.score("shaply"), "no method 'shaply' for this model (did you mean"),
         (lambda g: g.score(substitute="zeroes"), "substitute 'zeroes'"),
-        (lambda g: g.score(score=len), "leave out task and rows, or tokenizer, substitute_data"),
-        (lambda g: hand(gpt(), by="gradient"), "'gradient' for this model: give one of lambda, ef"),
-        (lambda g: hand(gpt(), task=TASK), "leave out task and rows"),
+        (lambda g: g.score(score=len), "leave out task, or tokenizer, substitute_data"),
+        (lambda g: hand(gpt(), by="self_lambda"), "'self_lambda' for this model"),
+        (lambda g: hand(gpt(), task=TASK), "leave out task"),
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "no tokenizer is there to read them"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
         (lambda g: hand(gpt(), [1]), "data holds int, expected texts"),
         (lambda g: hand(gpt(), substitute=["zeros"]), "there is no substitute ['zeros']"),
-        (lambda g: hand(classifier(3, torch.nan)), "answers with head (0, 0) replaced holds NaN"),
+        (lambda g: hand(classifier(3, torch.nan)), "the loss holds NaN"),
     ],
     "ablated": [
         (lambda g: ablate(3), "there is no head 3: heads are (layer, head), from (0, 0) to"),
@@ -195,7 +199,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
     "fidelity": [
         (lambda g: kept(bert(), [{n: of[:3] for n, of in BATCH.items()}]), "holds 3 texts"),
         (lambda g: kept(gpt(), [BATCH], "loss"), "score is 'loss', expected a function of"),
-        (lambda g: kept(classifier(1), [BATCH]), "without logits of two classes"),
+        (lambda g: kept(numbers(), [BATCH]), "without logits of classes, one number"),
         (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),
         (lambda g: kept(gpt(), [{"input_ids": BATCH["input_ids"][:, :1]}]), "no token that counts"),
     ],
