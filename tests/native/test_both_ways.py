@@ -1,0 +1,147 @@
+"""A model has one table, whether a study opens it by name or it is measured in memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from transformers import (
+    AutoTokenizer,
+    BertConfig,
+    BertForSequenceClassification,
+    PreTrainedTokenizerFast,
+)
+
+import papa
+from papa.scores.summary import summarise
+from tests.finished import Scored, described, score_study
+from tests.heads.copying import HALF, TOKENS, repeated, trained_copier
+from tests.models.inputs import with_tokenizer
+from tests.probes.sentences import SMALL, pairs
+
+pytestmark = pytest.mark.unchecked
+METRIC = "negative_log_perplexity"
+TEXTS = {"train": 48, "validation": 24}
+DESIGN: dict[str, Any] = {
+    "substitutes": ["average", "zeros"],
+    "orders": ["random", "effect", "lambda", "output_norm", "first_token_attention"],
+    "keep": [1, 0.5, 0],
+}
+MEASURES = ["mean", "low", "high", "difference"]
+TASK = {"kind": "causal", "head": "native", "columns": {"text": "text"}, "slots": 2 * HALF}
+
+
+def texts_of(split: str) -> list[str]:
+    """Texts of different lengths."""
+    rows = repeated(20_000 if split == "train" else 10_001).tolist()
+    return [
+        " ".join(f"w{number}" for number in row[: len(row) - index % 9])
+        for index, row in enumerate(rows[: TEXTS[split]])
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("copier")
+    trained_copier().save_pretrained(folder / "model")
+    words = {f"w{number}": number for number in range(TOKENS)}
+    tokenizer = Tokenizer(WordLevel(words))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "model")
+    for split in TEXTS:
+        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts_of(split))
+        (folder / f"{split}.jsonl").write_text(lines)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    document = described(
+        folder / "model",
+        {**TASK, "metric": METRIC},
+        **DESIGN,
+        probe_seeds=[0, 1],
+        ranking_seeds=[0, 1, 2],
+    )
+    return score_study(document, folder, tmp_path_factory.mktemp("study") / "store")
+
+
+@pytest.fixture(scope="module")
+def measured(folder: Path) -> papa.Measurement:
+    return papa.measure(
+        trained_copier().eval(),
+        {split: texts_of(split) for split in TEXTS},
+        task=papa.Task(name=METRIC),
+        tokenizer=AutoTokenizer.from_pretrained(folder / "model"),
+        probe_seeds=[0, 1],
+        ranking_seeds=[0, 1, 2],
+        progress=False,
+        **DESIGN,
+    )
+
+
+def by_cell(summary: pandas.DataFrame) -> pandas.DataFrame:
+    cells = summary.set_index(["constants", "order", "fraction"]).sort_index()
+    return cells[["constant_heads", *MEASURES]].astype(float)
+
+
+def test_the_table_of_a_decoder_is_the_same(study: Scored, measured: papa.Measurement) -> None:
+    expected = by_cell(summarise(study.table))
+    pandas.testing.assert_frame_equal(by_cell(measured.summary), expected, rtol=0, atol=1e-5)
+    assert expected["mean"].nunique() > 8, "negative control: cells differ"
+
+
+@pytest.mark.parametrize("method", DESIGN["orders"][1:])
+def test_head_scores_and_their_intervals_are_the_same(
+    study: Scored, measured: papa.Measurement, method: str
+) -> None:
+    (pair,) = study.steps.pairs
+    expected = pair.head_scores(study.found)[method].frame(method)
+    frame = measured.head_scores
+    scores = frame[frame["method"] == method][["score", "low", "high"]]
+    np.testing.assert_allclose(scores, expected[["score", "low", "high"]], atol=2e-5)
+    assert np.ptp(expected["score"]) > 1e-3, "negative control: heads differ"
+    assert (expected["low"] < expected["high"]).all()
+
+
+def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)).eval()
+    saved = with_tokenizer(model, tmp_path / "model")
+    rows = pairs(48)
+    table = {"text": rows["a"], "label": [index % 3 for index in range(48)]}
+    lines = [
+        json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)
+    ]
+    splits = {"train": lines[:24], "validation": lines[24:]}
+    for split, part in splits.items():
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in part))
+    design: dict[str, Any] = {"substitutes": ["zeros"], "orders": ["random"], "keep": [1, 0.5, 0]}
+    columns = {"text": "text", "label": "label"}
+    task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
+    document = described(saved, {**task, "labels": ["0", "1", "2"], "slots": 32}, **design)
+    expected = summarise(score_study(document, tmp_path, tmp_path / "store").table)
+    parts = {
+        "train": {name: values[:24] for name, values in table.items()},
+        "validation": {name: values[24:] for name, values in table.items()},
+    }
+    found = papa.measure(
+        model,
+        parts,
+        tokenizer=AutoTokenizer.from_pretrained(saved),
+        score="accuracy",
+        probe_seeds=[0],
+        ranking_seeds=[0],
+        progress=False,
+        **design,
+    )
+    pandas.testing.assert_frame_equal(by_cell(found.summary), by_cell(expected), atol=1e-6)
+    assert found.summary["always_one_answer"].tolist() == expected["always_one_answer"].tolist()
