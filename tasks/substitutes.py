@@ -133,8 +133,8 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
     native.observe(average.see, progress=context.progress)
     by_distance = average.substitute()
     tensors = {
-        "weights": by_distance.weights.contiguous(),
-        "ends": by_distance.ends.contiguous(),
+        "weights": by_distance.weights.cpu().contiguous(),
+        "ends": by_distance.ends.cpu().contiguous(),
     }
     with context.published() as folder:
         save_file(tensors, folder / DISTANCES)

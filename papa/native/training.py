@@ -82,7 +82,7 @@ def train_shares(
         return summed + penalty(values).to(summed.device) * int(lengths.sum()), lengths
 
     def after_step(done: int, total: int) -> None:
-        by_step.append(theta.detach().clone())
+        by_step.append(theta.detach().clone().cpu())
         progress(done, total)
 
     train_theta(

@@ -240,7 +240,7 @@ def train_theta(
                 theta.grad += torch.autograd.grad(summed, theta)[0]
                 total, answered = total + summed.item(), answered + count
         theta.grad /= max(answered, 1)
-        return torch.tensor([total / max(answered, 1)])
+        return torch.tensor([total / max(answered, 1)], device=theta.device)
 
     learn = seen_alone(rows, losses, window // spec.batch_size)
     train([{"params": [theta]}], learn, spec, [seed], rows=len(rows), window=window, **how)
