@@ -44,7 +44,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/shellcheck .ci/run infra/*.sh infra/services/*.sh tests/compatibility/run.sh
+	$(BIN)/shellcheck .ci/run infra/*.sh infra/services/*.sh infra/slurm/*.sbatch tests/compatibility/run.sh
 
 check: lint
 	$(PYTEST) -m 'not integration and not faults and not server and not slow and not unchecked'

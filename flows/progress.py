@@ -65,3 +65,13 @@ def duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
+def size_label(size: float) -> str:
+    """A number of bytes in units of 1024, as du and ls show it: "812 B", "3.4 MiB"."""
+    units = ("B", "KiB", "MiB", "GiB", "TiB")
+    exponent = 0
+    while size >= 1024 and exponent < len(units) - 1:
+        size /= 1024
+        exponent += 1
+    return f"{size:.1f} {units[exponent]}" if exponent else f"{size:.0f} B"

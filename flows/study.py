@@ -148,10 +148,10 @@ def _reason_kept(store: Store, study: str) -> Iterator[None]:
     failed = f"{study}.failed"
     try:
         yield
-        store.studies.remove(failed)
+        store.remove_study_file(failed)
     except BaseException as error:
         reason = str(error) if isinstance(error, PapaError) else in_short(error)
-        store.studies.replace(failed, f"{reason}\n".encode())
+        store.write_study_file(failed, f"{reason}\n".encode())
         raise
 
 
@@ -159,7 +159,7 @@ def _reason_kept(store: Store, study: str) -> Iterator[None]:
 def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
     """Yield the workers of a run, which come up meanwhile: what they import takes longest."""
     device = checked.inputs.study.execution.device
-    with in_use(store) as shared, ExitStack() as started:
+    with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor
         if checked.workers == 1 and checked.cluster is None:
             # One worker needs no Ray, which takes seconds to start: it is this process.

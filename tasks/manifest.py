@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -15,8 +16,15 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from papa.errors import ArtifactError, DamagedError, SpecError, TransientError, nearest_first
-from papa.files import name_aside
+from papa.errors import (
+    ArtifactError,
+    DamagedError,
+    PapaError,
+    SpecError,
+    TransientError,
+    nearest_first,
+)
+from papa.files import is_plain, name_aside
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
@@ -39,6 +47,8 @@ MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
 SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
 OF_ORDERS, PAPER = ("orders.csv", "order_scores.csv"), "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
+_POINTER = ".json"
+"""The ending of a file behind a URI that names the artifact with the results of a study."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """What is made from the others, and made again by ``papa report``."""
 
@@ -247,8 +257,53 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     return FinishedStudy(store, folder, manifest)
 
 
-def place_results(store: Store, study: str, found: ArtifactReference) -> None:
-    """Put the results of a study, as its artifact holds them, where people look for them."""
+def place_results(store: Store, study: str, artifact: ArtifactReference) -> None:
+    """Put the results of a study, as its artifact holds them, where people look for them; other
+    machines learn which artifact it is where the store lies behind a URI.
+    """
+    _copy_results(store, study, artifact)
+    if store.shared_studies:
+        name = "/".join(artifact.path.split("/")[-2:])
+        document = {"artifact": name, "digest": artifact.digest}
+        store.shared_studies.replace(f"{study}{_POINTER}", json.dumps(document).encode())
+
+
+def fetch_studies(store: Store) -> None:
+    """Bring what other machines wrote of the studies of a store behind a URI to this one:
+    specifications, why runs failed, and results. In a folder there is nothing to bring.
+    """
+    shared = store.shared_studies
+    if shared is None:
+        return
+    there = shared.find()
+    for name, (_, modified) in there.items():
+        # Whoever may write to the store chose these names.
+        if "/" in name or name.startswith(".") or not is_plain(name):
+            continue
+        path = store.study(name)
+        if name.endswith((".yaml", ".failed")):
+            if path.is_file() and path.stat().st_mtime == modified:
+                continue
+            data = shared.read(name)
+            if data is not None:
+                store.studies.replace(name, data)
+                os.utime(path, (modified, modified))
+        elif name.endswith(_POINTER):
+            # Results that are gone or damaged are those of a study that runs again.
+            with suppress(PapaError, ValueError, KeyError, TypeError, AttributeError):
+                document = json.loads(shared.read(name) or b"{}")
+                stage, _, key = document["artifact"].partition("/")
+                artifact = store.reference(stage, key)
+                if artifact.digest == document["digest"]:
+                    artifacts.verified(artifact)
+                    _copy_results(store, name.removesuffix(_POINTER), artifact)
+    for path in store.study("").glob("*.failed"):
+        if path.name not in there and f"{path.stem}.yaml" in there:
+            store.studies.remove(path.name)
+
+
+def _copy_results(store: Store, study: str, found: ArtifactReference) -> None:
+    """Put the results of a study, as its artifact holds them, beside those of others here."""
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
@@ -283,5 +338,5 @@ def specification(study: StudySpec) -> str:
 def save_study(store: Store, study: StudySpec) -> Path:
     """Write a study's specification beside its results, so that it can be run again."""
     path = store.study(f"{study.name}.yaml")
-    store.studies.replace(path.name, specification(study).encode())
+    store.write_study_file(path.name, specification(study).encode())
     return path

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import typer
 
 from papa.errors import printable, shortened
 from papa.flows.cli import options
+
+if TYPE_CHECKING:
+    from papa.flows.check import Checked
 
 
 def check(
@@ -18,6 +22,7 @@ def check(
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Look at everything that a study names, and tell all that is wrong with it;
     compute nothing.
@@ -25,7 +30,6 @@ def check(
     with options.one_sentence():
         from papa.flows.check import check_study
         from papa.flows.server import missing_engines, outside_working_folder
-        from papa.tasks.inputs import named_texts
         from papa.tasks.stored import load_to_run
 
         spec = load_to_run(study, overrides or (), allow_source or ())
@@ -40,29 +44,82 @@ def check(
                 fetch_weights=False,
                 code=code_paths,
             )
-        encoders, texts = [], []
-        for encoder, label in checked.inputs.labels.items():
-            shape = f"{encoder.layers} × {encoder.heads}"
-            commit = (encoder.revision or "local")[:12]
-            encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
-        of_encoders = "Encoder", "Architecture", "Layers × heads", "Positions", "Commit"
-        options.print_table(of_encoders, encoders)
-        for text in named_texts(checked.inputs.study):
-            seen = checked.previews.get(text)
-            rows = [f"{count:,}" for count in seen.rows] if seen else ["?", "?"]
-            labels = shortened(", ".join((seen and seen.label_names) or ()), 40)
-            commit = (getattr(text.source, "revision", None) or "local")[:12]
-            texts.append((text.name, text.metric, *rows, labels, commit))
-        of_tasks = "Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"
-        options.print_table(of_tasks, texts)
-        for sentence in checked.unchecked:
-            typer.echo(printable(f"not checked: {sentence}"))
-        for note in checked.notes:
-            typer.echo(printable(note))
+        if as_json:
+            options.print_json(_document(checked))
+        else:
+            _print(checked)
+        # Beside JSON on the other stream.
         if missing := missing_engines():
-            typer.echo(f"warning: {missing}")
+            typer.echo(f"warning: {missing}", err=as_json)
         elif os.environ.get("MLFLOW_TRACKING_URI"):
             from papa.tasks.mlflow_address import check_tracking, tracking_address
 
             check_tracking(tracking_address())
-        typer.echo("ready" if checked.missing else "ready: every step is cached")
+        if not as_json:
+            typer.echo("ready" if checked.missing else "ready: every step is cached")
+
+
+def _document(checked: Checked) -> dict[str, object]:
+    """Return what JSON has of a study that can run."""
+    from papa.tasks.inputs import named_texts
+
+    tasks = []
+    for task in named_texts(checked.inputs.study):
+        preview = checked.previews.get(task)
+        tasks.append(
+            {
+                "name": task.name,
+                "metric": task.metric,
+                "train_rows": preview.rows[0] if preview else None,
+                "validation_rows": preview.rows[1] if preview else None,
+                "labels": list(preview.label_names or ()) if preview else None,
+                "commit": getattr(task.source, "revision", None),
+            }
+        )
+    encoders = [
+        {
+            "name": label,
+            "architecture": encoder.model_type,
+            "layers": encoder.layers,
+            "heads": encoder.heads,
+            "positions": encoder.positions,
+            "commit": encoder.revision,
+        }
+        for encoder, label in checked.inputs.labels.items()
+    ]
+    return {
+        "study": checked.inputs.study.name,
+        "encoders": encoders,
+        "tasks": tasks,
+        "steps": len(checked.steps.steps),
+        "steps_to_run": len(checked.missing),
+        "unchecked": list(checked.unchecked),
+        "notes": list(checked.notes),
+    }
+
+
+def _print(checked: Checked) -> None:
+    """Print the encoders and tasks of a study that can run, and what is to be known of it."""
+    from papa.tasks.inputs import named_texts
+
+    encoders = []
+    for encoder, label in checked.inputs.labels.items():
+        shape = f"{encoder.layers} × {encoder.heads}"
+        commit = (encoder.revision or "local")[:12]
+        encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
+    headings = ("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
+    options.print_table(headings, encoders)
+    tasks = []
+    for task in named_texts(checked.inputs.study):
+        preview = checked.previews.get(task)
+        rows = [f"{count:,}" for count in preview.rows] if preview else ["?", "?"]
+        labels = shortened(", ".join((preview and preview.label_names) or ()), 40)
+        commit = (getattr(task.source, "revision", None) or "local")[:12]
+        tasks.append((task.name, task.metric, *rows, labels, commit))
+    options.print_table(
+        ("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"), tasks
+    )
+    for sentence in checked.unchecked:
+        typer.echo(printable(f"not checked: {sentence}"))
+    for note in checked.notes:
+        typer.echo(printable(note))

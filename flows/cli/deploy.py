@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Annotated
 
 import typer
 
-from papa.credentials import without_credentials
-from papa.errors import PapaError, SpecError, in_one_line
+from papa.credentials import holds_credentials, without_credentials
+from papa.errors import PapaError, SpecError, in_one_line, shown
 from papa.flows.cli import options
 from papa.flows.cli.options import option
 
@@ -20,10 +22,18 @@ def deploy(
         str | None,
         option(metavar="'M H D M W'", help="Cron schedule (default: runs start by hand)."),
     ] = None,
+    interval: Annotated[
+        str | None,
+        option(
+            metavar="DURATION", help="Run this often, such as 30m, 6h or 7d, instead of --cron."
+        ),
+    ] = None,
     timezone: Annotated[str, typer.Option(metavar="NAME", help="Time zone of --cron.")] = "UTC",
     pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",
     overrides: options.Overrides = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
+    workers: options.Workers = None,
+    ray_address: options.RayAddress = None,
     verbose: options.Verbose = False,
 ) -> None:
     """Make a study a deployment of the Prefect server that PREFECT_API_URL or a profile names.
@@ -37,6 +47,11 @@ def deploy(
         from papa.storage.store import Store
         from papa.tasks.stored import load_to_run
 
+        if cron and interval:
+            raise SpecError("give --cron or --interval, not both")
+        every = duration_of(interval) if interval else None
+        if ray_address and holds_credentials(ray_address):
+            raise SpecError("--ray-address holds a user or password: leave it out")
         spec = load_to_run(study, overrides or ())
         names = (
             *map(scores_in, spec.orders),
@@ -56,9 +71,10 @@ def deploy(
             RunnerDeployment,
         )
         from prefect.exceptions import PrefectException
-        from prefect.schedules import Cron
+        from prefect.schedules import Cron, Interval
         from prefect.settings import PREFECT_API_URL
 
+        from papa.flows.dead_runs import HEARTBEAT_SECONDS, create_automation
         from papa.flows.study import digest_of, run_study
 
         if not (server := PREFECT_API_URL.value()):
@@ -71,22 +87,26 @@ def deploy(
             "store": opened.address,
             "name": spec.name,
             "digest": digest_of(spec),
+            "workers": workers,
+            "ray_address": ray_address,
         }
         waits = ConcurrencyLimitStrategy.ENQUEUE
         try:
             made = RunnerDeployment.from_flow(
                 run_study,
                 spec.name,
-                schedule=Cron(cron, timezone=timezone) if cron else None,
+                schedule=Cron(cron, timezone=timezone) if cron else every and Interval(every),
                 parameters=parameters,
                 tags=["papa"],
                 work_pool_name=pool,
                 entrypoint_type=EntrypointType.MODULE_PATH,
-                # Without a working_dir a run has an empty folder. The variable is what
-                # infra/prefect-automation.yaml listens for.
-                job_variables={"env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": "30"}},
+                # Without a working_dir a run has an empty folder.
+                job_variables={
+                    "env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
+                },
                 concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=waits),
             ).apply()
+            create_automation()
         except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
             raise PapaError(
                 f"{without_credentials(server)} takes no deployment ({in_one_line(error)}): see "
@@ -100,3 +120,14 @@ def deploy(
         # In the home folder: Prefect takes settings from that in which it is started.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")
         typer.echo(f"now      (cd && prefect deployment run papa-study/{spec.name})")
+
+
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+def duration_of(text: str) -> timedelta:
+    """Return the duration that --interval names, such as "30m", "6h" or "7d"."""
+    match = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text)
+    if match is None:
+        raise SpecError(f"--interval: {shown(text)} is no duration such as 30m, 6h or 7d")
+    return timedelta(**{_UNITS[match[2]]: int(match[1])})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,7 +28,7 @@ def heads(
             "0.05nats (default: 0.01nats).",
         ),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
     as_tsv: Annotated[
         bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
     ] = False,
@@ -61,8 +60,7 @@ def heads(
                 "answers": answers,
                 "scores": _records(found.heads),
             }
-            # In ASCII: names in a store may hold what a terminal obeys.
-            typer.echo(json.dumps(document, indent=2))
+            options.print_json(document)
         else:
             for answer in answers:
                 typer.echo("\n".join(map(printable, _lines(answer, limit))))

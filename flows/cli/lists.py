@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
 from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +12,11 @@ from typing import TYPE_CHECKING
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.filesize import decimal
 from rich.table import Column
 
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
 from papa.flows.cli import options
+from papa.flows.progress import size_label
 
 if TYPE_CHECKING:
     from papa.storage.store import Store
@@ -65,31 +67,83 @@ def tasks() -> None:
 
 
 def list_studies(
-    store: options.StoreAddress = options.DEFAULT_STORE, verbose: options.Verbose = False
+    store: options.StoreAddress = options.DEFAULT_STORE,
+    as_json: options.AsJson = False,
+    verbose: options.Verbose = False,
 ) -> None:
     """List the studies of a store, how far they are, and where their reports are."""
     with options.one_sentence(verbose):
-        rows = [study.values() for study in stored_studies(options.marked_store(store))]
-        if Console().is_terminal:
-            options.print_table((Column(name, overflow="fold") for name in _HEADINGS), rows)
+        studies = stored_studies(options.marked_store(store))
+        if as_json:
+            options.print_json([study.document() for study in studies])
+        elif Console().is_terminal:
+            columns = (Column(name, overflow="fold") for name in _HEADINGS)
+            options.print_table(columns, [study.cells() for study in studies])
         else:
-            for row in (_HEADINGS, *rows):
+            for row in (_HEADINGS, *(study.cells() for study in studies)):
                 typer.echo("\t".join(map(printable, row)))
 
 
-def stored_studies(store: Store) -> list[dict[str, str]]:
-    """The studies that were started in a store, the latest first, as ``papa list`` shows them."""
+@dataclass(frozen=True)
+class StoredStudy:
+    """A study that was started in a store.
+
+    Attributes:
+        name: Its name.
+        date: When it was finished, or else when it was started or failed.
+        encoders: Names of its encoders, empty where its file cannot be read.
+        tasks: Names of its tasks.
+        state: "finished", "running", "not finished", "failed", "damaged results", or "finished by
+            another version of PAPA".
+        reason: Why it failed; empty in other states.
+        bytes: What its artifacts take on the disk, shared ones included.
+        report: The page of its results on this machine, if it is there.
+    """
+
+    name: str
+    date: datetime
+    encoders: Sequence[str]
+    tasks: Sequence[str]
+    state: str
+    reason: str
+    bytes: int
+    report: Path | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return what a table shows of it, by ``_HEADINGS``."""
+        return (
+            self.name,
+            self.date.strftime("%Y-%m-%d %H:%M %Z"),
+            ", ".join(self.encoders),
+            ", ".join(self.tasks),
+            f"{self.state}: {shortened(self.reason, 400)}" if self.reason else self.state,
+            size_label(self.bytes) if self.bytes else "",
+            str(self.report or ""),
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return what JSON has of it."""
+        report = str(self.report) if self.report else None
+        return asdict(self) | {"date": self.date.isoformat(timespec="seconds"), "report": report}
+
+
+def stored_studies(store: Store) -> list[StoredStudy]:
+    """Return the studies that were started in a store, the latest first."""
+    from papa.storage.locks import users
     from papa.storage.unused import Contents
 
     contents = Contents(store)
-    rows = (_row(store, name, contents) for name in names_of_studies(store))
-    return sorted(rows, key=lambda row: row["Date"], reverse=True)
+    running = {user.study for user in users(store)}
+    studies = (_stored_study(store, name, contents, running) for name in names_of_studies(store))
+    return sorted(studies, key=lambda study: study.date, reverse=True)
 
 
 def names_of_studies(store: Store) -> list[str]:
     """The studies that were started in a store."""
     from papa.storage.artifacts import METADATA
+    from papa.tasks.manifest import fetch_studies
 
+    fetch_studies(store)
     folder = store.study("")
     names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
     for kind in ("yaml", "failed"):
@@ -97,13 +151,18 @@ def names_of_studies(store: Store) -> list[str]:
     return sorted(names)
 
 
-def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
+def _stored_study(
+    store: Store, name: str, contents: Contents, running: Collection[str]
+) -> StoredStudy:
     from papa.spec.file import load_study
     from papa.storage.artifacts import METADATA, read_metadata
     from papa.tasks.manifest import open_study
 
-    results, saved, failed = (store.study(f"{name}{end}") for end in ("", ".yaml", ".failed"))
-    report, study, state = results / "report.html", None, "finished"
+    results = store.study(name)
+    saved = store.study(f"{name}.yaml")
+    failed = store.study(f"{name}.failed")
+    study = None
+    state = "finished"
     try:
         study = open_study(store, name).study
     except DamagedError:
@@ -114,19 +173,26 @@ def _row(store: Store, name: str, contents: Contents) -> dict[str, str]:
         state = "not finished"
     with suppress(PapaError):
         study = study or load_study(saved)
-    dated = (results / METADATA, saved, failed)
-    date = next(path for path in dated[state == "not finished" :] if path.exists()).stat().st_mtime
+    # A study that was finished and is running again has the date of its results.
+    dated = (saved, failed) if state == "not finished" else (results / METADATA, saved, failed)
+    date = next(path for path in dated if path.exists()).stat().st_mtime
     with suppress(PapaError):
         date = read_metadata(results).get("finished", date)
+    reason = ""
     if failed.is_file():
-        reason = failed.read_text(encoding="utf-8", errors="replace")
-        state = f"failed: {shortened(' '.join(reason.split()), 400)}"
-    told = (
-        datetime.fromtimestamp(date).strftime("%Y-%m-%d %H:%M"),
-        ", ".join(Path(encoder.name).name for encoder in study.encoders) if study else "",
-        ", ".join(task.name for task in study.tasks) if study else "",
-        state,
-        decimal(size) if (size := sum(contents.used_by(name.__eq__).values())) else "",
-        str(report) if report.exists() else "",
+        state = "failed"
+        reason = " ".join(failed.read_text(encoding="utf-8", errors="replace").split())
+    if name in running:
+        state = "running"
+        reason = ""
+    report = results / "report.html"
+    return StoredStudy(
+        name=name,
+        date=datetime.fromtimestamp(date).astimezone(),
+        encoders=[Path(encoder.name).name for encoder in study.encoders] if study else [],
+        tasks=[task.name for task in study.tasks] if study else [],
+        state=state,
+        reason=reason,
+        bytes=sum(contents.used_by(name.__eq__).values()),
+        report=report if report.exists() else None,
     )
-    return dict(zip(_HEADINGS, (name, *told), strict=True))

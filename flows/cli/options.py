@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -73,6 +74,7 @@ RayAddress = Annotated[
     str | None,
     option(metavar="ADDRESS", help="A Ray cluster: host:port of a node, or ray://host:10001."),
 ]
+AsJson = Annotated[bool, option("--json", help="Print JSON.")]
 Verbose = Annotated[bool, typer.Option("--verbose", help="Show logs of engines, and tracebacks.")]
 
 
@@ -100,10 +102,12 @@ def open_finished(address: str, study: str) -> FinishedStudy:
     describes another version of it.
     """
     from papa.spec.file import load_study
-    from papa.tasks.manifest import open_study
+    from papa.tasks.manifest import fetch_studies, open_study
     from papa.tasks.versions import differing_keys
 
-    finished = open_study(open_store(address), study)
+    store = open_store(address)
+    fetch_studies(store)
+    finished = open_study(store, study)
     if Path(study).is_file():
         keys = differing_keys(load_study(Path(study)), finished.study)
         if keys:
@@ -133,6 +137,11 @@ def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
             raise
         typer.echo(f"error: {said}", err=True)
         sys.exit(1)
+
+
+def print_json(document: object) -> None:
+    """Print a JSON document, in ASCII: names in a store may hold what a terminal obeys."""
+    typer.echo(json.dumps(document, indent=2))
 
 
 def printable_names(table: DataFrame) -> DataFrame:

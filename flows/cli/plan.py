@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from statistics import mean
+from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -14,6 +16,9 @@ from papa.errors import printable
 from papa.flows.cli import options
 from papa.flows.progress import duration
 
+if TYPE_CHECKING:
+    from papa.tasks.step import Step
+
 
 def plan(
     study: options.Study,
@@ -22,6 +27,7 @@ def plan(
     allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what would run, what is cached and how long such steps took here; compute nothing."""
     with options.one_sentence():
@@ -32,26 +38,54 @@ def plan(
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
-        for note in checked.unchecked:
-            typer.echo(printable(f"not checked: {note}"))
         steps = checked.steps.steps
         cached = {step for step in steps if step.is_complete(opened)}
-        left, took = [step for step in steps if step not in cached], dict[str, list[float]]()
+        seconds: dict[Step, float] = {}
         for stage in {step.stage.name for step in steps}:
-            did = metadata_below(f"{opened.artifacts}/{stage}").values()
-            took[stage] = [one["seconds"] for one in did]
-        seconds = {step: mean(took[step.stage.name]) for step in left if took[step.stage.name]}
-        caption = "time on one worker: the mean of this store's finished steps of the stage"
-        table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
-        for stage, of_stage in groupby(steps, lambda step: step.stage.name):
-            table.add_section()
-            for step in of_stage:
-                state = "[green]cached[/]" if step in cached else "to run"
-                about = duration(seconds[step]) if step in seconds else ""
-                name = Text(printable(step.name.removeprefix(f"{stage} · ")))
-                table.add_row(stage, name, state, about)
-        Console().print(table)
-        total = f" took {duration(sum(seconds.values()))} of a worker here"
-        would = f"{len(left)} would run" if left else "nothing would run"
-        would += f", of which {len(seconds)}{total}" if seconds else ""
-        typer.echo(f"{len(cached)} of {len(steps)} steps are cached; {would}.")
+            finished = metadata_below(f"{opened.artifacts}/{stage}").values()
+            if finished:
+                about = mean(metadata["seconds"] for metadata in finished)
+                left = (step for step in steps if step.stage.name == stage and step not in cached)
+                seconds |= dict.fromkeys(left, about)
+        if as_json:
+            options.print_json(
+                {
+                    "study": spec.name,
+                    "unchecked": list(checked.unchecked),
+                    "steps": [
+                        {
+                            "stage": step.stage.name,
+                            "name": step.name,
+                            "key": step.key,
+                            "cached": step in cached,
+                            "seconds": seconds.get(step),
+                        }
+                        for step in steps
+                    ],
+                }
+            )
+            return
+        for note in checked.unchecked:
+            typer.echo(printable(f"not checked: {note}"))
+        _print_steps(steps, cached, seconds)
+
+
+def _print_steps(
+    steps: Sequence[Step], cached: Collection[Step], seconds: Mapping[Step, float]
+) -> None:
+    """Print a line for each step, with the ``seconds`` that it may take, and a sum."""
+    caption = "time on one worker: the mean of this store's finished steps of the stage"
+    table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
+    for stage, steps_of_stage in groupby(steps, lambda step: step.stage.name):
+        table.add_section()
+        for step in steps_of_stage:
+            state = "[green]cached[/]" if step in cached else "to run"
+            about = duration(seconds[step]) if step in seconds else ""
+            name = Text(printable(step.name.removeprefix(f"{stage} · ")))
+            table.add_row(stage, name, state, about)
+    Console().print(table)
+    left = len(steps) - len(cached)
+    total = f" took {duration(sum(seconds.values()))} of a worker here"
+    would = f"{left} would run" if left else "nothing would run"
+    would += f", of which {len(seconds)}{total}" if seconds else ""
+    typer.echo(f"{len(cached)} of {len(steps)} steps are cached; {would}.")

@@ -6,12 +6,11 @@ import time
 from typing import Annotated
 
 import typer
-from rich.filesize import decimal
 from rich.table import Column
 
 from papa.errors import ArtifactError, printable
 from papa.flows.cli import options
-from papa.flows.progress import duration
+from papa.flows.progress import duration, size_label
 
 
 def prune(
@@ -24,13 +23,13 @@ def prune(
     """Show what nothing in a store refers to, with size and age; with --delete remove it."""
     with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
-        from papa.storage.locks import users
+        from papa.storage.locks import names_of_users
         from papa.storage.unused import survey
 
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
-        busy = printable(", ".join(users(opened)))
+        busy = printable(names_of_users(opened))
         if not unused:
             typer.echo(f"Everything of PAPA's in {opened.address} is in use.")
             return
@@ -38,10 +37,10 @@ def prune(
         for entry in unused:
             where = entry.address.removeprefix(f"{opened.address}/")
             how_old = duration(time.time() - entry.modified)
-            rows.append((entry.name, entry.reason, where, decimal(entry.size), how_old))
+            rows.append((entry.name, entry.reason, where, size_label(entry.size), how_old))
         headings = ("What", "Why", Column("Where", overflow="fold"), "Size", "Age")
         options.print_table(headings, rows)
-        everything = f"{len(unused)} in all, {decimal(sum(entry.size for entry in unused))}"
+        everything = f"{len(unused)} in all, {size_label(sum(entry.size for entry in unused))}"
         if not delete:
             wait = f" A study uses the store ({busy}); wait for its end." if busy else ""
             typer.echo(f"{everything}: nothing was deleted; --delete does it.{wait}")

@@ -7,12 +7,12 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.filesize import decimal
 
 from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.lists import names_of_studies
 from papa.flows.cli.options import argument, option
+from papa.flows.progress import size_label
 
 if TYPE_CHECKING:
     from papa.storage.store import Store
@@ -27,7 +27,7 @@ def remove(
     """Delete a study with its results, and the artifacts that no other finished study needs."""
     with options.one_sentence(verbose):
         from papa.storage import artifacts
-        from papa.storage.locks import users
+        from papa.storage.locks import names_of_users
         from papa.storage.unused import Contents
 
         opened = options.marked_store(store)
@@ -41,11 +41,12 @@ def remove(
         if not steps and study not in known:
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
-        size = decimal(sum(steps.values()))
+        size = size_label(sum(steps.values()))
         what = f"{printable(study)}, and {len(steps)} artifacts that it alone needs, {size}"
         if not yes:
             typer.confirm(f"Delete {what}?", abort=True)
-        if busy := ", ".join(users(opened)):
+        busy = names_of_users(opened)
+        if busy:
             raise ArtifactError(
                 f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
                 "ended"
@@ -63,8 +64,8 @@ def remove(
             others = [name for name in known if name != study]
             for name in copies - _copied_texts(opened, others):
                 opened.studies.remove(name)
-            for end in (".yaml", ".failed"):
-                opened.studies.remove(f"{study}{end}")
+            for ending in (".yaml", ".failed", ".json"):
+                opened.remove_study_file(f"{study}{ending}")
         typer.echo(f"Deleted {what}. What MLflow and Prefect recorded of it stays.")
 
 

@@ -13,7 +13,8 @@ export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 
 # Users are kept beside the runs; MLflow takes that address from a file only.
 umask 077
-MLFLOW_AUTH_CONFIG_PATH="$(mktemp)"
+# In memory: /tmp is on the disk.
+MLFLOW_AUTH_CONFIG_PATH="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
 export MLFLOW_AUTH_CONFIG_PATH
 cat >"$MLFLOW_AUTH_CONFIG_PATH" <<EOF
 [mlflow]

@@ -13,7 +13,8 @@ set -euo pipefail
 if [[ -z "${S3_CONFIG:-}" ]]; then
   : "${S3_ACCESS_KEY:?}" "${S3_SECRET_KEY:?}"
   umask 077
-  S3_CONFIG="$(mktemp)"
+  # In memory: /tmp is on the disk.
+  S3_CONFIG="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
   python3 - >"$S3_CONFIG" <<'EOF'
 import json, os
 

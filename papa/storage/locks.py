@@ -8,6 +8,7 @@ import socket
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -47,20 +48,33 @@ def claimed(
         lock.release()
 
 
+@dataclass(frozen=True)
+class StoreUser:
+    """A run that uses a store: host and process id, and the study that it computes, if any."""
+
+    process: str
+    study: str
+
+
 @contextmanager
-def in_use(store: Store) -> Iterator[Path | None]:
+def in_use(store: Store, study: str = "") -> Iterator[Path | None]:
     """Hold a lock of this run's own; yields its file for nodes to see, or None behind a URI."""
-    own = f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
-    with claimed(store, own) as path:
+    process = f"{socket.gethostname()}-{os.getpid()}"
+    with claimed(store, f"run-{process}-{uuid.uuid4().hex[:8]}-{study}") as path:
         yield store.files.folder and path
     Files(store.locks).remove(path.name)
 
 
-def users(store: Store) -> list[str]:
-    """The runs that use the store, as far as this machine's locks tell: host and process id."""
-    found, locks = [], Files(store.locks)
+_RUN = re.compile(r"run-(?P<process>.+?-\d+)-[0-9a-f]{8}-(?P<study>.*)\.lock")
+
+
+def users(store: Store) -> list[StoreUser]:
+    """Return the runs that use the store, as far as this machine's locks tell."""
+    running: list[StoreUser] = []
+    locks = Files(store.locks)
     for name in sorted(locks.find()):
-        if not re.fullmatch(r"run-.+\.lock", name):
+        match = _RUN.fullmatch(name)
+        if match is None:
             continue
         path = store.locks / name
         try:
@@ -71,5 +85,10 @@ def users(store: Store) -> list[str]:
             ):
                 locks.remove(name)
         except Timeout:
-            found.append(path.stem.removeprefix("run-").rpartition("-")[0])
-    return found
+            running.append(StoreUser(match["process"], match["study"]))
+    return running
+
+
+def names_of_users(store: Store) -> str:
+    """Return host and process id of the runs that use the store, for a message; "" for none."""
+    return ", ".join(user.process for user in users(store))

@@ -41,6 +41,25 @@ class Store:
         """The results of all studies, on this machine also where artifacts lie behind a URI."""
         return Files(self.root / "studies")
 
+    @property
+    def shared_studies(self) -> Files | None:
+        """What other machines see of studies where the store lies behind a URI; None in a folder,
+        where they see ``studies`` itself.
+        """
+        return None if self.files.folder else Files(f"{self.address}/studies")
+
+    def write_study_file(self, name: str, data: bytes) -> None:
+        """Write a file of a study beside its results, for other machines too."""
+        self.studies.replace(name, data)
+        if self.shared_studies:
+            self.shared_studies.replace(name, data)
+
+    def remove_study_file(self, name: str) -> None:
+        """Remove a file of a study, for other machines too."""
+        self.studies.remove(name)
+        if self.shared_studies:
+            self.shared_studies.remove(name)
+
     def folder(self, stage: str, key: str) -> str:
         """The address of a step's artifact, finished or not."""
         return f"{self.artifacts}/{stage}/{key}"

@@ -21,10 +21,11 @@ def run_deployed(study: Path, store: Path, **parameters: str) -> None:
     run_study.fn(study=str(study), store=str(store), **parameters)
 
 
-def state(store: Path) -> str:
-    (row,) = stored_studies(Store(store))
-    assert row["Study"] == "small"
-    return row["State"]
+def reason(store: Path) -> str:
+    """Why the only study of a store failed."""
+    (study,) = stored_studies(Store(store))
+    assert (study.name, study.state) == ("small", "failed")
+    return study.reason
 
 
 def test_a_study_that_was_changed_since_is_refused(tmp_path: Path) -> None:
@@ -33,21 +34,21 @@ def test_a_study_that_was_changed_since_is_refused(tmp_path: Path) -> None:
     cli.write_study(tmp_path, cli.SMALL | {"probe_seeds": [0, 1, 2]})
     with pytest.raises(SpecError, match=digest[:12]):
         run_deployed(study, tmp_path / "store", name="small", digest=digest)
-    assert digest[:12] in state(tmp_path / "store")
+    assert digest[:12] in reason(tmp_path / "store")
 
 
 def test_a_study_of_another_name_is_refused(tmp_path: Path) -> None:
     study = Path(cli.write_study(tmp_path, cli.SMALL | {"name": "other"}))
     with pytest.raises(SpecError, match="'other'"):
         run_deployed(study, tmp_path / "store", name="small")
-    assert "'other'" in state(tmp_path / "store")
+    assert "'other'" in reason(tmp_path / "store")
 
 
 def test_a_study_whose_file_is_gone_is_listed_as_failed(tmp_path: Path) -> None:
     study = tmp_path / "absent.yaml"
     with pytest.raises(SpecError, match=str(study)):
         run_deployed(study, tmp_path / "store", name="small")
-    assert str(study) in state(tmp_path / "store")
+    assert str(study) in reason(tmp_path / "store")
 
 
 @pytest.mark.parametrize("parameter", ["study", "store"])
@@ -64,4 +65,4 @@ def test_an_error_that_no_message_explains_is_listed_with_its_last_line(tmp_path
     store.make()
     with pytest.raises(RuntimeError), _reason_kept(store, "small"):
         raise RuntimeError("first line\nthe disk is on fire")
-    assert "RuntimeError: the disk is on fire" in state(store.root)
+    assert "RuntimeError: the disk is on fire" in reason(store.root)

@@ -54,11 +54,13 @@ def test_a_study_that_never_finished_is_listed_with_why(tmp_path: Path) -> None:
     assert load_study(path) == reviews, "it can be run again"
     path.with_name("broken.yaml").write_text("[")
     store.study(f"{reviews.name}.failed").write_text("the loss of seed 0 is nan\n")
-    rows = {row["Study"]: row for row in stored_studies(store)}
-    names = ("Encoders", "Tasks", "State", "Report")
-    failed = ["all-MiniLM-L6-v2", "reviews", "failed: the loss of seed 0 is nan", ""]
-    assert [rows[reviews.name][name] for name in names] == failed
-    assert [rows["broken"][name] for name in names] == ["", "", "not finished", ""]
+    studies = {study.name: study for study in stored_studies(store)}
+    failed = studies[reviews.name]
+    assert (failed.encoders, failed.tasks) == (["all-MiniLM-L6-v2"], ["reviews"])
+    assert (failed.state, failed.reason) == ("failed", "the loss of seed 0 is nan")
+    broken = studies["broken"]
+    assert (broken.encoders, broken.tasks, broken.state) == ([], [], "not finished")
+    assert failed.report is broken.report is None
 
 
 TEXTS = [f"Text number {number}." for number in range(44)]

@@ -115,10 +115,11 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
         assert int(service["mem_limit"]) > int(service.get("shm_size", 0)), name
         # Compose would have to write configs into the image.
         assert not any(map(service.get, ("privileged", "configs"))), name
+        is_own = service["image"].startswith("papa")
         pinned = "@sha256:" in service["image"] and service["user"] == "postgres"
-        assert "build" in service or pinned, name
+        assert is_own or pinned, name
         health = service.get("healthcheck", {}).get("test", [])
-        for command in [service["command"][0], *health[1:2]] if "build" in service else []:
+        for command in [service["command"][0], *health[1:2]] if is_own else []:
             assert command.startswith("infra/services/"), name
             assert os.access(ROOT / command, os.X_OK), command
     dockerfile = (ROOT / "infra" / "Dockerfile").read_text()
@@ -129,6 +130,58 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
     assert ["@sha256:" in one for one in pulled] == [True, True], pulled
     users = re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)
     assert {user.isdecimal() and int(user) > 0 for user in users} == {True}, "not root"
+
+
+@pytest.mark.server
+def test_each_image_is_built_once_and_tagged_by_version(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    built = [service["image"] for service in services.values() if "build" in service]
+    assert len(built) == len({*built}) == 2
+    for service in services.values():
+        if service["image"].startswith("papa"):
+            assert service["image"] in built
+            tag = service["image"].partition(":")[2]
+            assert tag.partition("-")[0] == version("papa-attention")
+            assert service["pull_policy"] == ("build" if "build" in service else "never")
+
+
+@pytest.mark.server
+@pytest.mark.parametrize("node", ["ray-head", "ray-worker", "ray-gpu-worker"])
+def test_rays_nodes_reach_neither_databases_nor_servers(
+    node: str, services: dict[str, dict[str, Any]]
+) -> None:
+    reached = {
+        name
+        for name, service in services.items()
+        if service["networks"].keys() & services[node]["networks"].keys()
+    }
+    assert "postgres" not in reached
+    assert "prefect-server" not in reached
+
+
+@pytest.mark.server
+def test_services_share_a_network_with_all_that_they_wait_for(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    for name, service in services.items():
+        for needed in service.get("depends_on", {}).keys() - ONE_SHOTS:
+            assert service["networks"].keys() & services[needed]["networks"].keys(), (name, needed)
+
+
+@pytest.mark.server
+def test_the_memory_of_a_ray_node_fits_its_workers(services: dict[str, dict[str, Any]]) -> None:
+    worker = services["ray-worker"]
+    environment = worker["environment"]
+    needed = 2 * 2**30 * int(environment["RAY_NUM_CPUS"]) + int(
+        environment["RAY_OBJECT_STORE_BYTES"]
+    )
+    assert needed < int(worker["mem_limit"])
+
+
+@pytest.mark.server
+def test_one_shots_are_tried_again(services: dict[str, dict[str, Any]]) -> None:
+    assert {services[name]["restart"].partition(":")[0] for name in ONE_SHOTS} == {"on-failure"}
 
 
 def test_the_launchers_file_fits_rays_schema_and_every_node_starts_with_the_token() -> None:

@@ -15,6 +15,9 @@ from contextlib import contextmanager, suppress
 HOST, OTHER = "10.77.0.1", "10.77.0.2"
 NAMESPACE, OTHER_NAMESPACE = "PAPA_TEST_NAMESPACE", "PAPA_TEST_OTHER_NAMESPACE"
 
+MOUNTS = "PAPA_TEST_MOUNTS"
+"""The variable with the mount namespace of the machine: in that of the tests /sys is another."""
+
 
 @contextmanager
 def namespaces() -> Iterator[tuple[str, str]]:
@@ -58,6 +61,7 @@ def main(arguments: list[str]) -> int:
     try:
         with namespaces() as (here, there):
             environment = {**os.environ, NAMESPACE: here, OTHER_NAMESPACE: there}
+            environment[MOUNTS] = f"/proc/{os.getpid()}/ns/mnt"
             return _to_the_end(["ip", "netns", "exec", here, *tests], environment)
     except (OSError, subprocess.CalledProcessError) as error:
         reason = getattr(error, "stderr", None) or error

@@ -46,7 +46,7 @@ def test_nobody_is_served_without_the_password(
 
 def test_deploying_again_changes_nothing(prefect: Service) -> None:
     for _ in range(2):
-        run([SCRIPTS / "deploy.sh"], prefect.environment)
+        run([SCRIPTS / "deploy.py"], prefect.environment)
         assert {one["name"] for one in ask(prefect.environment, "deployments/filter")} == {
             "demo",
             "paper-figure2a",
@@ -84,7 +84,7 @@ def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
     place: Path, environment: dict[str, str], prefect: Service, tracking: Service, storage: S3Server
 ) -> None:
     (study := place / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
-    run([SCRIPTS / "deploy.sh"], prefect.environment)
+    run([SCRIPTS / "deploy.py"], prefect.environment)
     deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
     named = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
     with prefect_worker(place / "worker", environment) as worker:

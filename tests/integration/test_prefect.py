@@ -54,7 +54,7 @@ def undisturbed(place: Path) -> Findings:
 
 @pytest.fixture
 def deployed(prefect: Service) -> Service:
-    run([SCRIPTS / "deploy.sh"], prefect.environment)
+    run([SCRIPTS / "deploy.py"], prefect.environment)
     return prefect
 
 

@@ -1,0 +1,91 @@
+"""Studies on the nodes of a Slurm allocation, by ``infra/slurm/papa.sbatch``."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.flows.processes import descendants, wait_until
+from tests.integration.service import ROOT
+from tests.integration.slurm import SlurmCluster, slurm_cluster
+from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
+
+SCRIPT = ROOT / "infra" / "slurm" / "papa.sbatch"
+STUDY = reviews("slurm", 256, 2, [1, 0.5, 0])
+
+
+@pytest.fixture(scope="module")
+def cluster(place: Path) -> Iterator[SlurmCluster]:
+    with slurm_cluster(place / "slurm") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def undisturbed(place: Path) -> Findings:
+    """What a run of the study on this machine alone leaves in its store."""
+    store = place / "slurm-undisturbed" / "store"
+    options = ("--store", str(store), "--workers", "1")
+    with papa_run(store.parent, STUDY, {}, *options) as process:
+        to_the_end(process)
+    return findings(str(store))
+
+
+@pytest.fixture
+def study(cluster: SlurmCluster) -> Path:
+    path = cluster.folder / "study.yaml"
+    path.write_text(STUDY)
+    return path
+
+
+def kill_node(cluster: SlurmCluster, name: str) -> None:
+    """Kill everything that a job runs on a node; Slurm's own daemon stays."""
+    for pid, command in descendants(cluster.nodes[name].process.pid).items():
+        if "slurm" not in command.partition(" ")[0]:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_study_outlives_the_processes_of_a_node(
+    cluster: SlurmCluster, study: Path, undisturbed: Findings
+) -> None:
+    store = cluster.folder / "killed"
+    job = cluster.submit(SCRIPT, study, "--store", store)
+    cluster.waits_for(job, "average ·")
+    kill_node(cluster, "n2")
+    ended = cluster.wait(job, "COMPLETED", "FAILED", "NODE_FAIL")
+    assert ended["JobState"] == "COMPLETED", cluster.log(job)
+    assert findings(str(store)) == undisturbed
+
+
+def test_a_cancelled_study_goes_on_with_the_next_job(
+    cluster: SlurmCluster, study: Path, undisturbed: Findings
+) -> None:
+    store = cluster.folder / "cancelled"
+    job = cluster.submit(SCRIPT, study, "--store", store)
+    cluster.waits_for(job, "probe ·")
+    cluster.command("scancel", job)
+    cluster.wait(job, "CANCELLED")
+    kept = findings(str(store))
+    assert kept
+    assert kept.keys() < undisturbed.keys(), "it was not over"
+    again = cluster.submit(SCRIPT, study, "--store", store)
+    assert cluster.wait(again, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(again)
+    assert findings(str(store)) == undisturbed
+
+
+def test_a_study_ends_before_the_time_limit_and_its_job_is_queued_again(
+    cluster: SlurmCluster, study: Path, undisturbed: Findings
+) -> None:
+    store = cluster.folder / "requeued"
+    job = cluster.submit(SCRIPT, study, "--store", store)
+    cluster.waits_for(job, "average ·")
+    # What Slurm sends before the limit, which is of minutes.
+    cluster.command("scancel", "--batch", "--signal=USR1", job)
+    wait_until(lambda: cluster.fields(job)["Restarts"] == "1", "it is queued again")
+    # Slurm starts it again after two minutes, unless it is told to begin at once.
+    cluster.command("scontrol", "update", f"JobId={job}", "StartTime=now")
+    assert cluster.wait(job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(job)
+    assert findings(str(store)) == undisturbed

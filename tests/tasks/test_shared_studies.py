@@ -1,0 +1,90 @@
+"""Studies of a store behind a URI, as another machine sees them."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fsspec.implementations.memory import MemoryFileSystem
+
+from papa.errors import SpecError
+from papa.spec.file import load_study
+from papa.storage.store import Store
+from papa.tasks.manifest import fetch_studies, open_study, save_study
+from tests.finished import finish_study
+from tests.flows.conftest import TINY, write_study
+
+
+class Machines:
+    """Machines, each with a cache of its own, which reach one store behind a URI."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._folder = folder
+        self._monkeypatch = monkeypatch
+        self._address = f"memory://{uuid.uuid4().hex[:12]}"
+
+    def store(self, machine: str) -> Store:
+        """Go to a machine; return the store as it is seen there."""
+        self._monkeypatch.setenv("PAPA_CACHE", str(self._folder / machine))
+        return Store(self._address)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machines]:
+    yield Machines(tmp_path, monkeypatch)
+    MemoryFileSystem.store.clear()
+    MemoryFileSystem.pseudo_dirs[:] = [""]
+
+
+@pytest.fixture
+def study(shallow: str, tmp_path: Path) -> str:
+    return write_study(tmp_path, TINY | {"encoders": [shallow]})
+
+
+def test_another_machine_opens_a_finished_study(machines: Machines, study: str) -> None:
+    first = machines.store("first")
+    finish_study(study, first.address)
+    results = open_study(first, "small").results
+    second = machines.store("second")
+    with pytest.raises(SpecError):
+        open_study(second, "small")
+    fetch_studies(second)
+    assert open_study(second, "small").results.equals(results)
+
+
+def test_another_machine_reads_why_a_study_failed_until_it_is_over(
+    machines: Machines, study: str
+) -> None:
+    first = machines.store("first")
+    first.make()
+    save_study(first, load_study(Path(study)))
+    first.write_study_file("small.failed", b"the loss is nan\n")
+    second = machines.store("second")
+    fetch_studies(second)
+    assert second.study("small.failed").read_text() == "the loss is nan\n"
+    assert load_study(second.study("small.yaml")).name == "small"
+    machines.store("first").remove_study_file("small.failed")
+    second = machines.store("second")
+    fetch_studies(second)
+    assert not second.study("small.failed").exists()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"{", b'{"artifact": 1}', b'{"artifact": "aggregate/0", "digest": ""}']
+)
+def test_results_that_cannot_be_found_are_none(machines: Machines, content: bytes) -> None:
+    store = machines.store("first")
+    store.make()
+    assert store.shared_studies is not None
+    store.shared_studies.replace("small.json", content)
+    fetch_studies(store)
+    assert not store.study("small").exists()
+
+
+def test_in_a_folder_there_is_nothing_to_fetch(tmp_path: Path, study: str) -> None:
+    store = Store(tmp_path / "store")
+    finish_study(study, tmp_path / "store")
+    assert store.shared_studies is None
+    assert not store.study("small.json").exists()
