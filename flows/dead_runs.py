@@ -41,8 +41,10 @@ def automation() -> AutomationCore:
         ),
         actions=[
             ChangeFlowRunState(
+                name="Crashed",
                 state=StateType.CRASHED,
                 message=f"No heartbeat of its process for {_SILENT_SECONDS} seconds.",
+                force=False,
             )
         ],
     )

@@ -71,7 +71,7 @@ def deploy(
             RunnerDeployment,
         )
         from prefect.exceptions import PrefectException
-        from prefect.schedules import Cron, Interval
+        from prefect.schedules import Cron, Interval, Schedule
         from prefect.settings import PREFECT_API_URL
 
         from papa.flows.dead_runs import HEARTBEAT_SECONDS, create_automation
@@ -90,12 +90,17 @@ def deploy(
             "workers": workers,
             "ray_address": ray_address,
         }
+        schedule: Schedule | None = None
+        if cron:
+            schedule = Cron(cron, timezone=timezone)
+        elif every:
+            schedule = Interval(every)
         waits = ConcurrencyLimitStrategy.ENQUEUE
         try:
             made = RunnerDeployment.from_flow(
                 run_study,
                 spec.name,
-                schedule=Cron(cron, timezone=timezone) if cron else every and Interval(every),
+                schedule=schedule,
                 parameters=parameters,
                 tags=["papa"],
                 work_pool_name=pool,
