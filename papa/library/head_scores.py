@@ -63,12 +63,11 @@ def head_scores(
     A loaded encoder is scored on the training split, with the scores of a study, to the bit:
     "lambda" (paper, Section 3.2) or another method of docs/method.md.
 
-    An in-memory model is scored by its own answers, without labels. "effect" is what is lost with
-    one head alone replaced, with intervals over texts; ``attrs["measure"]`` says what: the loss of
-    a language model or the divergence of other logits, in nats; the agreement of masked words
-    without ``labels``; 1 - the cosine of mean-pooled embeddings; or the fall of ``score``.
-    "lambda" is trained to keep that small. "causal_gates" separates facilitating, interfering and
-    irrelevant heads of a language model, in the column ``role`` (docs/method.md).
+    An in-memory model is scored by its own answers, without labels, by the same methods but
+    "self_lambda". They follow its loss, which ``attrs["measure"]`` names: that of a language model
+    or the divergence of other logits, in nats; 1 - the cosine of mean-pooled embeddings; or the
+    fall of ``score``. "causal_gates" separates facilitating, interfering and irrelevant heads of a
+    language model, in the column ``role`` (docs/method.md).
 
     Examples:
         >>> len(papa.head_scores(model, batches, method="effect"))
@@ -80,13 +79,13 @@ def head_scores(
             in-memory model, batches, or texts with ``tokenizer``.
         task: For an encoder, which columns of ``data`` hold what; None takes the columns ``text``,
             ``label`` and, if there is one, ``text_pair``.
-        method: How heads are scored; for an in-memory model "lambda", "effect" or "causal_gates".
+        method: How heads are scored: "lambda" or another method of docs/method.md.
         substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
             over the training texts.
         ranking_seeds: Seeds of all that is drawn or trained: scores are means over them, intervals
             are over them (Student t). For an in-memory model they divide the texts among them; if
             that leaves a seed fewer than 8, each has all texts, and intervals are NaN.
-        rows: For an encoder, the size of a sample of training rows; None takes all.
+        rows: The size of a sample of training rows for each seed; None takes the method's.
         epochs: Passes of what is trained; None takes the task's, for an in-memory model 3, and for
             "causal_gates" as many as 240 steps take.
         learning_rate: The rate of what is trained; None takes the task's, for an in-memory model
@@ -96,7 +95,8 @@ def head_scores(
         substitute_data: For an in-memory model, other texts or batches, for a substitute that is
             computed from text. None takes ``data``.
         tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
-        score: For "effect" of an in-memory model, a function as for ``fidelity``.
+        score: For methods that read a loss of an in-memory model, such as "effect", a function as
+            for ``fidelity``.
         progress: Whether to show progress bars.
 
     Returns:

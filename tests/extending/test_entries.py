@@ -57,7 +57,7 @@ from tests.tasks.test_steps import steps_of
 @stage("vocabulary", version=1)
 def vocabulary(context: Context, encoder: EncoderReference) -> None:
     with context.published() as folder:
-        (folder / "words.json").write_text(json.dumps(len(context.encoder.word_embeddings)))
+        (folder / "words.json").write_text(json.dumps(len(context.loaded_encoder.word_embeddings)))
 
 
 def test_a_step_runs_once_and_again_for_another_version(

@@ -257,7 +257,7 @@ def test_texts_end_where_the_model_does_and_are_counted(family: str, tokenizer: 
 def test_averages_that_are_too_short_are_refused_before_training(
     model: Any, tokenizer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.library.head_scores.lambda_of", lambda *_: pytest.fail("late"))
+    monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=r"a text has 13 tokens and the constant matrices"):
         papa.head_scores(
             model, TEXTS, tokenizer=tokenizer, substitute_data=TEXTS[:1], progress=False
