@@ -1,4 +1,4 @@
-"""The measurement of a model that is held: of every kind, the numbers of a plain loop, refused
+"""The measurement of a model in memory: of every kind, the numbers of a plain loop, refused
 before λ is trained."""
 
 from __future__ import annotations
