@@ -90,13 +90,13 @@ def deploy(
             "workers": workers,
             "ray_address": ray_address,
         }
-        schedule: Schedule | None = None
-        if cron:
-            schedule = Cron(cron, timezone=timezone)
-        elif every:
-            schedule = Interval(every)
         waits = ConcurrencyLimitStrategy.ENQUEUE
         try:
+            schedule: Schedule | None = None
+            if cron:
+                schedule = Cron(cron, timezone=timezone)
+            elif every:
+                schedule = Interval(every)
             made = RunnerDeployment.from_flow(
                 run_study,
                 spec.name,

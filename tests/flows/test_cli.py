@@ -80,6 +80,8 @@ REFUSED = [
     ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "there is no file at absent.txt"),
     ("init taken", "cannot be written (File exists)"),
     ("deploy plain.yaml", "no Prefect server is named: set PREFECT_API_URL"),
+    ("deploy plain.yaml --interval 6x", "'6x'"),
+    ("deploy plain.yaml --interval 6h --cron 0", "--cron or --interval"),
     ("deploy own.yaml", "own.yaml names mine:last, and a deployment is given no code"),
     ("remove smal --yes", "there is no study 'smal' in store: it has small, begun"),
     ("list --store none", "none is no store of PAPA"),

@@ -57,6 +57,26 @@ def test_deploying_again_changes_nothing(prefect: Service) -> None:
         ]
 
 
+def test_deploying_again_leaves_a_resumed_schedule_active(prefect: Service) -> None:
+    run([SCRIPTS / "deploy.py"], prefect.environment)
+
+    def schedule_of_demo() -> dict[str, Any]:
+        named = {"name": {"any_": ["demo"]}}
+        (deployment,) = ask(prefect.environment, "deployments/filter", deployments=named)
+        (schedule,) = deployment["schedules"]
+        return {**schedule, "deployment": deployment["id"]}
+
+    paused = schedule_of_demo()
+    assert not paused["active"], "the control: the file's schedule is paused"
+    words = ["prefect", "deployment", "schedule", "resume", "papa-study/demo", paused["id"]]
+    run(words, prefect.environment)
+    run([SCRIPTS / "deploy.py"], prefect.environment)
+    assert schedule_of_demo()["active"]
+    words[3] = "pause"
+    words[5] = schedule_of_demo()["id"]
+    run(words, prefect.environment)
+
+
 def test_two_hosts_are_one_cluster_for_whoever_has_the_token(head: Service, node: Service) -> None:
     touch = [sys.executable, "-c", TOUCH, head.environment["RAY_ADDRESS"]]
     assert "['10.77.0.1', '10.77.0.2']" in run(touch, head.environment)
