@@ -311,7 +311,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
         ("holds something", bert, HEADS, constants()),
         ("no head is to be constant", bert, [], constants()),
         ("there is no head", bert, [(9, 0)], constants()),
-        ("no matrices", bert, HEADS, "zeros"),
+        ("constant matrices", bert, HEADS, "zeros"),
         ("the constant matrices", bert, HEADS, constants(2)),
         ("give its base_model", asks, HEADS, constants()),
     ]

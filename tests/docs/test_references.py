@@ -32,5 +32,6 @@ def written() -> dict[str, str]:
     return json.loads(printed.splitlines()[-1])
 
 
+@pytest.mark.server
 def test_every_reference_is_generated(written: dict[str, str]) -> None:
     assert {path.name for path in FOLDER.glob("*.md")} == set(PAGES) == set(written)

@@ -131,7 +131,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
 def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
     """Which a scheduled run cannot give."""
     study = load_study(store / "studies" / "small.yaml", ["keep=[1, 0.5, 0]"])
-    with pytest.raises(PapaError, match=r"names my_code:share, .*: add --code my_code.py to papa"):
+    with pytest.raises(PapaError, match=r"my_code:share.* --code my_code.py"):
         check_study(study, Store(store))
     named = study.model_copy(update={"tasks": study.tasks[:1]})
     assert check_study(named, Store(store)).missing, "its orders are known"
@@ -144,7 +144,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lambda", {"custom_probe": "my_code:one"}, "one: probe is a function, expected an estimator"),
     ("lambda", {"custom_probe": "my_code:probe", "head": "native"}, "leave it out of this task"),
     ("lambda", {}, "--code my_code.py: the study names nothing of it"),
-    ("my_code:last", {"metric": "other:f"}, "names other:f, .* add --code other.py to papa"),
+    ("my_code:last", {"metric": "other:f"}, "other:f.* --code other.py"),
 ]
 
 

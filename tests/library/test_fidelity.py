@@ -285,7 +285,8 @@ def in_one_batch() -> list[dict[str, torch.Tensor]]:
 def test_lambda_does_not_depend_on_how_texts_are_batched(model: Any, data: Any) -> None:
     expected = scores(model, texts(), "lambda", "average", ranking_seeds=[0, 1])
     found = scores(model, data, "lambda", "average", ranking_seeds=[0, 1])
-    pandas.testing.assert_frame_equal(found, expected)
+    # Padding of a batch changes the order of sums, which three epochs of training carry on.
+    pandas.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)
     assert (
         scores(model, texts(), "lambda", ranking_seeds=[0, 2])["score"] != expected["score"]
     ).any()

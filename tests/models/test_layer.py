@@ -22,7 +22,7 @@ def test_digests_tell_texts_apart_whatever_their_padding() -> None:
     assert PassTexts(longer, longer > 0).digests == digests[:1]
 
 
-@pytest.mark.parametrize(("by", "is_read"), [("zeros", False), ("resample", True)])
+@pytest.mark.parametrize(("by", "is_read"), [("zeros", False), ("resampled_output", True)])
 def test_digests_are_computed_for_resampled_outputs_alone(
     by: str, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -212,12 +212,12 @@ def test_text_of_views_is_text(make_task: Make) -> None:
     )
 
 
-@pytest.mark.parametrize("kind", ["probe", "own"])
+@pytest.mark.parametrize("kind", ["probe", "native"])
 def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
     """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
     config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
     torch.manual_seed(0)
-    model: Any = RobertaForSequenceClassification if kind == "own" else RobertaModel
+    model: Any = RobertaForSequenceClassification if kind == "native" else RobertaModel
     folder = with_tokenizer(model(config).eval(), tmp_path / "one")
     encoder = papa.load_encoder(folder, slots=16, device="cpu")
     rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
