@@ -16,6 +16,7 @@ from transformers.utils.logging import disable_progress_bar
 
 from benchmarks.memory import memory_rows
 from benchmarks.stages import stage_rows
+from benchmarks.sweep import sweep_rows
 from benchmarks.timing import Comparison, Row, repeated, seconds
 from papa.models.reference import EMBEDDED
 
@@ -85,7 +86,12 @@ def main() -> int:
     """Measure what is asked for; a row that fails is said, and the others go on."""
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        rows = [*stage_rows(place), *memory_rows(place), *pipeline_rows(place)]
+        rows = [
+            *stage_rows(place),
+            *sweep_rows(),
+            *memory_rows(place),
+            *pipeline_rows(place),
+        ]
         groups = ", ".join(dict.fromkeys(row.group for row in rows))
         parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
         parser.add_argument("--rows", default="", help=f"some of {groups}, or parts of rows' names")

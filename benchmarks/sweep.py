@@ -12,7 +12,6 @@ import importlib.util
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -53,11 +52,6 @@ def loss_by_text(logits: Tensor, ids: Tensor) -> Tensor:
     """The mean loss of the next token in each text."""
     losses = nn.functional.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none")
     return losses.mean(dim=1)
-
-
-def ours() -> None:
-    """The effect of every head, by PAPA."""
-    effect_by_papa()
 
 
 def effect_by_papa() -> np.ndarray:
@@ -143,7 +137,7 @@ def against(plain: Callable[[range], np.ndarray]) -> Comparison:
         raise ValueError(f"the two ways differ by {difference} of {np.abs(expected).max()}")
     times = TEXTS / TIMED_TEXTS
     passes = (LAYERS * HEADS + 1) / (LAYERS + 1)
-    compared = in_turn(ours, Part(lambda: plain(range(1)), passes))
+    compared = in_turn(effect_by_papa, Part(lambda: plain(range(1)), passes))
     return Comparison(
         compared.ours * times,
         compared.plain * times,
@@ -153,7 +147,7 @@ def against(plain: Callable[[range], np.ndarray]) -> Comparison:
     )
 
 
-def sweep_rows(folder: Path) -> Iterator[Row]:
+def sweep_rows() -> Iterator[Row]:
     """The effect of 144 heads on 32 texts of 64 tokens."""
     name = f"effect of {LAYERS} × {HEADS} heads, {TEXTS} texts of {TOKENS} tokens"
     yield Row("sweep", f"{name}, against hooks", partial(against, effects_by_hooks))

@@ -134,6 +134,7 @@ def virtual_gpu() -> Iterator[None]:
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
     told = {"is_available": True, "device_count": 1, "mem_get_info": (2**33, 2**33)}
+    told["is_bf16_supported"] = True
     try:
         with ExitStack() as stack:
             for name, answer in told.items():

@@ -57,7 +57,8 @@ class GpuWorker(Worker):
 
 def scores_of(folder: Path, to: Path, worker: Worker, **parts: Any) -> pandas.DataFrame:
     """The rows of a study of the copying decoder, run by a worker."""
-    document = described("", {"metric": METRIC, **TASK, "head": "native"}, **DESIGN, **parts)
+    design = {**DESIGN, **parts}
+    document = described("", {"metric": METRIC, **TASK, "head": "native"}, **design)
     document["encoders"] = [str(folder / "model")]
     study = resolve_study(document, folder=folder, origin="test")
     store = Store(to)
@@ -86,3 +87,18 @@ def test_a_study_of_a_decoder_on_a_gpu_scores_what_it_scores_on_a_cpu(
     assert worker.devices == {"cuda:0"}
     assert on_gpu["score"].to_numpy() == pytest.approx(on_cpu["score"].to_numpy(), abs=1e-5)
     assert on_cpu["score"].std() > 0.1, "negative control: cells differ"
+
+
+def test_a_decoder_in_bfloat16_is_loaded_in_it_and_scores_about_the_same(
+    folder: Path,
+    tmp_path: Path,
+    on_cpu: pandas.DataFrame,
+) -> None:
+    worker = GpuWorker()
+    on_gpu = scores_of(
+        folder, tmp_path / "store", worker, precision="bfloat16", orders=["first_to_last"]
+    )
+    assert worker.dtypes == {torch.bfloat16}
+    expected = on_cpu[on_cpu["fraction"] == 1]["score"].mean()
+    found = on_gpu[on_gpu["fraction"] == 1]["score"].mean()
+    assert found == pytest.approx(expected, abs=0.05)
