@@ -41,7 +41,7 @@ import torch
 from transformers import BertConfig, BertModel
 sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 9}
 model = BertModel(BertConfig(intermediate_size=8, **sizes)).eval()
-with papa.ablated(model, [(0, 1)]):
+with papa.ablated(model, [(0, 1)], substitute="zeros"):
     print(model(input_ids=torch.ones(1, 3, dtype=torch.long)).last_hidden_state.shape)
 loaded = papa.load_encoder(encoder, slots=16)
 print(papa.measure(loaded, "reviews", keep=[1, 0], train_rows=32, validation_rows=32))
