@@ -70,11 +70,11 @@ REFUSED = [
     (f"{EXPORT} 0.5 --max-drop 1%", "give either --keep"),
     ("describe small --keep 0.25", "fraction 0.25: give --keep"),
     ("describe small --trees taken", "has no trees"),
-    (f"{TEXTS} small", "give a STUDY, or --encoder with --text"),
+    (f"{TEXTS} small", "STUDY, or --encoder"),
     (f"{TEXTS}.absent", "taken.absent"),
     (f"{TEXTS} --out taken/x", "give a file in a folder that exists"),
     (f"{TEXTS} --only syntax", "'syntax' needs sentences with gold trees"),
-    (f"{TEXTS} --trees taken", "--text or --trees"),
+    (f"{TEXTS} --trees taken", "one of --text and --trees"),
     (f"{TEXTS} --keep 0.5", "a study's order of heads"),
     ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
     ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "there is no file at absent.txt"),
@@ -88,24 +88,32 @@ REFUSED = [
 ]
 
 
-@pytest.mark.server
-def test_what_cannot_be_done_is_one_sentence(
-    tiny: tuple[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    shutil.copytree(tiny[1], store := Path("store"))
+@pytest.fixture(scope="module")
+def folder(tiny: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store of one finished study and one that was begun, and study files."""
+    folder = tmp_path_factory.mktemp("refused")
+    store = folder / "store"
+    shutil.copytree(tiny[1], store)
     (store / "studies" / "begun.yaml").write_text("name: begun\n")
-    with published(tmp_path / "older", {}) as folder:
-        shutil.copy(store / "studies" / "small" / "results.parquet", folder)
-    Path("taken").write_text("a text\n")
-    cli.write_study(tmp_path, cli.SMALL, "plain.yaml")
-    cli.write_study(tmp_path, cli.SMALL | {"orders": ["mine:last"]}, "own.yaml")
-    for command, sentence in REFUSED:
-        place = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
-        line = cli.refusal(cli.said(*command.split(), *place)).replace(f"{tmp_path}/", "")
-        assert sentence in line, command
-    files = {"taken", "own.yaml", "plain.yaml"}
-    assert {path.name for path in tmp_path.iterdir()} == {"store", "older", *files}
+    with published(folder / "older", {}) as older:
+        shutil.copy(store / "studies" / "small" / "results.parquet", older)
+    (folder / "taken").write_text("a text\n")
+    cli.write_study(folder, cli.SMALL, "plain.yaml")
+    cli.write_study(folder, cli.SMALL | {"orders": ["mine:last"]}, "own.yaml")
+    return folder
+
+
+@pytest.mark.server
+@pytest.mark.parametrize(("command", "named"), REFUSED, ids=[command for command, _ in REFUSED])
+def test_a_refused_command_is_one_sentence_and_writes_nothing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, named: str
+) -> None:
+    monkeypatch.chdir(folder)
+    store = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
+    line = cli.refusal(cli.said(*command.split(), *store)).replace(f"{folder}/", "")
+    assert named in line
+    names = {"store", "older", "taken", "own.yaml", "plain.yaml"}
+    assert {path.name for path in folder.iterdir()} == names
 
 
 def test_models_and_tasks_are_listed() -> None:
