@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import venv
 from pathlib import Path
 
@@ -49,10 +48,11 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("environment")
     venv.create(folder)
     python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python)]
+    run([*pip, "install", "--no-deps", "--no-index", str(wheel)], folder, settings_for(python))
     (site_packages,) = folder.glob("lib/python*/site-packages")
-    (site_packages / "others.pth").write_text(sysconfig.get_path("purelib"))
-    install = [str(python), "-m", "pip", "install", "--no-deps", "--no-index", str(wheel)]
-    run([*install, "--force-reinstall"], folder, settings_for(python))
+    others = [path for path in sys.path if path.endswith("site-packages")]
+    (site_packages / "others.pth").write_text("\n".join(others))
     return python
 
 
