@@ -1,7 +1,7 @@
 """``python -m benchmarks.planted``: which score of heads finds the heads that a model needs.
 
 Trains models in which the needed heads are known, scores all heads by every method with every
-substitute, and writes the tables of docs/which-method.md.
+substitute, prints AUROC by kind of output, and writes ``measured.csv`` if all kinds are asked for.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from benchmarks.planted.training import (
 )
 
 RESULTS = Path(__file__).with_name("measured.csv")
-PAGE = Path(__file__).parents[2] / "docs" / "which-method.md"
 ATTEMPTS = 3
 """How often a model is trained anew, with another seed, if it does not hold what was planted."""
 
@@ -106,18 +105,6 @@ def table(results: pandas.DataFrame, columns: str) -> str:
     return "\n".join(lines)
 
 
-def write_page(results: pandas.DataFrame) -> None:
-    """Replace the tables of the page, between their marks."""
-    text = PAGE.read_text()
-    for name, columns in (("output", "output"), ("kind", "kind")):
-        begin = f"<!-- by {name} -->\n"
-        end = f"\n<!-- /by {name} -->"
-        before, rest = text.split(begin)
-        _, after = rest.split(end)
-        text = before + begin + table(results, columns) + end + after
-    PAGE.write_text(text)
-
-
 def main() -> int:
     """Train, score, and write the results and the page."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planted", description=__doc__)
@@ -135,7 +122,6 @@ def main() -> int:
     print(table(frame, "output"))
     if not options.kinds:
         frame.round(4).to_csv(RESULTS, index=False)
-        write_page(frame)
     return 0
 
 
