@@ -175,7 +175,7 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
         from papa.native.loading import check_native
 
         if said := check_native(task, encoder, seen.label_names, seen.rows[1]):
-            notes[f"{task.name}: the classes of {encoder.display}'s own head: {said}"] = None
+            notes[f"{task.name}: the classes of {encoder.display}'s native head: {said}"] = None
 
     def look(text: TaskSpec) -> Preview:
         rows = read_rows(resolved.at_commit(text))

@@ -111,7 +111,7 @@ class ConstantHeadsModel(PreTrainedModel):
         labels: Tensor | None = None,
         **others: Any,
     ) -> Any:
-        """What the original's class puts out; DataError where an input does not fit the slots."""
+        """What the original's class outputs; DataError where an input does not fit the slots."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
         real, numbers, last = mask.bool(), mask.cumsum(dim=1) - 1, self.config.slots - 1
         slots = self._slots(input_ids, real, numbers)

@@ -171,7 +171,7 @@ class FinishedStudy:
         return next(spec for spec in self.study.substitutes if spec.label == cell.constants)
 
     def read_constants(self, cell: CellEntry) -> Any:
-        """What a cell's constant heads put out; not of what was trained with a probe."""
+        """What a cell's constant heads output; not of what was trained with a probe."""
         spec, name = self.constants(cell), cell.probes[0].constants
         substitute = SubstituteSource(spec.kind, spec.parameters)
         artifact = self.artifact(name) if name else None

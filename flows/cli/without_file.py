@@ -64,7 +64,7 @@ def own_study(
     overrides: Sequence[str],
     store: Store,
 ) -> StudySpec:
-    """A study of what a model's own head, or its embeddings, keep on some texts: a text a line, or
+    """A study of a native head, or of embeddings, on some texts: a text a line, or
     a table with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are
     labels, ``label``. Every other text is measured, a sample of 500 at most; the others make the
     averages. Results of another model or other texts under the same name are not overwritten.

@@ -179,8 +179,8 @@ def constant_product(
     real: Bool[Tensor, "batch m"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads m width"]:
-    """What constant heads put out (paper, Section 3.1): the rows of C on ``real`` slots (None for
-    all), divided by the sums of their absolute values, times V; a row that sums to 0 puts out 0.
+    """What constant heads output (paper, Section 3.1): the rows of C on ``real`` slots (None for
+    all), divided by the sums of their absolute values, times V; a row that sums to 0 outputs 0.
     With dropout of entries each input needs matrices of its own.
     """
     if dropout > 0:

@@ -1,4 +1,4 @@
-"""Constant outputs: what a head puts out in place of A·V, without anything of other tokens."""
+"""Constant outputs: what a head outputs in place of A·V, without anything of other tokens."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FILE = "outputs.safetensors"
 
 @dataclass(frozen=True)
 class ConstantOutputs(Substitute):
-    """What every head puts out, ``values`` by place; the place is ``index`` of slot s in an input
+    """What every head outputs, ``values`` by place; the place is ``index`` of slot s in an input
     of n tokens, of which longer inputs and later slots have the last.
     """
 
@@ -95,7 +95,7 @@ class MeanOutputs:
 
 
 class Donor(NamedTuple):
-    """What tells a text from others, its slots, and what heads put out in it, layer by layer."""
+    """What tells a text from others, its slots, and what heads output in it, layer by layer."""
 
     text: bytes | None
     slots: Int[Tensor, " tokens"]
@@ -109,7 +109,7 @@ def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
 
 @dataclass
 class DrawnOutputs:
-    """What heads put out in two drawn texts of each length seen, so that one is another text."""
+    """What heads output in two drawn texts of each length seen, so that one is another text."""
 
     seed: int
     kept: dict[int, list[Donor]] = field(default_factory=dict)
@@ -183,7 +183,7 @@ def drawn_outputs(model: ObservedModel) -> DrawnOutputs:
 
 @dataclass(frozen=True)
 class Resampled(Substitute):
-    """What the head put out at the same slot of another text (causal scrubbing): of the donors the
+    """What the head output at the same slot of another text (causal scrubbing): of the donors the
     shortest that is long enough, else the longest; at a slot that it lacks, its token before.
     ``choices`` are for texts that are not, and that are, the first donor of their length, and
     ``texts`` tell those donors apart.

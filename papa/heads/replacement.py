@@ -32,7 +32,7 @@ def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) 
 def replaced(
     encoder: Encoder, substitute: Substitute, heads: Sequence[Head]
 ) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` put out a substitute; the others stay as they were (Section 3.1).
+    """Inside the block, ``heads`` output a substitute; the others stay as they were (Section 3.1).
     Entries of constant matrices that inputs read are counted.
     """
     counts = EntryCounts()
@@ -48,7 +48,7 @@ def replaced(
 def mixed_by(
     encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
 ) -> AbstractContextManager[object]:
-    """Inside the block every head puts out λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
+    """Inside the block every head outputs λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
     Section 3.2), whose gradients serve one backward pass.
     """
     check_fits(constants, encoder)

@@ -2,7 +2,7 @@
 
 Replacing heads of a layer leaves all layers below it as they were. So of two passes over the same
 batch, whose replaced heads are the same below some layer, the second takes what the layers below
-it put out from the first. The results are those of plain passes; no approximation is made.
+it output from the first. The results are those of plain passes; no approximation is made.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class LayerReuse:
         heads: Collection[Head],
         forward: Callable[[], Outputs],
     ) -> Outputs:
-        """Return what a pass puts out, and keep what its layers put out for the next one.
+        """Return what a pass outputs, and keep what its layers output for the next one.
 
         Args:
             batch: Names the model's inputs: the same name means equal inputs.
@@ -72,7 +72,7 @@ class LayerReuse:
             reused = before.outputs[: self._layers_below(changed)]
         with _layers_reused(self.layers, reused) as computed:
             outputs = forward()
-        # A layer that is called twice, or not at all, would be given what another call put out.
+        # A layer that is called twice, or not at all, would be given what another call output.
         if [*computed] == [*range(len(reused), len(self.layers))]:
             self._keep(batch, _Recording(substitute, replaced, [*reused, *computed.values()]))
         return outputs
@@ -95,7 +95,7 @@ class LayerReuse:
 
 @dataclass(frozen=True)
 class _Recording:
-    """What every layer put out in one pass, while ``heads`` output a substitute."""
+    """What every layer output in one pass, while ``heads`` output a substitute."""
 
     substitute: object
     heads: frozenset[Head]
@@ -111,13 +111,13 @@ class _Recording:
 def reuse_in(model: PreTrainedModel, forward: Callable[[], Any]) -> LayerReuse:
     """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
 
-    Layers may depend on each other in more ways than by what they put out: by keys and values that
+    Layers may depend on each other in more ways than by what they output: by keys and values that
     they share, a cache, or state of their modules. So every layer is tried on one text: the model
-    has to put out the same with all layers below it reused.
+    has to output the same with all layers below it reused.
 
     Args:
         model: In eval mode, behind the attention interface.
-        forward: Calls the model on one text, and returns what it puts out.
+        forward: Calls the model on one text, and returns what it outputs.
     """
     layers, positions = _sequential_layers(model)
     if len(positions) < 2:
@@ -153,7 +153,7 @@ def _is_exact(
     positions: Sequence[int],
     forward: Callable[[], Any],
 ) -> bool:
-    """Whether passes with reused layers put out what the plain pass does, for each layer."""
+    """Whether passes with reused layers output what the plain pass does, for each layer."""
     modules = attention_modules(model)
     every_head = [*product(range(len(modules)), range(head_count(modules[0])))]
     with _layers_reused(layers, []) as computed:
@@ -172,7 +172,7 @@ def _is_exact(
 
 
 def _is_same(first: Any, second: Any) -> bool:
-    """Whether two passes put out the same tensors, but for caches."""
+    """Whether two passes output the same tensors, but for caches."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         first = [value for name, value in first.items() if name not in _CACHES]
         second = [value for name, value in second.items() if name not in _CACHES]
@@ -188,7 +188,7 @@ def _is_same(first: Any, second: Any) -> bool:
 @contextmanager
 def _layers_reused(layers: Sequence[nn.Module], reused: Sequence[Any]) -> Iterator[dict[int, Any]]:
     """Inside the block the first layers return ``reused`` and compute nothing. Yields what the
-    others put out, by their index, in the order in which they are called; after a second call of a
+    others output, by their index, in the order in which they are called; after a second call of a
     layer nothing.
     """
     computed: dict[int, Any] = {}

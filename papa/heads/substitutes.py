@@ -1,4 +1,4 @@
-"""What heads put out in place of their own attention, and the rules by which they do.
+"""What heads output in place of their own attention, and the rules by which they do.
 
 A substitute has one method, for packed and padded inputs. One that needs text is made by an
 observer's ``substitute``, which ``see``s every layer of some passes.
@@ -23,7 +23,7 @@ One = TypeVar("One", bound="Substitute")
 
 @dataclass(frozen=True)
 class Substitute:
-    """What heads put out instead of A·V; ``reads_attention`` where it needs queries and keys,
+    """What heads output instead of A·V; ``reads_attention`` where it needs queries and keys,
     ``mixes`` where it is a matrix times values.
     """
 
@@ -199,14 +199,14 @@ class Mixed(Substitute):
             constant = self.substitute.matrices_of(attention, layer, heads)
             mix = constant + share * (attention.probabilities(heads) - constant)
             return F.dropout(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
-        # The mix is linear in V, so only what A and C put out is ever added.
+        # The mix is linear in V, so only what A and C output is ever added.
         constant = at_least_single(self.substitute.output(attention, layer, heads))
         return constant + share.to(constant.dtype) * (attention.output(heads) - constant)
 
 
 @dataclass(frozen=True)
 class Replacing(Rule):
-    """The rule of one layer some of whose heads put out a substitute."""
+    """The rule of one layer some of whose heads output a substitute."""
 
     substitute: Substitute
     layer: int
@@ -235,7 +235,7 @@ class Replacing(Rule):
 
 
 def rules_of(substitute: Substitute, pairs: Iterable[tuple[int, int]]) -> dict[int, Rule]:
-    """The rules of a model's layers some of whose heads, (layer, head), put out a substitute."""
+    """The rules of a model's layers some of whose heads, (layer, head), output a substitute."""
     found: dict[int, list[int]] = {}
     for layer, head in sorted(pairs):
         found.setdefault(layer, []).append(head)

@@ -133,7 +133,7 @@ def measure(
         plain = Task(**{name: getattr(task, name) for name in taken})
         if any(one is not None for one in (*rows, store)) or task != plain:
             raise SpecError(
-                "a model that you hold is measured on all data by score=: leave out store, numbers "
+                "an in-memory model is measured on all data by score=: leave out store, numbers "
                 f"of rows, and all of the task but {', '.join(taken)}"
             )
         measurement = measure_in_memory(
@@ -153,7 +153,7 @@ def measure(
         return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(model, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
-        raise SpecError("tokenizer and score are of a model that you hold: give papa.Task(score=…)")
+        raise SpecError("tokenizer and score are for an in-memory model: give papa.Task(score=…)")
     if store is not None and not model.path:
         raise SpecError("a store knows encoders by their files: leave store out")
     named = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]

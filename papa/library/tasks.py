@@ -89,7 +89,7 @@ def study_inputs(
         if not isinstance(dataset, str):
             if causal and (task is None or task.head != "native" or task.label is not None):
                 raise SpecError(
-                    "a decoder is asked for the next word by its own head: give papa.Task("
+                    "a decoder is asked for the next word by its native head: give papa.Task("
                     'label=None, metric="negative_log_perplexity", head="native")'
                 )
             for split in SPLITS:
@@ -168,7 +168,7 @@ def _code(task: Task) -> CustomCode | None:
     asked = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
     if task.score is not None and (task.head != "native" or asked):
         raise SpecError(
-            'score: it is of what a model puts out: set head="native", leave metric out'
+            'score: a custom score reads the native head: set head="native", leave metric out'
         )
     if metric and task.label is None:
         raise SpecError("metric: a function is called with true classes: name their label")

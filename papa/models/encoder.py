@@ -77,7 +77,7 @@ class Encoder:
 
     @property
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
-        """W_O of every head: its part of the linear map of what a layer's heads put out."""
+        """W_O of every head: its part of the linear map of what a layer's heads output."""
         maps = self.family.modules(self.model, self.family.output)
         weights = [at_least_single(linear.weight.T) for linear in maps]
         return torch.stack(weights).unflatten(1, (self.heads, -1))

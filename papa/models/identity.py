@@ -9,7 +9,7 @@ from typing import Any
 from papa.spec import Precision
 
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
-"""``model_type`` of decoders that studies measure with their own head: those on which
+"""``model_type`` of decoders that studies measure with their native head: those on which
 ``papa.ablated`` is tested."""
 
 
@@ -42,7 +42,7 @@ class EncoderReference:
 
     @property
     def causal(self) -> bool:
-        """Whether it is a decoder, which has no packed passes and is asked by its own head."""
+        """Whether it is a decoder, which has no packed passes and is asked by its native head."""
         return self.model_type in DECODERS
 
     @property

@@ -1,4 +1,4 @@
-"""One call of one layer's attention, and the rules by which heads put out something else."""
+"""One call of one layer's attention, and the rules by which heads output something else."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class LayerAttention:
         sinks: a learned score of each head beside those of its keys, so that its weights sum to
             less than one (gpt-oss); None in other models.
         call: how often the layer has attended in this pass before.
-        rules: of the layer, outermost first, which say what the heads put out.
+        rules: of the layer, outermost first, which say what the heads output.
         texts: the texts of the pass; None where they are not known.
         batch: the packed batch that the inputs are of; None where they were padded.
     """
@@ -133,7 +133,7 @@ class LayerAttention:
         return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
-        """What some heads put out: A·V by the fused kernel, or as the innermost rule has it."""
+        """What some heads output: A·V by the fused kernel, or as the innermost rule has it."""
         if self.rules:
             *outer, rule = self.rules
             return rule.put_out(replace(self, rules=tuple(outer)), heads)
@@ -161,10 +161,10 @@ class LayerAttention:
         rules = tuple(rule for rule in self.rules if not isinstance(rule, Watching))
         if not all(rule.mixes for rule in rules):
             raise EncoderError(
-                "heads that put out something else than attention times values have no matrices: "
+                "heads that output something else than attention times values have no matrices: "
                 "call the model without output_attentions"
             )
-        # What they put out of values that tell keys apart.
+        # What they output of values that tell keys apart.
         keys = self.key.shape[-2]
         apart = torch.eye(keys, dtype=self.value.dtype, device=self.value.device)
         apart = apart.expand(*self.value.shape[:2], keys, keys)
@@ -178,7 +178,7 @@ class LayerAttention:
 
 
 class Rule:
-    """What heads of one layer put out, in a block; ``mixes`` where it is a matrix times values."""
+    """What heads of one layer output, in a block; ``mixes`` where it is a matrix times values."""
 
     @property
     def mixes(self) -> bool:
@@ -191,7 +191,7 @@ class Rule:
     def put_out(
         self, attention: LayerAttention, heads: Heads
     ) -> Float[Tensor, "batch chosen queries width"]:
-        """What these heads put out, where ``attention.output`` is that of the block around."""
+        """What these heads output, where ``attention.output`` is that of the block around."""
         raise NotImplementedError
 
 
@@ -200,12 +200,12 @@ class StopForward(Exception):
 
 
 See = Callable[[LayerAttention, int], Tensor]
-"""What is shown a layer's attention and number, and gives what all its heads put out."""
+"""What is shown a layer's attention and number, and gives what all its heads output."""
 
 
 @dataclass(frozen=True)
 class Watching(Rule):
-    """The rule of one layer that is seen; what a ``last`` one puts out is seen by nobody."""
+    """The rule of one layer that is seen; what a ``last`` one outputs is seen by nobody."""
 
     see: See
     layer: int

@@ -26,7 +26,7 @@ class Family:
         note: what a user should know of it, in one line, for ``papa models``.
         layers: its layers' modules, in order; layers may share one.
         attention, output, norm: where in a layer's module are self-attention; W_O, the linear map
-            of what all heads put out, side by side; and the normalisation of a state plus what
+            of what all heads output, side by side; and the normalisation of a state plus what
             attention adds to it, None where layers normalise before attention.
         projections: attribute names, on a self-attention module, of the linear maps whose rows only
             heads with input-dependent attention need: queries, keys, positions. A module may lack

@@ -71,7 +71,7 @@ def answers_of(model: Any, outputs: Any, batch: Batch, score: CustomScore | None
         return _embeddings(model, states, batch)
     if logits is None or (model.config.problem_type == "regression" and logits.shape[-1] > 1):
         raise DataError(
-            f"the model puts out {type(outputs).__name__}, without logits of classes, one number "
+            f"the model returns {type(outputs).__name__}, without logits of classes, one number "
             "or last_hidden_state: give score="
         )
     ones = torch.ones(len(logits), dtype=torch.int64)

@@ -164,14 +164,14 @@ def gating(asked: Asked) -> LearnedOn:
 def gates(asked: Asked) -> HeadScores:
     """How likely each head's gate is to stay open, where every open gate costs something (Voita et
     al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ: a head
-    puts out g·A·V + (1-g)·C·V, with g drawn anew for each part of a minibatch.
+    outputs g·A·V + (1-g)·C·V, with g drawn anew for each part of a minibatch.
     """
     return _trained(asked, gating(asked), open_probability, passes=2)
 
 
 def keeping(asked: Asked) -> LearnedOn:
     """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
-    penalty, with h a token's last hidden state and h' that of the encoder whose heads put out
+    penalty, with h a token's last hidden state and h' that of the encoder whose heads output
     λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
     """
     encoder, split = asked.encoder, asked.corpus.split("train")

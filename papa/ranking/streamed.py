@@ -66,7 +66,7 @@ def distance(rows: Rows) -> OfEach:
 
 def output_distance(rows: Rows) -> OfEach:
     """‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a head that
-    puts out nothing. An input has one number, in its first row.
+    outputs nothing. An input has one number, in its first row.
     """
     own, apart = (
         torch.where(rows.real[:, None, :, None], mixed @ rows.value @ rows.output_map, 0)

@@ -123,7 +123,7 @@ UNLABELLED_METRICS: tuple[Metric, ...] = ("agreement", *EMBEDDING_METRICS)
 
 class Kind(NamedTuple):
     """The columns that a kind of tasks reads, and what it may be scored by: a probe, and besides a
-    model's own head.
+    model's native head.
     """
 
     columns: tuple[str, ...]
@@ -198,7 +198,7 @@ class TaskSpec(Frozen):
     custom_probe: str | None = None
     """A probe of your own, ``module:name`` (docs/how-to/own-data.md)."""
     head: Literal["probe", "native"] = "probe"
-    """What answers: a probe that is trained on the frozen encoder, or the model's own head."""
+    """What answers: a probe that is trained on the frozen encoder, or the model's native head."""
     train_rows: Positive | None = None
     """A sample of so many training rows, shuffled by ``sample_seed``; None keeps all, in order."""
     validation_rows: Positive | None = None
@@ -227,7 +227,9 @@ class TaskSpec(Frozen):
         of_classes = kind in ("text", "pair", "words")
         wrong = None
         if kind in ("causal", "similarity") and not own:
-            wrong = f"a task of kind '{kind}' is answered by a model's own head: set head: native"
+            wrong = (
+                f"a task of kind '{kind}' is answered by a model's native head: set head: native"
+            )
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
         elif not needed <= given or (kind == "causal" and given != needed):
@@ -262,16 +264,16 @@ class TaskSpec(Frozen):
 
     @property
     def with_itself(self) -> bool:
-        """Whether a model's own head is compared with what it answered before."""
+        """Whether a model's native head is compared with what it answered before."""
         agrees = self.metric == "agreement" or is_custom_metric(self.metric)
         words = self.kind in ("mlm", "causal")
         return self.head == "native" and (self.of_embeddings or (agrees and not words))
 
     @property
     def lambda_objective(self) -> str:
-        """What λ is trained to keep low with a model's own head, in words."""
+        """What λ is trained to keep low with a model's native head, in words."""
         if self.of_embeddings:
             return "one less the cosine of embeddings to the original's"
         if self.with_itself:
             return "the divergence of answers from the original's"
-        return "the loss of the model's own head"
+        return "the loss of the model's native head"

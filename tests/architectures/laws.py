@@ -56,7 +56,7 @@ class StockAttention:
     Attributes:
         matrices, outputs: of every call of every module, in order.
         sinks: the modules that have learned sinks.
-        zeroed: the module whose head puts out zeros, and that head.
+        zeroed: the module whose head outputs zeros, and that head.
     """
 
     matrices: dict[nn.Module, list[Tensor]] = field(default_factory=dict)

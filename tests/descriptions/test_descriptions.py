@@ -155,7 +155,7 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
 
 @pytest.mark.parametrize("variant", sorted(ENCODERS))
 def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
-    """Output maps take what heads put out, and parts behind the norm add up to its output."""
+    """Output maps take what heads output, and parts behind the norm add up to its output."""
     encoder, calls, normed = Encoder(random_model(variant)), [], []
     family = encoder.family
     norms = family.modules(encoder.model, family.norm) if family.norm else []

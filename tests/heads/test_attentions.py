@@ -1,4 +1,4 @@
-"""Attention matrices that a model puts out inside a block are those that its heads use."""
+"""Attention matrices that a model outputs inside a block are those that its heads use."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> No
         assert (answers(model, inputs) - before).abs().max() > 0.1
     with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[other]):
         found = answers(model, inputs)
-    assert (found - before).abs().max() > 0.1, "what heads put out in another text is not their own"
+    assert (found - before).abs().max() > 0.1, "what heads output in another text is not their own"
     with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[inputs, other]):
         close(answers(model, inputs), found)
 

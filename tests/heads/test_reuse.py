@@ -1,4 +1,4 @@
-"""Layers below the first changed one are reused: passes put out what plain passes do."""
+"""Layers below the first changed one are reused: passes output what plain passes do."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def first_output(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 def outputs_of(
     model: PreTrainedModel, sets: Sequence[Any], reuse: LayerReuse, by: Any = "zeros"
 ) -> Iterator[Tensor]:
-    """What the model puts out for two batches in turn, with each set of heads replaced."""
+    """What the model outputs for two batches in turn, with each set of heads replaced."""
     name = model.config.model_type
     batches = [inputs_of(name, seed=seed) for seed in (1, 2)]
     for heads in sets:
@@ -166,7 +166,7 @@ def test_a_model_whose_layers_share_keys_and_values_runs_plainly(shared_layers: 
 
 
 class RememberingModel(BertModel):
-    """The last layer adds what the first layer put out in the same pass, which its module keeps."""
+    """The last layer adds what the first layer output in the same pass, which its module keeps."""
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)

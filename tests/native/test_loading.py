@@ -1,4 +1,4 @@
-"""A model's own head and the task's classes; a sentence encoder's own embeddings: those of its
+"""A model's native head and the task's classes; a sentence encoder's own embeddings: those of its
 users, or one sentence.
 """
 

@@ -42,7 +42,7 @@ def one_head(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
     return planted(tmp_path_factory.mktemp("planted"), request.param)
 
 
-@pytest.fixture(scope="session", params=[False, True], ids=["probe", "own head"])
+@pytest.fixture(scope="session", params=[False, True], ids=["probe", "native head"])
 def answering(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Planted:
-    """Whose loss is a frozen probe's, then one that its own head answers."""
+    """Whose loss is a frozen probe's, then one that its native head answers."""
     return planted(tmp_path_factory.mktemp("planted"), (1, 1), own_head=request.param)

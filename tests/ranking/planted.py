@@ -158,7 +158,7 @@ class Planted(NamedTuple):
 
 def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     """The encoder loaded, the task tokenised, the average over its training text, and a trained
-    probe or the model's own head.
+    probe or the model's native head.
     """
     task, place = planted_task(folder), folder / "corpus"
     reference = planted_encoder(folder / "encoder", head)

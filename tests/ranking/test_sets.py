@@ -1,6 +1,6 @@
 """What sets of heads are worth: on an encoder in which one head alone carries the label, in games
 worked out by hand, and Shapley values against captum's, which knows nothing of PAPA's. The losses
-of a frozen probe and of a model's own head, row by row, and finite differences."""
+of a frozen probe and of a model's native head, row by row, and finite differences."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
     assert errors.max() < 1e-2
     assert greedy_places(value, value.heads, 20)[planted] == len(value.heads) - 1
 
-    # Without what it puts out nothing is worth anything: the score is the head's.
+    # Without what it outputs nothing is worth anything: the score is the head's.
     with one_head.scaled(head, 0):
         without, *_ = shapley_values(value, value.heads, 40, seed=0)
         alone = effect(asked).mean[head]

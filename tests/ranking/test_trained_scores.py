@@ -76,7 +76,7 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
 
 
 def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
-    """By hand at θ = 0, where heads put out the middle of A·V and C·V, in one part and in two."""
+    """By hand at θ = 0, where heads output the middle of A·V and C·V, in one part and in two."""
     groups, loss_on = keeping(asked)
     of_part, rows = loss_on(asked.encoder), np.arange(16)
     split, (theta,) = asked.corpus.split("train"), groups[0]["params"]

@@ -131,7 +131,7 @@ def test_a_row_is_a_line_and_a_column_a_fraction() -> None:
 
 
 def test_what_has_no_baselines_has_no_rows_of_them() -> None:
-    """A model's own head."""
+    """A model's native head."""
     nothing = {"always_one_answer": math.nan, "one_answer": "", "word_embeddings": math.nan}
     own = results(constants=("average", "zeros"), fractions=(1.0, 0.0)).assign(**nothing)
     assert [*written(own)] == ["Scores", "Relative drop", "Contrasts"]

@@ -124,7 +124,10 @@ def of_task(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
 
 REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "of kind 'causal' reads text: name"),
-    (of_task(DECODER | {"head": "probe"}), "is answered by a model's own head: set head: native"),
+    (
+        of_task(DECODER | {"head": "probe"}),
+        "is answered by a model's native head: set head: native",
+    ),
     (of_task(DECODER | {"metric": "f1"}), "by negative_log_perplexity, agreement, not 'f1'"),
     (of_task(DECODER, substitutes=["next"]), "next is of encoders, and task mine is a decoder's"),
     (of_task(DECODER | {"validation_slots": 32}), BY_SLOT),

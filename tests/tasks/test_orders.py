@@ -135,7 +135,7 @@ TRAINED = ["gradient", "gates", "lambda"]
 LABEL_FREE = ["self_lambda", "distance", "output_distance"]
 ASKED: dict[str, tuple[dict[str, str], list[str]]] = {
     "probe": ({"head": "probe"}, [*VALUED, *TRAINED, *LABEL_FREE]),
-    "own head": ({"head": "native"}, [*VALUED, "gradient"]),
+    "native head": ({"head": "native"}, [*VALUED, "gradient"]),
     "itself": ({"head": "native", "metric": "agreement"}, VALUED),
 }
 

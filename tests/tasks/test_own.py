@@ -1,4 +1,4 @@
-"""A model's own head in a study: against the stock model, and against itself."""
+"""A model's native head in a study: against the stock model, and against itself."""
 
 from __future__ import annotations
 
