@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
 # not to write any.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo picture check test test-slow test-integration test-faults test-compatibility lint bench docs references wheel
+.PHONY: demo picture check test test-slow test-architectures test-integration test-faults test-compatibility lint bench docs references wheel
 .PHONY: audit setup clean
 
 setup: $(STAMP)
@@ -47,13 +47,17 @@ lint: setup
 	$(BIN)/shellcheck .ci/run infra/*.sh infra/services/*.sh infra/slurm/*.sbatch tests/compatibility/run.sh
 
 check: lint
-	$(PYTEST) -m 'not integration and not faults and not server and not slow and not unchecked'
+	$(PYTEST) -m 'not integration and not faults and not server and not slow and not architectures and not unchecked'
 
 test: lint
 	$(PYTEST)
 
 test-slow: setup
 	$(PYTEST) -m slow
+
+# Every model type of transformers, which takes an hour.
+test-architectures: setup
+	$(PYTEST) -m architectures
 
 test-integration: setup
 	$(BIN)/python -m tests.integration

@@ -21,7 +21,7 @@ def test_a_model_type_is_as_the_table_says(model_type: str) -> None:
     _check(model_type)
 
 
-@pytest.mark.slow
+@pytest.mark.architectures
 @pytest.mark.parametrize("model_type", sorted({row.model_type for row in TABLE}))
 def test_every_model_type_is_as_the_table_says(model_type: str) -> None:
     _check(model_type)

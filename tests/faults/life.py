@@ -67,7 +67,7 @@ POINTS: dict[str, Callable[[Seen], object]] = {
     **{
         line: partial(Seen.said, line=line)
         for line in (
-            *("average done", "rank started", "rank done", "baseline started"),
+            *("average done", "train_lambda started", "train_lambda done", "baseline started"),
             *("probe started", "probe done", "aggregate started", "aggregate done"),
         )
     },

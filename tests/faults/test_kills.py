@@ -30,8 +30,8 @@ def test_a_study_outlives_faults(undisturbed: pandas.DataFrame, live: Live, tmp_
     life = live(tmp_path / "store")
     faults = [
         Fault("worker", "average started"),
-        Fault("Prefect", "rank started"),
-        Fault("driver", "rank done"),
+        Fault("Prefect", "train_lambda started"),
+        Fault("driver", "train_lambda done"),
         Fault("node", "probe started"),
     ]
     life.live(faults)
