@@ -1,4 +1,5 @@
-"""Effect of every head of a random model of GPT-2's size, against loops with hooks.
+"""Effect of every head of a random model of GPT-2's size: against loops with hooks, and on two
+workers against one.
 
 The plain way calls the whole model once a head, as public scripts do; TransformerLens's is the same
 loop in its own hooks, measured where it is installed. Passes of a plain loop all take the same
@@ -9,18 +10,36 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from safetensors.numpy import load_file
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
 import papa
 from benchmarks.timing import Comparison, Part, Row, in_turn
+from papa.progress import Bars
+from papa.spec import ExecutionSpec
+from papa.spec.file import resolve_study
+from papa.storage.artifacts import remove, verified
+from papa.storage.store import Store
+from papa.tasks.inputs import resolve_inputs
+from papa.tasks.pipeline import build_pipeline
+from papa.tasks.rank import SCORES
+from papa.tasks.run import Session, run_here, run_once
+from papa.tasks.step import Step, StepGroup, with_inputs
+from papa.worker import Executor, Worker
+from papa.workers import WorkerPool
 
 LAYERS = 12
 HEADS = 12
@@ -28,6 +47,8 @@ TEXTS = 32
 TOKENS = 64
 TIMED_TEXTS = 16
 """One of two batches that the texts make; the other one takes as long."""
+TEXTS_OF_WORKERS = 8
+"""Of the comparison of workers, each of which has one thread."""
 VOCABULARY = 5000
 """Smaller than GPT-2's: what the logits cost is the same for both ways, and none of the heads'."""
 
@@ -54,11 +75,15 @@ def loss_by_text(logits: Tensor, ids: Tensor) -> Tensor:
     return losses.mean(dim=1)
 
 
-def effect_by_papa() -> np.ndarray:
+def effects_by_papa() -> np.ndarray:
     """The effect of every head, [layers, heads]."""
-    batches = [{"input_ids": token_ids()}]
     frame = papa.head_scores(
-        gpt2_sized(), batches, method="effect", substitute="zeros", progress=False
+        gpt2_sized(),
+        [{"input_ids": token_ids()}],
+        method="effect",
+        substitute="zeros",
+        ranking_seeds=[0],
+        progress=False,
     )
     return frame["score"].to_numpy().reshape(LAYERS, HEADS)
 
@@ -130,27 +155,89 @@ def effects_by_transformer_lens(heads_of_each_layer: range) -> np.ndarray:
 
 def against(plain: Callable[[range], np.ndarray]) -> Comparison:
     """Time all heads ours, and one head of each layer plainly; both give the same effects."""
-    found = effect_by_papa()
+    effects = effects_by_papa()
     expected = plain(range(1))
-    difference = float(np.abs(found[:, :1] - expected).max())
+    difference = float(np.abs(effects[:, :1] - expected).max())
     if difference > 1e-4 or float(np.abs(expected).max()) < 1e-3:
         raise ValueError(f"the two ways differ by {difference} of {np.abs(expected).max()}")
-    times = TEXTS / TIMED_TEXTS
+    batches = TEXTS / TIMED_TEXTS
     passes = (LAYERS * HEADS + 1) / (LAYERS + 1)
-    compared = in_turn(effect_by_papa, Part(lambda: plain(range(1)), passes))
+    compared = in_turn(effects_by_papa, Part(lambda: plain(range(1)), passes))
     return Comparison(
-        compared.ours * times,
-        compared.plain * times,
+        compared.ours * batches,
+        compared.plain * batches,
         compared.low,
         compared.high,
         compared.pairs,
     )
 
 
+def save_as_study(folder: Path) -> Step:
+    """Save the model and texts as a study's files; return the step that sweeps all heads."""
+    gpt2_sized().save_pretrained(folder / "model")
+    tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCABULARY)}))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "model")
+    texts = [" ".join(f"w{number}" for number in ids) for ids in token_ids().tolist()]
+    lines = [json.dumps({"text": text}) for text in texts[:TEXTS_OF_WORKERS]]
+    (folder / "texts.jsonl").write_text("\n".join(lines))
+    task = {
+        "name": "words",
+        "kind": "causal",
+        "head": "native",
+        "metric": "negative_log_perplexity",
+        "source": {"kind": "files", "train": "texts.jsonl", "validation": "texts.jsonl"},
+        "columns": {"text": "text"},
+        "slots": TOKENS,
+    }
+    document = {
+        "name": "sweep",
+        "encoders": [str(folder / "model")],
+        "tasks": [task],
+        "substitutes": ["zeros"],
+        "orders": ["effect"],
+        "keep": [0.5],
+        "probe_seeds": [0],
+        "ranking_seeds": [0],
+    }
+    study = resolve_study(document, folder=folder, origin="benchmarks")
+    steps = build_pipeline(resolve_inputs(study).inputs()).steps
+    (sweep,) = (step for step in steps if step.stage.name == "sweep_heads")
+    return sweep
+
+
+def effects_by_workers(sweep: Step, store: Store, workers: Executor) -> np.ndarray:
+    """The effect of every head, computed again by the workers of a study."""
+    remove(sweep.folder(store))
+    run_once(StepGroup((sweep,)), Session(store, workers, ExecutionSpec(), Bars(False)))
+    return load_file(verified(sweep.reference(store)) / SCORES)["effect"]
+
+
+def two_workers_against_one() -> Comparison:
+    """Time a study's sweep on two workers, and on one; both give the same bits."""
+    with tempfile.TemporaryDirectory() as folder, WorkerPool(2, "cpu") as pool:
+        sweep = save_as_study(Path(folder))
+        store = Store(Path(folder) / "store")
+        store.make()
+        execution = ExecutionSpec(device="cpu")
+        run_here(with_inputs(sweep.inputs), store, execution, Bars(False))
+        worker = Worker("cpu")
+        expected = effects_by_workers(sweep, store, worker)
+        if not np.array_equal(effects_by_workers(sweep, store, pool), expected):
+            raise ValueError("two workers and one give other effects")
+        return in_turn(
+            lambda: effects_by_workers(sweep, store, pool),
+            Part(lambda: effects_by_workers(sweep, store, worker)),
+        )
+
+
 def sweep_rows() -> Iterator[Row]:
-    """The effect of 144 heads on 32 texts of 64 tokens."""
-    name = f"effect of {LAYERS} × {HEADS} heads, {TEXTS} texts of {TOKENS} tokens"
+    """The effect of 144 heads on texts of 64 tokens."""
+    heads = f"effect of {LAYERS} × {HEADS} heads"
+    name = f"{heads}, {TEXTS} texts of {TOKENS} tokens"
     yield Row("sweep", f"{name}, against hooks", partial(against, effects_by_hooks))
     if importlib.util.find_spec("transformer_lens"):
         measure = partial(against, effects_by_transformer_lens)
         yield Row("sweep", f"{name}, against TransformerLens", measure)
+    name = f"{heads}, {TEXTS_OF_WORKERS} texts of {TOKENS} tokens, two workers against one"
+    yield Row("sweep", name, two_workers_against_one)

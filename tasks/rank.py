@@ -139,7 +139,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=8)
+@stage("score_heads", version=9)
 def score_heads(
     context: Context,
     encoder: EncoderReference,

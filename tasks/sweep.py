@@ -32,7 +32,7 @@ METHOD = "effect"
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=1, place="all workers")
+@stage("sweep_heads", version=2, place="all workers")
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,

@@ -79,8 +79,12 @@ class NativeHead:
         return self.model.device
 
     def outputs(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> Any:
-        """Return what the model outputs while its layers follow ``rules``; gradients pass."""
-        if not rules:
+        """Return what the model outputs while its layers follow ``rules``; gradients pass.
+
+        None calls the model as it is. No rules at all route its attention like any others, so that
+        all layers without rules output the same bits.
+        """
+        if rules is None:
             return call_model(self.model, batch.inputs)
         with routed(self.model, self.layers.modules, rules) as dispatch:
             dispatch.slots = batch.slots

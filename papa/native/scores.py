@@ -243,15 +243,15 @@ def score_native_heads(
             "gradient has no meaning where answers are compared with the original model's, as it "
             "is zero there: take effect, or give labels"
         )
+    entry = None if method == "lambda" else HEAD_SCORES[method]
     count = len(native.texts)
     seeds = list(dict.fromkeys(settings.seeds))
-    draws_nothing = method != "lambda" and HEAD_SCORES[method].draws_nothing
-    by_rows: dict[tuple[bytes, bytes], HeadScores] = {}
+    rows_known: set[bytes] = set()
     by_seed: dict[int, HeadScores] = {}
     orders: set[int | None] = set()
     for seed in seeds:
         rows, order = divided_rows(count, settings.rows, seed, seeds)
-        if method != "lambda" and HEAD_SCORES[method].streamed and settings.rows is None:
+        if entry is not None and entry.streamed and settings.rows is None:
             rows = np.arange(count)
         orders.add(order)
         request = NativeRequest(
@@ -262,13 +262,14 @@ def score_native_heads(
             evaluations=settings.evaluations,
             seed=seed,
         )
-        # Seeds that have the same rows, and draw nothing, have the same scores.
-        known = rows.tobytes(), request.valued_rows.tobytes()
-        if draws_nothing and known in by_rows:
-            continue
+        if entry is not None and entry.draws_nothing:
+            # Seeds that read the same rows, and draw nothing, have the same scores.
+            rows_read = (request.valued_rows if entry.values_sets else rows).tobytes()
+            if rows_read in rows_known:
+                continue
+            rows_known.add(rows_read)
         with bar(f"{method}, seed {seed}", show_progress) as progress:
             by_seed[seed] = _of_seed(method, replace(request, progress=progress), settings)
-        by_rows[known] = by_seed[seed]
     own_rows = len(seeds) > 1 and len(orders) == 1 and None not in orders
     if method == "lambda":
         return TrainedLambda(

@@ -27,6 +27,7 @@ class ScoringMethod:
         own_head: which tasks of a native head it scores heads of: those of words alone need no
             probe, as a probe answers with none.
         draws_nothing: whether seeds with the same rows have the same scores.
+        values_sets: whether it reads the losses of sets of heads, on a sample of the rows.
         label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
         least: how many ``evaluations`` an estimate takes at least, of so many heads.
@@ -40,13 +41,14 @@ class ScoringMethod:
     frozen_probe: bool = False
     streamed: bool = False
     draws_nothing: bool = False
+    values_sets: bool = False
     reads: tuple[str, ...] = ()
     least: Callable[[int], int] = lambda heads: 0
 
 
 _AT = "papa.ranking"
 _STREAMED: dict[str, Any] = {"label_free": True, "streamed": True, "draws_nothing": True}
-_VALUED: dict[str, Any] = {"frozen_probe": True, "reads": ("evaluations",)}
+_VALUED: dict[str, Any] = {"frozen_probe": True, "values_sets": True}
 _TRAINED: dict[str, Any] = {"reads": ("epochs", "learning_rate")}
 HEAD_SCORES: dict[str, ScoringMethod] = {
     "confidence": ScoringMethod("confidence", f"{_AT}.streamed:confidence", **_STREAMED),
@@ -69,18 +71,22 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": ScoringMethod(
-        "Shapley values", f"{_AT}.sets:shapley", 0.0, least=lambda heads: 4 * heads - 2, **_VALUED
+        "Shapley values",
+        f"{_AT}.sets:shapley",
+        0.0,
+        least=lambda heads: 4 * heads - 2,
+        reads=("evaluations",),
+        **_VALUED,
     ),
     "greedy": ScoringMethod(
         "the steps of a greedy order",
         f"{_AT}.sets:greedy",
         draws_nothing=True,
+        reads=("evaluations",),
         least=lambda heads: heads,
         **_VALUED,
     ),
-    "effect": ScoringMethod(
-        "effect", f"{_AT}.sets:effect", 0.0, frozen_probe=True, draws_nothing=True
-    ),
+    "effect": ScoringMethod("effect", f"{_AT}.sets:effect", 0.0, draws_nothing=True, **_VALUED),
     "gates": ScoringMethod("L0 gates", f"{_AT}.learned:gates", **_TRAINED),
     "causal_gates": ScoringMethod(
         "causal gates",

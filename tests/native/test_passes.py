@@ -1,0 +1,60 @@
+"""Passes of a native head: one value of a set of heads, whatever sets were valued before it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from papa.heads.substitutes import Zeros
+from papa.native.in_memory import open_in_memory
+from papa.native.passes import NativeHead
+from papa.native.scores import ScoringSettings, score_native_heads
+
+TEXTS = 24
+
+
+@pytest.fixture(scope="module")
+def native() -> NativeHead:
+    """Of a random decoder whose own attention rounds otherwise than replaced heads do."""
+    torch.manual_seed(0)
+    sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "vocab_size": 100}
+    config = GPT2Config(**sizes, initializer_range=0.3, attn_implementation="eager")
+    ids = torch.randint(100, (TEXTS, 16))
+    batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return open_in_memory(GPT2LMHeadModel(config).eval(), [batch])
+
+
+def test_a_set_has_the_same_bits_whichever_sets_come_before_it(native: NativeHead) -> None:
+    first = [(2, 1)]
+    alone = native.values_of_sets(Zeros(), [first])[-1].sums
+    after_others = native.values_of_sets(Zeros(), [[], [(1, 0)], first])[-1].sums
+    np.testing.assert_array_equal(after_others, alone)
+    plain = native.losses(next(native.texts.batches()), None).values.detach().numpy()
+    routed = native.losses(next(native.texts.batches()), {}).values.detach().numpy()
+    assert (routed != plain).any(), "negative control: the model's own attention rounds otherwise"
+    np.testing.assert_allclose(routed, plain, atol=1e-4)
+
+
+@pytest.mark.parametrize(("method", "is_of_all_texts"), [("effect", True), ("gradient", False)])
+def test_seeds_that_read_the_same_texts_are_computed_once(
+    native: NativeHead, method: str, is_of_all_texts: bool
+) -> None:
+    passes = 0
+
+    def count(*_: Any) -> None:
+        nonlocal passes
+        passes += 1
+
+    passes_by_seeds: list[int] = []
+    hook = native.model.register_forward_hook(count)
+    for seeds in ([0], [0, 1, 2]):
+        passes = 0
+        score_native_heads(native, method, Zeros(), ScoringSettings(seeds=seeds))
+        passes_by_seeds.append(passes)
+    hook.remove()
+    # All seeds value sets of heads on the same sample; for gradients they divide the texts.
+    assert (passes_by_seeds[0] == passes_by_seeds[1]) == is_of_all_texts
