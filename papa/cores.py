@@ -1,16 +1,18 @@
-"""Cores of this machine that no worker uses: a worker that trains alone computes on them as well.
+"""Cores of this machine that no worker uses: a worker that computes alone uses them as well.
 
 Each worker of a pool holds a lock on a file of its own while a call runs, which the system releases
-where the worker is killed. Whoever trains counts these locks before every mini-batch, so a worker
-that begins a call never waits for another one.
+where the worker is killed. Whoever computes counts these locks every few batches, so a worker that
+begins a call never waits for another one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -54,6 +56,22 @@ _used: WorkerCores | None = None
 def free_threads() -> int:
     """Return how many threads the running call may compute with now; 1 outside of a pool."""
     return 1 if _used is None else _used.threads()
+
+
+@contextmanager
+def map_in_threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
+    """Yield ``map``, which calls its function in as many threads, of one core each.
+
+    One thread is the calling one, whose number of cores stays what it is.
+    """
+    if count == 1:
+        yield map
+        return
+    # Imported by commands that load no PyTorch.
+    import torch
+
+    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as executor:
+        yield executor.map
 
 
 def _is_locked(path: Path) -> bool:

@@ -79,9 +79,10 @@ class Executor(Protocol):
 class Worker:
     """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
 
-    Each call has one thread, so that its results do not depend on how many workers there are; what
-    trains may compute parts of a mini-batch on unused cores as well (``papa.cores``), with equal
-    results. The model that was loaded last is kept for the next call, and no other.
+    Each call has one thread, so that its results do not depend on how many workers there are. Parts
+    of a mini-batch, seeds of a probe and batches of features are computed on unused cores as well
+    (``papa.cores``), with equal results. The model that was loaded last is kept for the next call,
+    and no other.
 
     Args:
         device: The device that models are loaded on.

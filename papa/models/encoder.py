@@ -67,9 +67,23 @@ class Encoder:
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
+    @property
+    def can_have_twins(self) -> bool:
+        """Whether a twin speeds it up, and computes the same: on a CPU, without dropout.
+
+        In bfloat16 a twin would have weights of its own; dropout draws from PyTorch's one
+        generator.
+        """
+        is_on_cpu = self.device.type == "cpu" and self.precision == "float32"
+        return is_on_cpu and not self.model.training
+
     def twin(self) -> Encoder:
-        """Another encoder with the same weights in memory and no rules, for another thread."""
-        return Encoder(self._original, self.device, self.precision)
+        """Another encoder with the same weights in memory and the rules of the blocks around the
+        call, for another thread.
+        """
+        twin = Encoder(self._original, self.device, self.precision)
+        twin.dispatch.rules = self.dispatch.rules
+        return twin
 
     def tokens_per_batch(self, asked: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""

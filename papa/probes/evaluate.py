@@ -27,7 +27,14 @@ from papa.probes.probes import (
     SequenceProbe,
     TokenProbe,
 )
-from papa.probes.training import Groups, probe_loss, probe_window, train, train_parts
+from papa.probes.training import (
+    Groups,
+    Learner,
+    probe_loss,
+    probe_window,
+    train,
+    train_parts,
+)
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_of
 from papa.scores.custom import CustomCode, Score, load_code, scorer
@@ -160,27 +167,28 @@ def train_probe(
         if estimator is not None:
             return FittedProbe(estimator, source, seeds)
         window = window_of(encoder, split, spec.batch_size)
-        probe: Probe
-        groups: Groups
-        if len(seeds) > 1 and encoder.device.type == "cpu":
-            # On a CPU, where scores are the same to the bit, also with other seeds beside them.
-            separate = [build_probe(encoder, corpus, task, [seed]) for seed in seeds]
-            probe = SeparateProbes(separate)
-            groups = probe.groups
-        else:
-            probe = build_probe(encoder, corpus, task, seeds).to(encoder.device)
-            groups = [{"params": [*probe.parameters()]}]
+        # On a CPU each seed has a probe of its own: products over several seeds at once round in
+        # another way than those of one, and a seed's score depends on no seed beside it. Also,
+        # unused cores train separate probes side by side.
+        on_cpu = encoder.device.type == "cpu"
+        seeds_of_probes = [[seed] for seed in seeds] if on_cpu else [seeds]
+        probes = [
+            build_probe(encoder, corpus, task, probe_seeds).to(encoder.device)
+            for probe_seeds in seeds_of_probes
+        ]
         train(
-            groups,
-            probe_window(probe, source, seeds),
+            [
+                Learner([{"params": [*probe.parameters()]}], probe_seeds)
+                for probe, probe_seeds in zip(probes, seeds_of_probes, strict=True)
+            ],
+            probe_window(probes, seeds_of_probes, source),
             spec,
-            seeds,
             rows=rows,
             window=window,
             progress=lambda done, _: progress(rows + done, total),
             on_epoch=on_epoch,
         )
-    return probe
+    return probes[0] if len(probes) == 1 else SeparateProbes(probes)
 
 
 @torch.inference_mode()

@@ -7,9 +7,10 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import TypeAlias
 
@@ -18,6 +19,7 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
+from papa.cores import free_threads, map_in_threads
 from papa.errors import DataError, PapaError
 from papa.models.encoder import Encoder, check_states, numbers_of
 from papa.progress import Progress, ignore_progress
@@ -274,18 +276,47 @@ def compute_features(
         reserve(file, size * stored_dtype.itemsize)
         features = torch.from_file(str(file), shared=True, size=size, dtype=stored_dtype)
         features = features.view(shape)
-    done = 0
-    for number, batch in enumerate(micro_batches(split, rows, batch_tokens), 1):
+    rows_done = 0
+    for batch, values in _values_of(encoder, split, micro_batches(split, rows, batch_tokens)):
         index = np.searchsorted(rows, batch.rows.numpy())
         tokens = torch.from_numpy(positions_in_spans(offsets[index], lengths[index]))
         if len(tokens):
-            with numbers_of(f"batch {number} of the {split.name} split"):
-                states = encoder.token_states(batch)
-            values = live_features(states, split, batch).values.to(features.device, stored_dtype)
-            features.index_copy_(0, tokens.to(features.device), values)
-        done += len(index)
-        progress(done, len(rows))
+            features.index_copy_(
+                0, tokens.to(features.device), values.to(features.device, stored_dtype)
+            )
+        rows_done += len(index)
+        progress(rows_done, len(rows))
     return pack_features(features, split, rows)
+
+
+def _values_of(
+    encoder: FeatureModel, split: TokenisedSplit, batches: Iterable[MicroBatch]
+) -> Iterator[tuple[MicroBatch, Float[Tensor, "kept layers width"]]]:
+    """Yield batches with the features that a probe reads of them, row by row.
+
+    As many batches at a time as there are unused cores, each on an encoder of its own: what is
+    computed of a batch depends on no other.
+    """
+
+    def compute(model: FeatureModel, numbered: tuple[int, MicroBatch]) -> Tensor:
+        number, batch = numbered
+        # Gradients are switched off in each thread for itself.
+        with torch.no_grad(), numbers_of(f"batch {number} of the {split.name} split"):
+            return live_features(model.token_states(batch), split, batch).values
+
+    models: list[FeatureModel] = [encoder]
+    can_share = isinstance(encoder, Encoder) and encoder.can_have_twins
+    remaining = enumerate(batches, 1)
+    while True:
+        side_by_side = list(islice(remaining, free_threads() if can_share else 1))
+        if not side_by_side:
+            return
+        while isinstance(encoder, Encoder) and len(models) < len(side_by_side):
+            models.append(encoder.twin())
+        with map_in_threads(len(side_by_side)) as threads_map:
+            values = threads_map(compute, models, side_by_side)
+            for (_, batch), batch_values in zip(side_by_side, values, strict=True):
+                yield batch, batch_values
 
 
 def reserve(path: Path, size: int) -> None:

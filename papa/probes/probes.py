@@ -6,7 +6,6 @@ Every parameter has a leading axis of seeds, which never mix: losses are summed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -72,35 +71,16 @@ class Probe(nn.Module):
 
 
 class SeparateProbes(Probe):
-    """Probes of one seed each, which share features and steps: products over several seeds at once
-    round in another way than those of one, and a seed's score depends on no seed beside it.
-    """
+    """Trained probes of one seed each, as one that predicts for all seeds."""
 
     def __init__(self, probes: Sequence[Probe]) -> None:
         super().__init__(range(len(probes)), probes[0].dtype)
         self.probes = tuple(probes)
 
-    def losses(
-        self, features: PackedFeatures, rows: Rows, dropout_seeds: Sequence[int] | None = None
-    ) -> Float[Tensor, " seeds"]:
-        losses = [
-            probe.losses(features, rows[[number]], dropout_seeds and [dropout_seeds[number]])
-            for number, probe in enumerate(self.probes)
-        ]
-        return torch.cat(losses)
-
     def predictions(
         self, features: PackedFeatures, rows: Int[Tensor, " n"]
     ) -> Shaped[Tensor, "seeds predictions"]:
         return torch.cat([probe.predictions(features, rows) for probe in self.probes])
-
-    @property
-    def groups(self) -> list[dict[str, Any]]:
-        """The parameters of each probe, for an optimizer."""
-        return [
-            {"params": [*probe.parameters()], "seed": number}
-            for number, probe in enumerate(self.probes)
-        ]
 
 
 class SeedLinear(nn.Module):

@@ -8,11 +8,11 @@ can be computed a window at a time and serve every seed, with the same batches s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
-from itertools import count
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from itertools import count, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from papa.cores import free_threads
+from papa.cores import free_threads, map_in_threads
 from papa.errors import SpecError
 from papa.models.encoder import Encoder, numbers_of
 from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
@@ -35,9 +35,26 @@ Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
 """The sum of the losses of what rows are asked, and how much each is; gradients pass."""
 Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
 """The loss of each seed on positions in a window, with their step there; adds to ``.grad``."""
-Window = Callable[[Rows, int, int], Losses]
-"""From the rows of a window, of what epoch and which of its windows, to what trains on them."""
+Window = Callable[[Rows, int, int], Sequence[Losses]]
+"""From the rows of a window, of what epoch and which of its windows, to the losses of each learner.
+"""
 Groups = list[dict[str, Any]]
+_STEPS_IN_TURN = 8
+"""How many steps a learner takes before the next one has its turn: starting a thread and counting
+idle workers then cost little beside them."""
+
+
+@dataclass(frozen=True)
+class Learner:
+    """What one optimizer trains.
+
+    Attributes:
+        groups: The parameters; of n seeds, each with a first axis of n.
+        seeds: Each seed has an order of rows of its own.
+    """
+
+    groups: Groups
+    seeds: Sequence[int]
 
 
 def seed_of(*entropy: int) -> int:
@@ -45,20 +62,29 @@ def seed_of(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
-def probe_window(probe: Probe, source: FeatureSource, seeds: Sequence[int]) -> Window:
-    """For probes of several seeds, which share features and steps, and gradients never."""
+def probe_window(
+    probes: Sequence[Probe], seeds_of_probes: Sequence[Sequence[int]], source: FeatureSource
+) -> Window:
+    """Return the window of probes, each of one or more seeds, which share the features."""
 
-    def window(rows: Rows, epoch: int, index: int) -> Losses:
-        # One seed for all probes' dropout: they share the pass.
-        features, places = source.window(rows, dropout_seed=epoch * 2**20 + index)
-        own = [seed_of(one, epoch, index) for one in seeds]
+    def window(rows: Rows, epoch: int, index: int) -> Sequence[Losses]:
+        # One seed for the encoder's dropout: all probes share the pass.
+        features, positions = source.window(rows, dropout_seed=epoch * 2**20 + index)
 
-        def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
-            found = probe.losses(features, places[batch], [seed_of(one, step) for one in own])
-            found.sum().backward()
-            return found.detach()
+        def losses_of(probe: Probe, seeds: Sequence[int]) -> Losses:
+            window_seeds = [seed_of(seed, epoch, index) for seed in seeds]
 
-        return losses
+            def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
+                dropout_seeds = [seed_of(window_seed, step) for window_seed in window_seeds]
+                seed_losses = probe.losses(features, positions[batch], dropout_seeds)
+                seed_losses.sum().backward()
+                return seed_losses.detach()
+
+            return losses
+
+        return [
+            losses_of(probe, seeds) for probe, seeds in zip(probes, seeds_of_probes, strict=True)
+        ]
 
     return window
 
@@ -118,9 +144,9 @@ def seen_alone(
 ) -> Window:
     """For one seed: ``losses`` takes a minibatch's rows, epoch and number, of so many a window."""
 
-    def window(members: Rows, epoch: int, index: int) -> Losses:
+    def window(members: Rows, epoch: int, index: int) -> Sequence[Losses]:
         first = index * steps
-        return lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)
+        return [lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)]
 
     return window
 
@@ -163,7 +189,7 @@ def train_parts(
         return total_loss(losses_of_threads[: max(1, threads)], parts, parameters)
 
     learn = seen_alone(rows, losses, window // spec.batch_size)
-    train(groups, learn, spec, [seed], rows=len(rows), window=window, **how)
+    train([Learner(groups, [seed])], learn, spec, rows=len(rows), window=window, **how)
 
 
 def total_loss(
@@ -187,7 +213,7 @@ def total_loss(
         return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
 
     total = torch.zeros(1, device=parameters[0].device)
-    with _map_in_threads(len(losses)) as compute:
+    with map_in_threads(len(losses)) as compute:
         # As many parts at a time as there are threads: each encoder serves one of them.
         for start in range(0, len(parts), len(losses)):
             side_by_side = parts[start : start + len(losses)]
@@ -206,16 +232,6 @@ def _add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tenso
             parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
         else:
             parameter.grad += gradient
-
-
-@contextmanager
-def _map_in_threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """Yield ``map``, which calls its function in as many threads of one core each."""
-    if count == 1:
-        yield map
-        return
-    with ThreadPoolExecutor(count, initializer=partial(torch.set_num_threads, 1)) as executor:
-        yield executor.map
 
 
 def train_theta(
@@ -243,7 +259,8 @@ def train_theta(
         return torch.tensor([total / max(answered, 1)], device=theta.device)
 
     learn = seen_alone(rows, losses, window // spec.batch_size)
-    train([{"params": [theta]}], learn, spec, [seed], rows=len(rows), window=window, **how)
+    learner = Learner([{"params": [theta]}], [seed])
+    train([learner], learn, spec, rows=len(rows), window=window, **how)
 
 
 def probe_loss(
@@ -270,56 +287,132 @@ def probe_loss(
 
 
 def train(
-    groups: Groups,
+    learners: Sequence[Learner],
     learn: Window,
     spec: ProbeSpec,
-    seeds: Sequence[int],
     *,
     rows: int,
     window: int,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train for all epochs, by windows of rows that each seed sees in an order of its own."""
-    optimizer, done, total = adamw(groups, spec), 0, spec.epochs * rows
+    """Train for all epochs, by windows of rows that each seed sees in an order of its own.
 
-    def where(epoch: int, index: int, step: int) -> str:
-        return f"minibatch {index * (window // spec.batch_size) + step + 1} of epoch {epoch + 1}"
+    Args:
+        learners: What is trained; none depends on another, so any number of threads trains them
+            with equal results.
+        learn: Opens a window of rows.
+        spec: Epochs, batch size and the optimizer's settings.
+        rows: How many rows there are.
+        window: How many rows a window has at most, a multiple of the batch size.
+        progress: Called with (done, total) rows of all epochs; of one learner after every step.
+        on_epoch: Called after each epoch.
 
+    Raises:
+        SpecError: A loss, or the norm of its gradient, is not finite.
+    """
+    trainings = [_Training(learner, spec, window) for learner in learners]
+    rows_done = 0
     for epoch in range(spec.epochs):
-        summed, steps = np.zeros(len(seeds)), 0
         # Sequences of different lengths may hash alike where the longer one ends in zeros; the
         # first number distinguishes this from a seed's order.
         shared = np.random.default_rng((0, epoch, 0)).permutation(rows)
         for index, start in enumerate(range(0, rows, window)):
             # Ascending: features are read from the disk in one direction.
             members = np.sort(shared[start : start + window])
-            losses = learn(members, epoch, index)
-            drawn = (np.random.default_rng((1, epoch, index, seed)) for seed in seeds)
-            orders = [own.permutation(len(members)) for own in drawn]
-            batches = torch.from_numpy(np.stack(orders)).split(spec.batch_size, dim=1)
-            found = list[Tensor]()
-            for step, batch in enumerate(batches):
-                with numbers_of(where(epoch, index, step)):
-                    loss, norm = take_step(losses, batch, step, optimizer, spec.max_grad_norm)
-                found.append(torch.where(norm.isfinite(), loss, norm))
-                # A GPU would have to be waited for: there a window is taken to its end.
-                if found[-1].device.type == "cpu" and not found[-1].isfinite().all():
-                    break
-                done += batch.shape[1]
-                progress(done, total)
-            taken = np.array([own.tolist() for own in found])
-            for step, number in np.argwhere(~np.isfinite(taken)).tolist():
-                raise SpecError(
-                    f"learning_rate: the loss of seed {seeds[number]} is {taken[step, number]}, or "
-                    f"the norm of its gradient, in {where(epoch, index, step)}: lower the rate, "
-                    f"now {spec.learning_rate:g}"
-                )
-            summed += taken.sum(0)
-            steps += len(taken)
+            losses_of_learners = learn(members, epoch, index)
+            chains = [
+                training.steps_of_window(losses, len(members), epoch, index)
+                for training, losses in zip(trainings, losses_of_learners, strict=True)
+            ]
+            for step_rows in take_turns(chains):
+                rows_done += step_rows
+                progress(rows_done // len(learners), spec.epochs * rows)
             # A window's features are gone before the next one's are made.
-            del losses
-        on_epoch(epoch + 1, dict(zip(seeds, (summed / steps).tolist(), strict=True)))
+            del losses_of_learners, chains
+        losses_by_seed: dict[int, float] = {}
+        for training in trainings:
+            losses_by_seed |= training.end_epoch()
+        on_epoch(epoch + 1, losses_by_seed)
+
+
+def take_turns(chains: Sequence[Iterator[int]]) -> Iterator[int]:
+    """Advance trainings some steps at a time, as many of them at once as there are unused cores.
+
+    Each takes its own steps one after the other, so the number of threads changes no result.
+
+    Args:
+        chains: Each takes a step when advanced, and yields the step's number of rows.
+
+    Yields:
+        What the chains yield.
+    """
+    if len(chains) == 1:
+        yield from chains[0]
+        return
+    waiting = deque(chains)
+    while waiting:
+        threads = min(free_threads(), len(waiting))
+        side_by_side = [waiting.popleft() for _ in range(threads)]
+        with map_in_threads(threads) as compute:
+            for chain, rows_of_steps in zip(
+                side_by_side, compute(_take_steps, side_by_side), strict=True
+            ):
+                if len(rows_of_steps) == _STEPS_IN_TURN:
+                    waiting.append(chain)
+                yield from rows_of_steps
+
+
+def _take_steps(chain: Iterator[int]) -> list[int]:
+    return list(islice(chain, _STEPS_IN_TURN))
+
+
+class _Training:
+    """The optimizer of a learner, and its losses in the current epoch."""
+
+    def __init__(self, learner: Learner, spec: ProbeSpec, window: int) -> None:
+        self.seeds = learner.seeds
+        self.spec = spec
+        self.steps_in_window = window // spec.batch_size
+        self.optimizer = adamw(learner.groups, spec)
+        self.summed: Float[np.ndarray, " seeds"] = np.zeros(len(learner.seeds))
+        self.steps = 0
+
+    def steps_of_window(self, losses: Losses, rows: int, epoch: int, index: int) -> Iterator[int]:
+        """Take the steps of a window of so many rows; yield the number of rows of each."""
+        orders = [
+            np.random.default_rng((1, epoch, index, seed)).permutation(rows) for seed in self.seeds
+        ]
+        batches = torch.from_numpy(np.stack(orders)).split(self.spec.batch_size, dim=1)
+        losses_by_step: list[Float[Tensor, " seeds"]] = []
+        for step, batch in enumerate(batches):
+            with numbers_of(self._place(epoch, index, step)):
+                loss, norm = take_step(losses, batch, step, self.optimizer, self.spec.max_grad_norm)
+            checked = torch.where(norm.isfinite(), loss, norm)
+            losses_by_step.append(checked)
+            # A GPU would have to be waited for: there a window is taken to its end.
+            if checked.device.type == "cpu" and not checked.isfinite().all():
+                break
+            yield batch.shape[1]
+        taken = np.array([step_losses.tolist() for step_losses in losses_by_step])
+        for step, number in np.argwhere(~np.isfinite(taken)).tolist():
+            raise SpecError(
+                f"learning_rate: the loss of seed {self.seeds[number]} is {taken[step, number]}, "
+                f"or the norm of its gradient, in {self._place(epoch, index, step)}: lower the "
+                f"rate, now {self.spec.learning_rate:g}"
+            )
+        self.summed += taken.sum(axis=0)
+        self.steps += len(taken)
+
+    def end_epoch(self) -> Mapping[int, float]:
+        """Return each seed's mean loss in the epoch, and begin the next one."""
+        means = dict(zip(self.seeds, (self.summed / self.steps).tolist(), strict=True))
+        self.summed = np.zeros(len(self.seeds))
+        self.steps = 0
+        return means
+
+    def _place(self, epoch: int, index: int, step: int) -> str:
+        return f"minibatch {index * self.steps_in_window + step + 1} of epoch {epoch + 1}"
 
 
 def take_step(
@@ -331,27 +424,23 @@ def take_step(
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
     """A step of every seed on its minibatch: each one's loss, and gradient norm before clipping."""
     optimizer.zero_grad(set_to_none=True)
-    found = losses(batch, step)
-    trained: dict[int | None, list[Tensor]] = {}
+    seed_losses = losses(batch, step)
+    gradients: list[Tensor] = []
     for group in optimizer.param_groups:
-        trained.setdefault(group.get("seed"), []).extend(group["params"])
-    norms = list[Tensor]()
-    for parameters in trained.values():
-        gradients = list[Tensor]()
-        for parameter in parameters:
+        for parameter in group["params"]:
             # Of a minibatch without any label.
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            # Of each seed, along the first axis where several share their parameters.
-            gradients.append(parameter.grad.view(len(found) // len(trained), -1))
-        norms.append(torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0))
-        scales = (max_grad_norm / (norms[-1] + _NORM_EPSILON)).clamp(max=1)
-        # A GPU would have to be waited for to learn whether there is anything to scale.
-        if max_grad_norm and (scales.device.type != "cpu" or bool((scales < 1).any())):
-            for gradient in gradients:
-                gradient.mul_(scales[:, None])
+            # Of each seed, along the first axis.
+            gradients.append(parameter.grad.view(len(seed_losses), -1))
+    norms = torch.stack([gradient.norm(dim=1) for gradient in gradients]).norm(dim=0)
+    scales = (max_grad_norm / (norms + _NORM_EPSILON)).clamp(max=1)
+    # A GPU would have to be waited for to learn whether there is anything to scale.
+    if max_grad_norm and (scales.device.type != "cpu" or bool((scales < 1).any())):
+        for gradient in gradients:
+            gradient.mul_(scales[:, None])
     optimizer.step()
-    return found, torch.cat(norms)
+    return seed_losses, norms
 
 
 _NORM_EPSILON = 1e-6

@@ -116,10 +116,7 @@ def _twin_loss(
     encoder: Encoder, loss_on: Callable[[Encoder], PartLoss], spec: ProbeSpec
 ) -> Callable[[], PartLoss] | None:
     """What returns the loss for another thread; None where parts must run one after the other."""
-    # Dropout draws from PyTorch's one generator; a GPU, and a twin in bfloat16, which would have
-    # weights of its own, gain nothing.
-    is_alone = spec.encoder_dropout or encoder.device.type != "cpu"
-    if is_alone or encoder.precision != "float32":
+    if spec.encoder_dropout or not encoder.can_have_twins:
         return None
     return lambda: loss_on(encoder.twin())
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ import pandas
 import pytest
 import torch
 
+from papa.cores import WorkerCores
 from papa.errors import PapaError
 from papa.heads.average import average_split
 from papa.heads.constants import control
@@ -89,6 +91,29 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     alone = np.concatenate([scores(cell(name, seeds=(seed,), **how)) for seed in (7, 3)])
     np.testing.assert_array_equal(scores(found), alone)
     assert name != "wikitext" or abs(alone[0] - alone[1]) > 1e-3
+
+
+@pytest.mark.parametrize("budget", [1, 0])
+@pytest.mark.parametrize("name", ["reviews", "wnut17"])
+def test_a_cell_on_unused_cores_has_the_same_scores(
+    name: str, budget: int, cell: Cell, tasks: dict[str, TaskSpec], tmp_path: Path
+) -> None:
+    constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
+    options: dict[str, Any] = {
+        "cell": {"constants": constants, "heads": HEADS[::2]},
+        "seeds": (0, 1, 2),
+        "budget": budget,
+        "epochs": 1,
+    }
+    threads: set[int] = set()
+    options["cell"]["progress"] = lambda done, total: threads.add(threading.active_count())
+    alone = cell(name, **options)
+    threads_alone = max(threads)
+    with WorkerCores(tmp_path, 0, 2).used():
+        beside = cell(name, **options)
+    assert max(threads) > threads_alone, "negative control: threads compute side by side"
+    for one, other in zip(alone, beside, strict=True):
+        np.testing.assert_array_equal(one.examples, other.examples)
 
 
 def test_text_is_learned(

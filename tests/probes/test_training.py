@@ -20,6 +20,7 @@ from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.probes.training import (
     Learned,
+    Learner,
     Losses,
     Part,
     Window,
@@ -41,12 +42,12 @@ SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
 def noting(seen: dict[int, list[np.ndarray]]) -> Window:
 
-    def window(rows: np.ndarray, epoch: int, index: int) -> Losses:
+    def window(rows: np.ndarray, epoch: int, index: int) -> list[Losses]:
         def losses(batch: torch.Tensor, step: int) -> torch.Tensor:
             seen.setdefault(epoch, []).append(rows[batch.numpy()])
             return torch.ones(2)
 
-        return losses
+        return [losses]
 
     return window
 
@@ -56,9 +57,9 @@ def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, win
     twice: tuple[dict[int, list[np.ndarray]], ...] = {}, {}
     told, spec = list[tuple[int, int]](), SPEC.model_copy(update={"batch_size": 4, "epochs": 2})
     for seen in twice:
-        groups = [{"params": [nn.Parameter(torch.ones(2, 1))]}]
+        learner = Learner([{"params": [nn.Parameter(torch.ones(2, 1))]}], [5, 7])
         how: dict[str, Any] = {"rows": rows, "progress": lambda *both: told.append(both)}
-        train(groups, noting(seen), spec, [5, 7], window=window, **how)
+        train([learner], noting(seen), spec, window=window, **how)
     orders, again = ([np.concatenate(one, axis=1) for one in each.values()] for each in twice)
     assert np.array_equal(np.sort(orders), [[range(rows)] * 2] * 2)
     assert np.array_equal(orders, again)
