@@ -28,6 +28,7 @@ from benchmarks.planted.kinds import (
     VOCABULARY,
     Head,
     PlantedKind,
+    kinds,
 )
 
 WIDTH = 64
@@ -42,6 +43,8 @@ COST = 0.2
 """How many nats a needed head costs at least, and all others together at most."""
 HARM = 0.3
 """By how many nats a harmful decoy raises the loss at least."""
+ATTEMPTS = 3
+"""How often a model is trained anew, with another seed, if it does not hold what was planted."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,14 @@ class PlantedModel:
 
     Attributes:
         kind: the kind, with the planted heads.
+        seed: of weights and texts.
         model: a model of transformers, in evaluation mode.
         readout: the map from mean embeddings to classes that an embedding model was trained with.
         loss: the mean loss on fresh texts, in nats.
     """
 
     kind: PlantedKind
+    seed: int
     model: PreTrainedModel
     readout: nn.Linear | None
     loss: float
@@ -93,7 +98,7 @@ def train_planted_model(kind: PlantedKind, layers: int, seed: int) -> PlantedMod
     with torch.no_grad():
         ids, labels = kind.draw(1_024, generator)
         final = planted_loss(model, readout, kind, ids, labels)
-    return PlantedModel(kind, model, readout, final.item())
+    return PlantedModel(kind, seed, model, readout, final.item())
 
 
 def untrained_model(kind: PlantedKind, layers: int) -> PreTrainedModel:
@@ -327,3 +332,25 @@ def holds_what_was_planted(planted: PlantedModel, substitute: str) -> bool:
         return False
     groups = [sorted(needed)] if planted.kind.is_redundant else [[head] for head in needed]
     return all(loss_without(planted, group, substitute) > start + COST for group in groups)
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """Which model to train: the name of its kind, its number of layers, and its seed."""
+
+    kind: str
+    layers: int
+    seed: int
+
+
+def verified_model(request: ModelRequest) -> PlantedModel | None:
+    """A model in which the planted heads do the work while others use their average attention.
+
+    None after some attempts without one.
+    """
+    (kind,) = [kind for kind in kinds(request.layers) if kind.name == request.kind]
+    for attempt in range(ATTEMPTS):
+        planted = train_planted_model(kind, request.layers, request.seed + 1_000 * attempt)
+        if holds_what_was_planted(planted, "average"):
+            return planted
+    return None
