@@ -15,12 +15,14 @@ from typing import get_args
 import pytest
 import yaml
 
+import papa
 from docs.generators import gallery, study_file
-from docs.recipe import scores_by_fraction
+from docs.recipe import scores_by_share
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
 from papa.spec import Frozen, NamedMetric, StudySpec
 from papa.spec.file import load_study, resolve_study
+from papa.text.sources import read_reviews
 from tests.finished import described, score_study
 from tests.flows.conftest import SMALL, environment
 from tests.library.test_pages import pasted
@@ -127,21 +129,52 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
 
 @pytest.mark.unchecked
 def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> None:
-    probe = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
-    task = {"kind": "mlm", "source": {"kind": "embedded"}, "columns": {"text": "text"}}
-    task |= {"metric": "negative_log_perplexity", "train_rows": 32, "validation_rows": 24}
-    ranking = {"epochs": 1, "rows": 8, "learning_rate": 0.1}
-    design = {"orders": ["lambda"], "probe_seeds": [0, 1], "ranking": ranking}
-    design["ranking_seeds"] = [0, 1]
-    document = described(shallow, {**task, "probe": probe}, **design)
-    rows = score_study(document, tmp_path, tmp_path / "store").table
-    expected = rows.groupby("fraction")["score"].agg(list).to_dict()
-    study = resolve_study(document, folder=tmp_path, origin="test")
-    found = scores_by_fraction(study, tmp_path / "recipe")
-    assert found.keys() == expected.keys()
-    for fraction, scores in found.items():
-        assert scores == pytest.approx(expected[fraction], abs=1e-6)
-    assert len({round(score, 4) for scores in found.values() for score in scores}) > 3, "control"
+    data = {
+        "train": read_reviews("train").rows.to_pandas()[:96],
+        "validation": read_reviews("validation").rows.to_pandas()[:150],
+    }
+    source = {"kind": "files"}
+    for split, rows in data.items():
+        path = tmp_path / f"{split}.parquet"
+        rows.to_parquet(path)
+        source[split] = str(path)
+    training = {"learning_rate": 4e-3, "batch_size": 8, "epochs": 6}
+    task = {
+        "kind": "text",
+        "source": source,
+        "columns": {"text": "text", "label": "label"},
+        "metric": "accuracy",
+        "probe": training,
+    }
+    document = described(
+        shallow,
+        task,
+        orders=["lambda"],
+        probe_seeds=[0, 1, 2],
+        ranking_seeds=[0, 1],
+        ranking={"rows": 16},
+    )
+    table = score_study(document, tmp_path, tmp_path / "store").table
+    expected = table.groupby("fraction")["score"].agg(list).to_dict()
+    scores = scores_by_share(
+        papa.load_encoder(shallow, slots=16, device="cpu"),
+        data,
+        papa.Task(**training),
+        keep=[1, 0.5, 0],
+        probe_seeds=[0, 1, 2],
+        ranking_seeds=[0, 1],
+        ranking_rows=16,
+    )
+    assert scores.keys() == expected.keys()
+    for share, scores_of_seeds in scores.items():
+        assert scores_of_seeds == pytest.approx(expected[share], abs=1e-6)
+    assert len({score for of_seeds in scores.values() for score in of_seeds}) > 3, "control"
+
+
+def test_the_recipe_uses_public_names_alone() -> None:
+    code = (ROOT / "docs/recipe.py").read_text()
+    imports = re.findall(r"^\s*(?:from|import) (papa\S*)", code, re.M)
+    assert imports == ["papa"]
 
 
 def test_every_key_has_a_description_and_an_example() -> None:
