@@ -32,8 +32,9 @@ from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.tasks.average import ShardSums
 from papa.tasks.cell import BASELINE, EXAMPLES, CellScores, ScoredSeed
+from papa.tasks.context import Context
 from papa.tasks.rank import LAMBDA
-from papa.tasks.step import Context, Step
+from papa.tasks.step import Step
 from papa.workers import WorkerPool
 
 TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64

@@ -23,8 +23,9 @@ from papa.spec import StudySpec
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
 from papa.tasks.cell import read_scores
+from papa.tasks.context import Context
 from papa.tasks.results import Artifacts, PairSteps, head_orders, results_table
-from papa.tasks.step import Context, stage
+from papa.tasks.step import stage
 from papa.tasks.substitutes import special_slots_of
 
 if TYPE_CHECKING:

@@ -19,8 +19,9 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
+from papa.tasks.context import Context, model_of
 from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
-from papa.tasks.step import Context, Step, model_of, stage
+from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -25,7 +25,7 @@ from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
-from papa.tasks.step import in_threads
+from papa.tasks.context import in_threads
 
 Of = TypeVar("Of")
 

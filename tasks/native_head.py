@@ -21,7 +21,8 @@ from papa.spec import TaskSpec
 from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.context import Context
+from papa.tasks.step import Step, stage
 
 ANSWERS, ABOUT = "answers.safetensors", "answers.json"
 

@@ -18,7 +18,8 @@ from papa.scores.metrics import positive_name
 from papa.spec import FeaturesSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.context import Context
+from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute

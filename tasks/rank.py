@@ -20,7 +20,8 @@ from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.seeds import HeadScores, TrainedLambda, divided_rows, order_of_rows, rows_of_seed
 from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.context import Context
+from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from papa.heads.constants import ConstantMatrices

@@ -13,8 +13,9 @@ from papa.spec import Metric, TaskSpec
 from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.tasks.cell import ScoredSeed, read_baseline, read_examples, read_scores
+from papa.tasks.context import in_threads
 from papa.tasks.rank import read_head_scores
-from papa.tasks.step import Step, in_threads
+from papa.tasks.step import Step
 from papa.tasks.substitutes import SubstituteSource
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from papa.spec import ExecutionSpec
 from papa.storage.artifacts import is_complete, remove
 from papa.storage.locks import claimed, in_use
 from papa.storage.store import Store
-from papa.tasks.step import Context, Step, StepGroup, group_by_seed, model_of
+from papa.tasks.context import Context, model_of
+from papa.tasks.step import Step, StepGroup, group_by_seed
 from papa.worker import Executor, Worker
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
-from papa.tasks.step import Context, Step, stage
+from papa.tasks.context import Context
+from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from papa.heads.constants import ConstantMatrices

@@ -21,9 +21,10 @@ from papa.ranking.seeds import divided_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.store import Store
+from papa.tasks.context import Context, model_of
 from papa.tasks.rank import SCORES, STANDARD_ERROR, open_native_loss
 from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
-from papa.tasks.step import Context, Step, model_of, stage
+from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from papa.models.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
-from papa.tasks.step import Context, stage
+from papa.tasks.context import Context
+from papa.tasks.step import stage
 from papa.text.corpus import TOKENISE_VERSION
 
 

@@ -20,10 +20,11 @@ from papa.storage.artifacts import read_metadata, verified
 from papa.storage.locks import users
 from papa.storage.store import Store
 from papa.tasks.cell import read_examples, read_scores
+from papa.tasks.context import Context
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
-from papa.tasks.step import Context, Step, StepGroup, stage
+from papa.tasks.step import Step, StepGroup, stage
 from papa.worker import Worker
 from tests.finished import Told, described
 from tests.flows.conftest import artifacts

@@ -1,0 +1,125 @@
+"""Which steps score a cell, with some heads constant, and the baselines beside all cells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from papa.ranking.orders import draws_of
+from papa.spec import ConstantsSpec, TaskSpec
+from papa.spec.orders import Cell, constant_count
+from papa.spec.substitutes import entry_of
+from papa.tasks.cell import ConstantHeads
+from papa.tasks.native_head import answer, one_answer, score_answers
+from papa.tasks.pair import Pair, label_column, task_with
+from papa.tasks.probe import baseline, probe
+from papa.tasks.step import Step
+
+
+def seeds_by_draw(
+    pair: Pair, substitute: ConstantsSpec, result: Cell
+) -> Mapping[tuple[int, ...], tuple[int, ...]]:
+    """Return the probe seeds that a step scores together, and what their head order is drawn from.
+
+    A probe has a step for each seed. A native head, which no seed changes, has one for all seeds
+    with the same constant heads.
+
+    Args:
+        pair: The encoder and the task.
+        substitute: What constant heads use.
+        result: The cell, with empty values where they change nothing.
+    """
+    draws = draws_of(pair.study, result.order or "first_to_last")
+    is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
+    if pair.task.head == "probe" or is_drawn:
+        return {(seed,): draw for seeds, draw in draws.items() for seed in seeds}
+    return draws
+
+
+def score_heads_of_cell(
+    pair: Pair,
+    result: Cell,
+    substitute: ConstantsSpec,
+    heads: ConstantHeads,
+    seeds: tuple[int, ...],
+) -> Step:
+    """Score a cell, for some of the probe seeds.
+
+    Args:
+        pair: The encoder and the task.
+        result: The cell, with empty values where they change nothing.
+        substitute: What constant heads use.
+        heads: Which heads are constant.
+        seeds: The probe seeds.
+    """
+    name = f"{pair.title} · {_condition(result, pair.heads)}"
+    if seeds != pair.study.probe_seeds:
+        name = f"{name} · seed {seeds[0]}"
+    if pair.task.head == "native":
+        return score_answers(
+            f"score_answers · {name}",
+            pair.text,
+            heads,
+            _answer(pair, name, heads),
+            _answer(pair, f"{pair.title} · no constant head", ConstantHeads(heads.size)),
+            _scored_task(pair, "labels", columns=label_column(pair.task)),
+            seeds,
+            pair.code,
+        )
+    return probe(
+        f"probe · {name}",
+        pair.encoder,
+        pair.text,
+        heads,
+        _scored_task(pair, "probe"),
+        heads.substitute is not None and substitute.is_trained,
+        seeds,
+        pair.study.features,
+        pair.code,
+    )
+
+
+def _answer(pair: Pair, name: str, heads: ConstantHeads) -> Step:
+    """What the native head answers; all metrics of the text share it."""
+    metric = "cosine" if pair.task.of_embeddings else "agreement"
+    task = task_with(pair.task, "head", "labels", columns=label_column(pair.task), metric=metric)
+    code = pair.code if pair.code and pair.code.score else None
+    return answer(f"answer · {name}", pair.encoder, pair.text, heads, task, code)
+
+
+def score_baselines(pair: Pair) -> tuple[Step, ...]:
+    """Score what cells are compared with.
+
+    Of a probe a step for each seed; of a native head, where labels are scored, always one answer.
+    """
+    if pair.task.head == "probe":
+        return tuple(
+            baseline(
+                pair.name_of("baseline", seed, pair.study.probe_seeds),
+                pair.encoder,
+                pair.text,
+                _scored_task(pair, "probe"),
+                (seed,),
+                pair.study.features,
+                pair.code,
+            )
+            for seed in pair.study.probe_seeds
+        )
+    has_metric = pair.code is not None and pair.code.metric is not None
+    if pair.task.columns.label is None or (pair.task.with_itself and not has_metric):
+        return ()
+    return (one_answer(f"one_answer · {pair.title}", pair.text, _scored_task(pair), pair.code),)
+
+
+def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:
+    """What of the task decides a score."""
+    return task_with(pair.task, "metric", "positive", *settings, **values)
+
+
+def _condition(result: Cell, heads_in_all: int) -> str:
+    """What is constant in the cells of a result, in words."""
+    if not result.constants:
+        return "no constant head"
+    if not result.order:
+        return f"{result.constants} · every head constant"
+    count = constant_count(result.fraction, heads_in_all)
+    return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"

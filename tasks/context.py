@@ -1,0 +1,195 @@
+"""What the body of a stage may use beside its arguments: its inputs, a loaded model, a place to
+publish its artifact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from papa.models.native import NativeReference
+from papa.models.reference import EncoderReference
+from papa.progress import OnEpoch, Progress, ignore_epoch
+from papa.spec import ExecutionSpec, TaskSpec
+from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.files import Files
+from papa.storage.store import Store
+from papa.tasks.step import Step
+from papa.worker import Executor, ModelReference
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from papa.models.encoder import Encoder
+    from papa.native.passes import NativeHead
+    from papa.scores.custom import CustomScore
+    from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+
+_LOOKUP_THREADS = 16
+"""Looking up an artifact behind a URI mostly waits for the network."""
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
+
+
+def model_of(step: Step) -> ModelReference | None:
+    """Return what a worker loads for a step: its ``encoder``, or that model with its native head,
+    where the step's task is answered by it, or the model is a decoder, which has no other.
+    """
+    encoder = step.arguments.get("encoder")
+    if encoder is None:
+        return None
+    task: TaskSpec | None = step.arguments.get("task")
+    if encoder.causal:
+        # What of a task a stage is given may be less than says what its head is.
+        return NativeReference(encoder, step["text"]["task"])
+    # The task of a step that trains probes, or that reads no loss, has no key ``head``.
+    if getattr(task, "head", "probe") == "native":
+        return NativeReference(encoder, cast("TaskSpec", task))
+    return cast("EncoderReference", encoder)
+
+
+def in_threads(
+    function: Callable[[_Value], _Result], values: Iterable[_Value]
+) -> dict[_Value, _Result]:
+    """Return ``function`` of each value, computed in threads; after an error no other is begun."""
+    values = list(values)
+    with ThreadPoolExecutor(_LOOKUP_THREADS) as executor:
+        return dict(zip(values, executor.map(function, values), strict=True))
+
+
+@dataclass(frozen=True)
+class Context:
+    """What the body of a stage may use beside its arguments.
+
+    Attributes:
+        steps: The steps that the call runs: one, or several seeds of a stage ``by_seed``.
+        store: Where its artifact and those of its inputs lie.
+        execution: Settings that never change results.
+        progress: Called with (done, total).
+        model: What ``model_of`` the step says, loaded on this worker: read it as
+            ``loaded_encoder``, or by ``open_native_head``.
+        on_epoch: Called after each epoch of training with (epoch, loss by seed).
+        workers: All workers, for a stage that runs on "all workers"; read it as ``executor``.
+    """
+
+    steps: tuple[Step, ...]
+    store: Store
+    execution: ExecutionSpec
+    progress: Progress
+    model: Encoder | PreTrainedModel | None = None
+    on_epoch: OnEpoch = ignore_epoch
+    workers: Executor | None = None
+    _started: float = field(default_factory=time.monotonic)
+    _processor_started: float = field(default_factory=time.process_time)
+
+    @property
+    def step(self) -> Step:
+        """The step that runs; of several seeds the first."""
+        return self.steps[0]
+
+    @property
+    def executor(self) -> Executor:
+        """All workers."""
+        assert self.workers is not None, 'a stage on "all workers" has them'
+        return self.workers
+
+    @property
+    def loaded_encoder(self) -> Encoder:
+        """The argument ``encoder``, loaded."""
+        assert self.model is not None, "the step has an encoder"
+        return cast("Encoder", self.model)
+
+    @cached_property
+    def artifacts(self) -> dict[Step, ArtifactReference]:
+        """The artifacts of its inputs. Raises ArtifactError if one is not complete."""
+        return in_threads(lambda step: step.reference(self.store), self.step.inputs)
+
+    def open_text(self, text: Step) -> TokenisedCorpus:
+        """Open the tokenised text that an input holds."""
+        from papa.text.corpus import open_corpus
+
+        return open_corpus(self.artifacts[text])
+
+    def open_native_head(
+        self,
+        task: TaskSpec,
+        encoder: EncoderReference,
+        split: TokenisedSplit,
+        label_names: Sequence[str] | None = None,
+        score: CustomScore | None = None,
+    ) -> NativeHead:
+        """Open the model that this worker has loaded with its native head, for a task.
+
+        Args:
+            task: The task, which says what head it is.
+            encoder: The model.
+            split: The texts.
+            label_names: The task's classes, where its labels are read.
+            score: The user's own, in place of answers.
+        """
+        from papa.native.loading import open_native
+
+        assert self.model is not None, "the step has a native head"
+        model = cast("PreTrainedModel", self.model)
+        return open_native(model, task, encoder, split, label_names, score)
+
+    @contextmanager
+    def scratch_folder(self) -> Iterator[Path]:
+        """Yield a new folder for features on disk, which is removed when the block ends."""
+        scratch = Files(self.store.scratch)
+        name = f"features-{self.step.key[:16]}"
+        # A killed call may have left its features there.
+        scratch.remove(name)
+        try:
+            with scratch.filled(name) as folder:
+                yield folder
+        finally:
+            scratch.remove(name)
+
+    def time_spent(self) -> dict[str, Any]:
+        """The device and its seconds: processor time on a CPU, elapsed time on a GPU."""
+        device = "cpu" if self.model is None else str(self.model.device.type)
+        if device == "cpu":
+            seconds = time.process_time() - self._processor_started
+        else:
+            seconds = time.monotonic() - self._started
+        return {"worker_seconds": seconds, "device": device}
+
+    def metadata(self, step: Step | None = None) -> dict[str, Any]:
+        """What the artifact of a step says of itself.
+
+        Args:
+            step: One of ``steps``; None for the only one.
+        """
+        step = step or self.step
+        spent = self.time_spent()
+        # Each of several seeds has its share of the call's time.
+        return {
+            "stage": step.stage.name,
+            "name": step.name,
+            "key": step.key,
+            "spec": step.spec,
+            "stage_version": step.stage.version,
+            "inputs": [needed.address for needed in step.inputs],
+            "seconds": (time.monotonic() - self._started) / len(self.steps),
+            "worker_seconds": spent["worker_seconds"] / len(self.steps),
+            "device": spent["device"],
+        }
+
+    @contextmanager
+    def published(self, step: Step | None = None, **facts: Any) -> Iterator[Path]:
+        """Yield a folder to fill, which becomes the artifact of a step.
+
+        Args:
+            step: One of ``steps``; None for the only one.
+            facts: Further metadata.
+        """
+        address = (step or self.step).folder(self.store)
+        with published(address, {**self.metadata(step), **facts}) as folder:
+            yield folder

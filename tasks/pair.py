@@ -1,0 +1,125 @@
+"""One encoder on one task, and the steps that all others of the pair read: its text, its average.
+
+A step is given no more of a task than it uses (``reduced``), so nothing else can be in its result,
+or in its key.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from papa.models.reference import EncoderReference
+from papa.scores.custom import CustomCode
+from papa.spec import Columns, StudySpec, TaskSpec
+from papa.spec.task import UNLABELLED_METRICS, is_custom_metric
+from papa.tasks.average import average
+from papa.tasks.inputs import StudyInputs
+from papa.tasks.step import Step
+from papa.tasks.tokenise import tokenise
+
+_Spec = TypeVar("_Spec", bound=BaseModel)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """One encoder on one task of a study."""
+
+    inputs: StudyInputs
+    encoder: EncoderReference
+    task: TaskSpec
+
+    @property
+    def study(self) -> StudySpec:
+        """The study."""
+        return self.inputs.study
+
+    @property
+    def label(self) -> str:
+        """The encoder's short name in tables."""
+        return self.inputs.labels[self.encoder]
+
+    @property
+    def title(self) -> str:
+        """Encoder and task in the names of steps."""
+        return f"{self.label} · {self.task.name}"
+
+    @property
+    def heads(self) -> int:
+        """How many heads the encoder has in all, L·H."""
+        return self.encoder.layers * self.encoder.heads
+
+    @property
+    def code(self) -> CustomCode | None:
+        """The user's own metric, probe or score."""
+        return self.inputs.code.get(self.task)
+
+    @cached_property
+    def text(self) -> Step:
+        """The task's own text in slots."""
+        return tokenise_text(self, self.task)
+
+    @cached_property
+    def average(self) -> Step:
+        """The encoder's average attention over the task's own text."""
+        return average_text(self, self.task)
+
+    def name_of(self, stage: str, seed: int, seeds: tuple[int, ...]) -> str:
+        """A step's name, with its seed where there are others."""
+        name = f"{stage} · {self.title}"
+        return f"{name} · seed {seed}" if len(seeds) > 1 else name
+
+
+def tokenise_text(pair: Pair, text: TaskSpec) -> Step:
+    """Tokenise a text into slots. Of the encoder it depends on the tokenizer alone."""
+    tokenizer = replace(pair.encoder, digest="", layers=0, heads=0, width=0, precision="float32")
+    settings = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
+    if text.kind == "mlm":
+        settings.append("mask_seed")
+    # How rows are read depends on whether a metric needs labels, and on nothing else of it.
+    metric = "accuracy" if is_custom_metric(text.metric) else text.metric
+    if metric in UNLABELLED_METRICS or text.kind == "causal":
+        metric = "agreement"
+    return tokenise(
+        f"tokenise · {pair.label} · {text.name}",
+        tokenizer,
+        task_with(text, *settings, "validation_slots", metric=metric),
+        pair.study.layout,
+        pair.inputs.fingerprints[text.source],
+    )
+
+
+def average_text(pair: Pair, text: TaskSpec) -> Step:
+    """Average the encoder's attention over a text."""
+    tokenised = pair.text if text == pair.task else tokenise_text(pair, text)
+    return average(f"average · {pair.label} · {text.name}", pair.encoder, tokenised, text.slots)
+
+
+def reduced(model: _Spec, *names: str, **values: object) -> _Spec:
+    """Return a specification that has these settings alone.
+
+    To read another setting is an AttributeError.
+
+    Args:
+        model: The whole specification.
+        names: Settings that are kept.
+        values: Settings with other values.
+    """
+    settings = {**{name: getattr(model, name) for name in names}, **values}
+    specification = type(model).model_construct(**settings)
+    for default in vars(specification).keys() - settings:
+        del vars(specification)[default]
+    return specification
+
+
+def task_with(task: TaskSpec, *names: str, **values: object) -> TaskSpec:
+    """A task with these settings alone; it keeps its kind, its slots, and its name for messages."""
+    return reduced(task, "name", "kind", "slots", *names, **values)
+
+
+def label_column(task: TaskSpec) -> Columns:
+    """Whether a task has labels, whatever their column is called."""
+    return reduced(task.columns, label="label" if task.columns.label else None)

@@ -1,0 +1,152 @@
+"""Which steps compute the head scores that an order follows.
+
+All substitutes share one order, by the task's own average, so that they are compared on the same
+heads.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+
+from papa.ranking.orders import HEAD_SCORES, scored_by
+from papa.ranking.seeds import order_of_rows
+from papa.spec import Order, TaskSpec
+from papa.spec.study import CONTROLLED
+from papa.tasks.pair import (
+    Pair,
+    label_column,
+    reduced,
+    task_with,
+)
+from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
+from papa.tasks.step import Step
+from papa.tasks.sweep import METHOD, sweep_heads
+
+
+def rank_heads(pair: Pair, order: Order) -> Mapping[int, Step]:
+    """Return the steps whose scores an order follows, by ranking seed; {} where it follows none."""
+    study = pair.study
+    method = scored_by(order)
+    if method is None:
+        return {}
+    if method == "lambda":
+        return {seed: _train_lambda(pair, seed) for seed in study.ranking_seeds}
+    # A pass over all rows draws nothing: one serves all seeds.
+    draws_nothing = HEAD_SCORES[method].streamed and study.ranking.rows is None
+    seeds = study.ranking_seeds[:1] if draws_nothing else study.ranking_seeds
+    if method == METHOD and pair.task.head == "native":
+        return {seed: _sweep_heads(pair, seed) for seed in seeds}
+    return {seed: _score_heads(pair, method, seed, seeds, draws_nothing) for seed in seeds}
+
+
+def _train_lambda(pair: Pair, seed: int) -> Step:
+    study = pair.study
+    ranking = study.ranking
+    epochs = ranking.epochs or pair.task.probe.epochs
+    learning_rate = ranking.learning_rate or pair.task.probe.learning_rate
+    probe_spec = pair.task.probe.model_copy(
+        update={"epochs": epochs, "learning_rate": learning_rate}
+    )
+    return train_lambda(
+        pair.name_of("train_lambda", seed, study.ranking_seeds),
+        pair.encoder,
+        pair.text,
+        pair.average,
+        _loss_of(pair.task, probe=probe_spec),
+        reduced(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
+        seed,
+        _seeds_of_native(pair),
+    )
+
+
+def _sweep_heads(pair: Pair, seed: int) -> Step:
+    study = pair.study
+    return sweep_heads(
+        pair.name_of("sweep_heads", seed, study.ranking_seeds),
+        pair.encoder,
+        pair.text,
+        pair.average,
+        _loss_of(pair.task, probe=pair.task.probe),
+        reduced(study.ranking, "rows", *HEAD_SCORES[METHOD].reads),
+        seed,
+        _seeds_of_native(pair),
+    )
+
+
+def _score_heads(
+    pair: Pair, name: str, seed: int, seeds: tuple[int, ...], draws_nothing: bool
+) -> Step:
+    """Score heads by a method; those that are means over rows of attention share one pass."""
+    study = pair.study
+    method = HEAD_SCORES[name]
+    streamed = tuple(sorted(key for key in HEAD_SCORES if HEAD_SCORES[key].streamed))
+    frozen_probe: Step | None = None
+    if method.label_free:
+        loss = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))
+    else:
+        loss = _loss_of(pair.task, probe=pair.task.probe)
+        if pair.task.head == "probe" and method.frozen_probe:
+            probe_name = pair.name_of("train_frozen_probe", seed, study.ranking_seeds)
+            frozen_probe = train_frozen_probe(probe_name, pair.encoder, pair.text, loss, seed)
+    what = "all in one pass" if method.streamed else name
+    return score_heads(
+        pair.name_of(f"score_heads · {what}", seed, seeds),
+        pair.encoder,
+        pair.text,
+        pair.average,
+        loss,
+        reduced(study.ranking, "rows", *method.reads),
+        streamed if method.streamed else (name,),
+        None if draws_nothing else seed,
+        frozen_probe,
+        () if method.label_free else _seeds_of_native(pair),
+    )
+
+
+def _seeds_of_native(pair: Pair) -> tuple[int, ...]:
+    """The ranking seeds, where they divide the rows of a native head among them."""
+    divides = pair.task.head == "native" and pair.study.ranking.rows is None
+    return pair.study.ranking_seeds if divides else ()
+
+
+def train_shuffled_lambda(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
+    """Train λ once more on shuffled labels, as a control; {} where it would say nothing.
+
+    It compares seeds that observe different rows, of which there must be enough.
+
+    Args:
+        pair: The encoder and the task.
+        rankings: The steps that train λ, by ranking seed.
+    """
+    study = pair.study
+    task = pair.task
+    rows = task.train_rows or sys.maxsize
+    orders = {order_of_rows(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
+    # Seeds draw different rows where all take a part of one order of the rows.
+    share_rows = len(orders) > 1 or None in orders
+    has_labels = task.columns.label is not None or task.kind in ("mlm", "causal")
+    if (
+        not study.ranking.control
+        or share_rows
+        or len(study.ranking_seeds) < CONTROLLED
+        or not has_labels
+        or task.with_itself
+    ):
+        return {}
+    return {
+        seed: step.changed(f"{step.name} · shuffled labels", shuffled=True)
+        for seed, step in rankings.items()
+    }
+
+
+def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:
+    """What of a task decides a loss: all metrics that are trained alike are one."""
+    metric = "accuracy"
+    if task.of_embeddings:
+        metric = "cosine"
+    elif task.with_itself:
+        metric = "agreement"
+    elif task.regression:
+        metric = "spearman"
+    return task_with(task, "head", "labels", columns=label_column(task), metric=metric, **values)

@@ -1,0 +1,58 @@
+"""Which step computes what takes attention's place."""
+
+from __future__ import annotations
+
+from papa.spec import ConstantsSpec, TaskSpec
+from papa.spec.substitutes import entry_of
+from papa.tasks.pair import Pair, average_text
+from papa.tasks.step import Step
+from papa.tasks.substitutes import (
+    SubstituteSource,
+    average_by_distance,
+    constant_outputs,
+    supplied_matrices,
+)
+
+
+def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteSource:
+    """Return what takes attention's place, before any training of its own.
+
+    Args:
+        pair: The encoder and the task.
+        spec: The substitute.
+        seed: The probe seed, of substitutes that are drawn.
+    """
+    kind = spec.initial_kind
+    entry = entry_of(kind)
+    if entry.origin in ("slots", "attention"):
+        return SubstituteSource(kind, spec.parameters)
+    source: Step
+    if entry.origin == "outputs":
+        name = f"constant_outputs · {pair.title} · {kind}"
+        source = constant_outputs(
+            f"{name} · seed {seed}" if entry.drawn else name,
+            pair.encoder,
+            pair.text,
+            pair.task.slots,
+            kind,
+            seed if entry.drawn else None,
+        )
+    elif entry.is_by_distance and pair.encoder.causal:
+        name = f"average_by_distance · {pair.title}"
+        source = average_by_distance(name, pair.encoder, pair.text)
+    elif kind in pair.inputs.matrices:
+        name = f"supplied_matrices · {pair.label} · {kind}"
+        source = supplied_matrices(name, pair.encoder, pair.inputs.matrices[kind])
+    else:
+        text = _averaged_text(pair, spec)
+        source = pair.average if text == pair.task else average_text(pair, text)
+    return SubstituteSource(kind, spec.parameters, source)
+
+
+def _averaged_text(pair: Pair, spec: ConstantsSpec) -> TaskSpec:
+    """The text that an average is over: the task's own, another one, or a sample of either."""
+    text = (spec.corpus or pair.task).model_copy(update={"slots": pair.task.slots})
+    if spec.rows is None:
+        return text
+    sample = {"name": f"{text.name}-{spec.rows}-rows", "train_rows": spec.rows}
+    return text.model_copy(update=sample)
