@@ -134,7 +134,7 @@ def cluster_address(ray_address: str | None) -> str | None:
     address = ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
         raise errors.SpecError(
-            "Ray's address holds a user or password: leave it out, and set RAY_AUTH_TOKEN"
+            "Ray's address holds a user or password: remove it, and set RAY_AUTH_TOKEN"
         )
     return address
 
@@ -216,8 +216,9 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
         fewer = int((free - _BESIDE) // need)
         advice = f"use --workers {fewer}" if fewer > 0 else "use a larger machine or --ray-address"
         raise errors.PapaError(
-            f"memory: {workers} workers take {(workers * need + _BESIDE) / 1e9:.1f} GB or more "
-            f"with the processes beside them, and {free / 1e9:.1f} GB are free: {advice}"
+            f"not enough memory: {workers} workers and their servers need at least "
+            f"{(workers * need + _BESIDE) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
+            f"{advice}"
         )
 
 

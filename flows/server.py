@@ -118,8 +118,8 @@ def _empty_folder() -> Iterator[int]:
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     refusal = PapaError(
-        f"{folder} must be an empty folder that you alone may write to, as Prefect, Ray and MLflow "
-        "are started in it: remove what is there, or set PAPA_CACHE to another folder"
+        f"{folder} must be empty and writable only by you, because Prefect, Ray and MLflow "
+        "are started in it: remove its content, or set PAPA_CACHE to another folder"
     )
     try:
         descriptor = os.open(folder, os.O_DIRECTORY | os.O_NOFOLLOW)
@@ -144,8 +144,8 @@ def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
         proxy = os.environ.get(name.lower()) or os.environ.get(name, "")
         if proxy.startswith("socks") and find_spec("socksio") is None:
             raise PapaError(
-                f"{name} is {proxy}, and Prefect cannot use a SOCKS proxy as it is installed here: "
-                f"pip install 'httpx[socks]', or unset {name}"
+                f"{name} is {proxy}, and SOCKS proxies need another package: run pip install "
+                f"'httpx[socks]', or unset {name}"
             )
     settle_umask(folder)
     level = "INFO" if verbose else "CRITICAL"
@@ -236,8 +236,9 @@ class PrefectServer:
         if not answers or not output.read(1):
             home = self.settings["PREFECT_SERVER_DATABASE_CONNECTION_URL"].partition("///")[2]
             raise TransientError(
-                f"Prefect's own server did not start (--verbose says more): see that {home} can be "
-                "written and is of this version of Prefect, or set PREFECT_HOME to another folder"
+                f"Prefect's server did not start (--verbose shows its log): check that {home} "
+                "is writable and of this version of Prefect, or set PREFECT_HOME to another "
+                "folder"
             )
 
         def watch() -> None:

@@ -122,8 +122,8 @@ def _absolute(parameter: str, path: str) -> str:
     expanded = Path(path).expanduser()
     if not expanded.is_absolute():
         raise SpecError(
-            f"{parameter}: {shown(path)} is relative, and a deployed run has an empty working "
-            "folder: give an absolute path (PAPA_STORE of the worker, where no store is given)"
+            f"{parameter}: {shown(path)} is a relative path, and a deployed run has an empty "
+            "working folder: give an absolute path (for store, or PAPA_STORE of the worker)"
         )
     return str(expanded)
 
@@ -132,13 +132,13 @@ def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: st
     """Refuse another study than the one that was deployed."""
     if study.name != (name or study.name):
         raise SpecError(
-            f"{path} holds study '{study.name}', and '{name}' was deployed: give its file back, or "
-            "use papa deploy again"
+            f"{path} holds study '{study.name}', but '{name}' was deployed: restore the file, "
+            "or run 'papa deploy' again"
         )
     if digest_of(study) != (digest or digest_of(study)):
         raise SpecError(
-            f"{path} is not the study that was deployed (digest {digest_of(study)[:12]}, deployed "
-            f"{shown(digest)[1:13]}): its file, or PAPA, was changed; use papa deploy again"
+            f"{path} has changed since it was deployed (digest {digest_of(study)[:12]}, "
+            f"deployed {shown(digest)[1:13]}), or PAPA was upgraded: run 'papa deploy' again"
         )
 
 
@@ -214,7 +214,7 @@ def _run(given: Ready) -> str:
         if run.failures:
             raise _first_failure(run.failures)
         if not pipeline.steps[-1].is_complete(store):
-            raise PapaError("the study was not finished: its log on Prefect's page says why")
+            raise PapaError("the study did not finish: see its log in Prefect")
         return tracking.link
 
 
@@ -222,7 +222,7 @@ def _first_failure(failures: Mapping[str, Exception]) -> PapaError:
     """The error of a study, by its first step that failed."""
     name, error = next(iter(failures.items()))
     others = len(failures) - 1
-    more = f"{others} more failed as well; " if others else ""
+    more = f"{others} more failed; " if others else ""
     sentence = f"{name} failed: {reason_of(error)} ({more}finished cells are kept)"
     failure = PapaError(sentence)
     failure.__cause__ = error

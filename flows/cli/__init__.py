@@ -18,6 +18,7 @@ from papa.flows.cli.lists import list_studies, models, tasks
 from papa.flows.cli.plan import plan
 from papa.flows.cli.prune import prune
 from papa.flows.cli.remove import remove
+from papa.flows.cli.renamed import Command
 from papa.flows.cli.report import report
 from papa.flows.cli.run import run
 from papa.flows.cli.ui import ui
@@ -25,7 +26,7 @@ from papa.flows.server import open_standard_streams, settle_environment
 
 app = typer.Typer(
     name="papa",
-    help="How much does a pretrained encoder use the input dependence of its attention?",
+    help="Measure how much a pretrained Transformer uses its attention, head by head.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
@@ -52,4 +53,4 @@ def main(
 commands: list[Any] = [run, check, plan, deploy, init, ui, models, tasks]
 commands += [heads, export, report, list_studies, compare, remove, prune, describe]
 for command in commands:
-    app.command(command.__name__.removesuffix("_studies"))(command)
+    app.command(command.__name__.removesuffix("_studies"), cls=Command)(command)

@@ -24,9 +24,7 @@ def check(
     ray_address: options.RayAddress = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Look at everything that a study names, and tell all that is wrong with it;
-    compute nothing.
-    """
+    """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
     with options.one_sentence():
         from papa.flows.check import check_study
         from papa.flows.server import missing_engines, outside_working_folder

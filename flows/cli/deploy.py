@@ -20,26 +20,26 @@ def deploy(
     study: options.Study,
     cron: Annotated[
         str | None,
-        option(metavar="'M H D M W'", help="Cron schedule (default: runs start by hand)."),
+        option(metavar="'M H D M W'", help="Cron schedule (default: no schedule)."),
     ] = None,
     interval: Annotated[
         str | None,
         option(
-            metavar="DURATION", help="Run this often, such as 30m, 6h or 7d, instead of --cron."
+            metavar="DURATION", help="Time between runs, such as 30m, 6h or 7d (instead of --cron)."
         ),
     ] = None,
     timezone: Annotated[str, typer.Option(metavar="NAME", help="Time zone of --cron.")] = "UTC",
-    pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect's work pool.")] = "papa",
+    pool: Annotated[str, typer.Option(metavar="NAME", help="Prefect work pool.")] = "papa",
     overrides: options.Overrides = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
     verbose: options.Verbose = False,
 ) -> None:
-    """Make a study a deployment of the Prefect server that PREFECT_API_URL or a profile names.
+    """Deploy a study to the Prefect server of PREFECT_API_URL or of the active profile.
 
-    The deployment holds the absolute paths of the study's file and of the store, which its worker
-    must see too, and the study's name and digest: a run of a file that was changed is refused.
+    The deployment stores the absolute paths of the study file and of the store, which the worker
+    must be able to read, and a digest of the study: a run of a changed file is refused.
     """
     with options.one_sentence(verbose), ExitStack() as held:
         from papa.flows.server import outside_working_folder, prepare_engines
@@ -51,14 +51,19 @@ def deploy(
             raise SpecError("give --cron or --interval, not both")
         every = duration_of(interval) if interval else None
         if ray_address and holds_credentials(ray_address):
-            raise SpecError("--ray-address holds a user or password: leave it out")
+            raise SpecError(
+                "--ray-address holds a user or password: remove it, and set RAY_AUTH_TOKEN"
+            )
         spec = load_to_run(study, overrides or ())
         names = (
             *map(scores_in, spec.orders),
             *(one for task in spec.tasks for one in (task.metric, task.custom_probe)),
         )
         if own := next((one for one in names if one and module_of(one)), None):
-            raise SpecError(f"{study} names {own}, and a deployment is given no code: use papa run")
+            raise SpecError(
+                f"{study} names the custom code {own}, which a deployment cannot run: use "
+                "'papa run'"
+            )
         study_path = os.path.abspath(study)
         opened = Store(store)
         held.enter_context(outside_working_folder())
@@ -79,7 +84,8 @@ def deploy(
 
         if not (server := PREFECT_API_URL.value()):
             raise PapaError(
-                "no Prefect server is named: set PREFECT_API_URL, or use a profile that does"
+                "no Prefect server is set: set PREFECT_API_URL, or select a Prefect "
+                "profile that has one"
             )
         parameters = {
             "study": study_path,
@@ -114,9 +120,10 @@ def deploy(
             create_automation()
         except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
             raise PapaError(
-                f"{without_credentials(server)} takes no deployment ({in_one_line(error)}): see "
-                "that it runs, takes PREFECT_API_AUTH_STRING and has the pool (prefect work-pool "
-                f"create {pool} --type process)"
+                f"the Prefect server {without_credentials(server)} refused the deployment "
+                f"({in_one_line(error)}): check that it runs, that PREFECT_API_AUTH_STRING is "
+                f"its login, and that the pool exists (prefect work-pool create {pool} --type "
+                "process)"
             ) from None
         except ValueError as error:
             raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
@@ -134,5 +141,7 @@ def duration_of(text: str) -> timedelta:
     """Return the duration that --interval names, such as "30m", "6h" or "7d"."""
     match = re.fullmatch(r"([1-9][0-9]{0,5})([mhd])", text)
     if match is None:
-        raise SpecError(f"--interval: {shown(text)} is no duration such as 30m, 6h or 7d")
+        raise SpecError(
+            f"--interval: {shown(text)} is not a duration: give one such as 30m, 6h or 7d"
+        )
     return timedelta(**{_UNITS[match[2]]: int(match[1])})

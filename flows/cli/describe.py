@@ -22,7 +22,7 @@ _KEEP = "Share of heads that stay input-dependent, by the first order of STUDY (
 def describe(
     study: Annotated[
         str | None,
-        argument(metavar="STUDY", help="Finished study: its YAML file, or its name in the store."),
+        argument(metavar="STUDY", help="Finished study: its name in the store, or its file."),
     ] = None,
     encoder: Annotated[
         str | None,
@@ -37,10 +37,10 @@ def describe(
     only: Annotated[list[str] | None, option("--only", metavar="NAME", help=_ONLY)] = None,
     keep: Annotated[float | None, option("--keep", metavar="SHARE", help=_KEEP)] = None,
     limit: Annotated[
-        int, typer.Option("--limit", min=1, help="Number of texts to read, the first ones.")
+        int, typer.Option("--limit", min=1, help="Largest number of texts to read.")
     ] = 200,
     out: Annotated[
-        Path | None, option("--out", metavar="FILE", help="Parquet file to write all numbers to.")
+        Path | None, option("--out", metavar="FILE", help="Parquet file to write every number to.")
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
@@ -54,12 +54,14 @@ def describe(
         from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
-            raise SpecError(f"--out {out} cannot be written: give a file in a folder that exists")
+            raise SpecError(f"--out {out} cannot be written: give a file in an existing folder")
         if study is not None and encoder is None and text is None:
             finished = options.open_finished(store, study)
             frame = describe_study(finished, only, limit, trees, keep or 0.0)
         elif keep is not None:
-            raise SpecError("--keep follows a study's order of heads: give a STUDY alone")
+            raise SpecError(
+                "--keep needs a STUDY, whose head order it follows: give STUDY instead of --encoder"
+            )
         elif study is None and encoder is not None and (text is None) != (trees is None):
             if text is not None:
                 rows = read_file(text, format_of(text) or "text").rows
@@ -72,7 +74,7 @@ def describe(
                 )
             frame.attrs["texts"][0]["source"] = (text or trees or Path()).name
         else:
-            raise SpecError("give either STUDY, or --encoder with one of --text and --trees")
+            raise SpecError("give either STUDY, or --encoder with --text or --trees")
         for table in described_tables(frame):
             Console().print(table.terminal())
         if out is not None:

@@ -62,7 +62,7 @@ def export(
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
-    """Write an encoder with constant heads, from a finished study, as a folder that transformers
+    """Export an encoder with constant heads from a finished study to a folder that transformers
     loads.
 
     Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
@@ -110,7 +110,10 @@ def export_cell(
     layout = finished.study.layout
     pairs = task.kind == "pair"
     if pairs and layout.segment_ids == "stay":
-        raise SpecError("pairs have no export under segment_ids: stay: run the study with follow")
+        raise SpecError(
+            "pairs cannot be exported with segment_ids: stay: run the study with "
+            "segment_ids: follow"
+        )
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
@@ -161,15 +164,15 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
     reason = next(iter(verdicts["reason"]), "")
     if reason:
-        raise SpecError(f"the study cannot tell what stays {drop}, as {reason}")
+        raise SpecError(f"the study does not show which heads stay {drop}: {reason}")
     is_within = verdicts["verdict"] == "within"
     if is_within.any():
         return float(verdicts[is_within]["fraction"].iloc[-1])
     largest_share = max(line["share_of_heads"][line["fraction"] < 1], default=0)
     raise SpecError(
-        f"at no share of heads is the drop significantly {drop}: add "
-        f"{(1 + largest_share) / 2:.4g} to the study's keep, or more seeds or validation rows, and "
-        "run it"
+        f"no share of constant heads has a drop significantly {drop}: add "
+        f"{(1 + largest_share) / 2:.4g} to the study's keep, or more seeds or validation "
+        "rows, and run the study again"
     )
 
 
@@ -181,13 +184,18 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
     heads = cell.constant_heads
     fault = ""
     if heads == ():
-        fault = "no head is constant in it: give --keep below 1"
+        fault = "no head is constant: give --keep below 1"
     elif finished.manifest.encoders[cell.encoder].key_heads is not None:
-        fault = f"'{cell.encoder}' is a decoder: make its heads constant with papa.ablated"
+        fault = f"'{cell.encoder}' is a decoder: replace its heads with papa.ablated"
     elif heads is None:
-        fault = f"order '{cell.order}' makes other heads constant for each seed"
+        fault = (
+            f"order '{cell.order}' has other constant heads for each seed: choose another --order"
+        )
     elif not entry_of(kind.kind).is_matrix:
-        fault = f"'{cell.constants}' are not constant matrices that all seeds share"
+        fault = (
+            f"'{cell.constants}' has no constant matrices that all seeds share: choose "
+            "another --substitute"
+        )
     if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")
     return heads or ()

@@ -24,13 +24,13 @@ def heads(
         typer.Option(
             "--max-drop",
             metavar="DROP",
-            help="A relative drop of the score such as 0.5% (default: 1%); of a loss nats such as "
-            "0.05nats (default: 0.01nats).",
+            help="Largest relative drop of the score, such as 0.5% (default: 1%); for a loss in "
+            "nats, such as 0.05nats (default: 0.01nats).",
         ),
     ] = None,
     as_json: options.AsJson = False,
     as_tsv: Annotated[
-        bool, typer.Option("--tsv", help="Print the score of every head, a line for each layer.")
+        bool, typer.Option("--tsv", help="Print head scores, one line for each layer.")
     ] = False,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
@@ -44,9 +44,9 @@ def heads(
             scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}
             if len(scores) != 1:
                 raise SpecError(
-                    f"study '{found.manifest.study}' has {joined(scores) or 'no scores of heads'}: "
-                    "--tsv prints those of one method on one encoder and task; heads.parquet in "
-                    f"{found.folder} holds all"
+                    f"study '{found.manifest.study}' has "
+                    f"{joined(scores) or 'no head scores'}, and --tsv prints the scores of "
+                    f"one method, encoder and task: read heads.parquet in {found.folder}"
                 )
             grid = found.heads.pivot(index="layer", columns="head", values="score")
             typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)

@@ -16,7 +16,7 @@ def init(
         Path, typer.Argument(metavar="FILE", help="File to write; must not exist.")
     ] = Path("study.yaml"),
 ) -> None:
-    """Write a short study file with comments, to start from."""
+    """Write a short study file with comments."""
     with options.one_sentence():
         try:
             with to.open("xb") as file:

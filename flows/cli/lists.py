@@ -26,7 +26,7 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 
 
 def models() -> None:
-    """List the encoders that a study can have, and models whose heads can be replaced in place."""
+    """List the architectures that studies support, and those whose heads papa.ablated replaces."""
     with options.one_sentence():
         from papa.models.architectures import Outcome, read_architectures
         from papa.models.reference import EMBEDDED
@@ -35,7 +35,7 @@ def models() -> None:
         families = [
             (family.name, ", ".join(family.model_types), family.note) for family in FAMILIES
         ]
-        hub = f"Any hub name or local folder of these; embedded: {EMBEDDED}"
+        hub = f"Give a hub name or a local folder; embedded: {EMBEDDED}"
         options.print_table(("Family", "Architectures", "Note"), families, caption=hub)
         by_outcome: dict[Outcome, list[str]] = {}
         for row in read_architectures():
@@ -43,12 +43,12 @@ def models() -> None:
             by_outcome.setdefault(row.outcome, []).append(name)
         listed = (Outcome.PASSES, Outcome.PARTLY, Outcome.REFUSED)
         rows = [(outcome.value, ", ".join(by_outcome[outcome])) for outcome in listed]
-        caption = "With papa.ablated, any task's head; a name in parentheses is for part="
+        caption = "For papa.ablated, with any task head; a name in parentheses is a value of part="
         options.print_table(("Tests", "Architectures"), rows, caption=caption)
 
 
 def tasks() -> None:
-    """List the tasks that a study can name."""
+    """List the known tasks, which a study can name."""
     with options.one_sentence():
         from papa.spec.file import registry
 
@@ -71,7 +71,7 @@ def list_studies(
     as_json: options.AsJson = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """List the studies of a store, how far they are, and where their reports are."""
+    """List the studies of a store with their states and reports."""
     with options.one_sentence(verbose):
         studies = stored_studies(options.marked_store(store))
         if as_json:

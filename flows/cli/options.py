@@ -43,7 +43,7 @@ Overrides = Annotated[
     list[str] | None,
     option("--set", metavar="a.b=c", help="Override a value of the study; may be repeated."),
 ]
-_CODE = "Your own code that the study names; is run."
+_CODE = "Python file with custom code that the study names; it is executed. May be repeated."
 Code = Annotated[
     list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
 ]
@@ -52,7 +52,7 @@ AllowSource = Annotated[
     option(
         "--allow-source",
         metavar="PATH",
-        help="A file or folder that a study file in a store may read; may be repeated.",
+        help="File or folder that a study file in a store may read; may be repeated.",
     ),
 ]
 StoreAddress = Annotated[
@@ -67,15 +67,17 @@ Workers = Annotated[
     int | None,
     option(
         min=1,
-        help="Workers (default: the study's, else one for each CPU core or GPU); 1 needs no Ray.",
+        help="Workers (default: the study's, else one per CPU core or GPU); 1 needs no Ray.",
     ),
 ]
 RayAddress = Annotated[
     str | None,
-    option(metavar="ADDRESS", help="A Ray cluster: host:port of a node, or ray://host:10001."),
+    option(metavar="ADDRESS", help="Ray cluster: host:port of a node, or ray://host:10001."),
 ]
 AsJson = Annotated[bool, option("--json", help="Print JSON.")]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Show logs of engines, and tracebacks.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", help="Show logs of Prefect, Ray and MLflow, and tracebacks.")
+]
 
 
 def open_store(address: str) -> Store:
@@ -91,8 +93,8 @@ def marked_store(address: str) -> Store:
     """The store at an address, which is one."""
     if not (store := open_store(address)).is_marked():
         raise ArtifactError(
-            f"{store.address} is no store of PAPA (papa-store.json is missing): give the one that "
-            "'papa run' used, or run a study first"
+            f"{store.address} is not a store of PAPA (papa-store.json is missing): give the "
+            "--store that 'papa run' used, or run a study first"
         )
     return store
 
@@ -112,8 +114,8 @@ def open_finished(address: str, study: str) -> FinishedStudy:
         keys = differing_keys(load_study(Path(study)), finished.study)
         if keys:
             warning = (
-                f"warning: these results are of another version of {study}, with other values of "
-                f"{joined(keys)}: 'papa run {study}' computes those of this one"
+                f"warning: the results are of another version of {study}, which differs in "
+                f"{joined(keys)}: 'papa run {study}' computes those of this file"
             )
             typer.echo(printable(warning), err=True)
     return finished

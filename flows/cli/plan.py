@@ -29,7 +29,7 @@ def plan(
     workers: options.Workers = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what would run, what is cached and how long such steps took here; compute nothing."""
+    """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
         from papa.flows.check import check_study
         from papa.storage.artifacts import metadata_below
@@ -74,7 +74,7 @@ def _print_steps(
     steps: Sequence[Step], cached: Collection[Step], seconds: Mapping[Step, float]
 ) -> None:
     """Print a line for each step, with the ``seconds`` that it may take, and a sum."""
-    caption = "time on one worker: the mean of this store's finished steps of the stage"
+    caption = "About: mean time of the stage's finished steps in this store, on one worker"
     table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
     for stage, steps_of_stage in groupby(steps, lambda step: step.stage.name):
         table.add_section()

@@ -16,11 +16,11 @@ from papa.flows.progress import duration, size_label
 def prune(
     store: options.StoreAddress = options.DEFAULT_STORE,
     delete: Annotated[
-        bool, typer.Option("--delete", help="Delete it; without this it is shown only.")
+        bool, typer.Option("--delete", help="Delete the listed artifacts (default: list only).")
     ] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Show what nothing in a store refers to, with size and age; with --delete remove it."""
+    """List the unused artifacts of a store with size and age; delete them with --delete."""
     with options.one_sentence(verbose):
         from papa.storage.artifacts import remove
         from papa.storage.locks import names_of_users
@@ -31,7 +31,7 @@ def prune(
         unused = survey(opened)
         busy = printable(names_of_users(opened))
         if not unused:
-            typer.echo(f"Everything of PAPA's in {opened.address} is in use.")
+            typer.echo(f"Every artifact in {opened.address} is in use.")
             return
         rows = []
         for entry in unused:
@@ -42,11 +42,11 @@ def prune(
         options.print_table(headings, rows)
         everything = f"{len(unused)} in all, {size_label(sum(entry.size for entry in unused))}"
         if not delete:
-            wait = f" A study uses the store ({busy}); wait for its end." if busy else ""
-            typer.echo(f"{everything}: nothing was deleted; --delete does it.{wait}")
+            wait = f" A study uses the store ({busy}): wait until it ends." if busy else ""
+            typer.echo(f"{everything}: nothing was deleted; add --delete to delete.{wait}")
         elif busy:
             what = f"a study uses {opened.address} ({busy}): nothing was deleted"
-            raise ArtifactError(f"{what}, run again when it ended")
+            raise ArtifactError(f"{what}; run again when it has ended")
         else:
             for entry in unused:
                 remove(entry.address)

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def remove(
-    study: Annotated[str, argument(metavar="STUDY", help="Its name in the store.")],
+    study: Annotated[str, argument(metavar="STUDY", help="Name of the study in the store.")],
     store: options.StoreAddress = options.DEFAULT_STORE,
-    yes: Annotated[bool, option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, option("--yes", help="Delete without asking.")] = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Delete a study with its results, and the artifacts that no other finished study needs."""
+    """Delete a study, its results, and the artifacts that no other finished study needs."""
     with options.one_sentence(verbose):
         from papa.storage import artifacts
         from papa.storage.locks import names_of_users
@@ -42,18 +42,18 @@ def remove(
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
         size = size_label(sum(steps.values()))
-        what = f"{printable(study)}, and {len(steps)} artifacts that it alone needs, {size}"
+        what = f"{printable(study)} and {len(steps)} artifacts that only it needs, {size}"
         if not yes:
             typer.confirm(f"Delete {what}?", abort=True)
         busy = names_of_users(opened)
         if busy:
             raise ArtifactError(
-                f"a study uses {opened.address} ({busy}): nothing was deleted, run again when it "
-                "ended"
+                f"a study uses {opened.address} ({busy}): nothing was deleted; run again when "
+                "it has ended"
             )
         if alone() != steps:
             raise ArtifactError(
-                f"{opened.address} changed meanwhile: nothing was deleted, run again"
+                f"the studies in {opened.address} changed meanwhile: nothing was deleted; run again"
             )
         # What made the results goes first: without it the others are what prune finds.
         for step in sorted(steps):
@@ -66,7 +66,7 @@ def remove(
                 opened.studies.remove(name)
             for ending in (".yaml", ".failed", ".json"):
                 opened.remove_study_file(f"{study}{ending}")
-        typer.echo(f"Deleted {what}. What MLflow and Prefect recorded of it stays.")
+        typer.echo(f"Deleted {what}. Its records in MLflow and Prefect stay.")
 
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:

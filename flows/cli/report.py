@@ -18,7 +18,7 @@ def report(
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
-    """Build a finished study's report again, from what it stored."""
+    """Write a finished study's report again from its stored results."""
     with options.one_sentence(verbose):
         from papa.reporting.report import write_report
         from papa.storage.artifacts import published, read_metadata

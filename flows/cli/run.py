@@ -128,7 +128,7 @@ def run(
                 progress.note(spec.name, note)
             given = Ready(checked, opened, progress, executor, interruption.calls)
             ready.set(given)
-            said = "it answers that the study is over"
+            said = "it says that the study is over"
             try:
                 # The state alone: Prefect would load what a server says that the result is.
                 run_study(
@@ -143,8 +143,9 @@ def run(
                 said = str(error).partition("\n")[0] or type(error).__name__
             if not given.link.done():
                 raise PapaError(
-                    f"Prefect's server does not record the study ({said}): see that it runs and "
-                    "takes PREFECT_API_AUTH_STRING, and run again: finished steps are kept"
+                    f"Prefect's server did not record the study ({said}): check that it runs "
+                    "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
+                    "steps are cached"
                 )
         from papa.reporting.tables import summary_table
         from papa.scores.summary import read_table

@@ -78,7 +78,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
         typer.echo(f"MLflow   http://127.0.0.1:{port}   papa:{password}")
     else:
         typer.echo(f"MLflow   {without_credentials(tracking)}")
-    typer.echo("Ctrl-C ends what was started.")
+    typer.echo("Press Ctrl-C to stop the servers started here.")
     while True:
         _check_alive(processes)
         time.sleep(0.5)
@@ -120,4 +120,4 @@ def _start_mlflow(
 
 def _check_alive(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     if any(process.poll() is not None for process in processes):
-        raise PapaError("a server ended by itself: 'papa ui --verbose' shows why")
+        raise PapaError("a server ended unexpectedly: 'papa ui --verbose' shows its log")

@@ -35,8 +35,8 @@ def study_without_file(
     """The study of some encoders on some tasks, with so many rows of each split at most."""
     if study is not None or not encoders or not tasks:
         raise SpecError(
-            "a study is a file alone, with --set for what should differ, or --encoder and --task, "
-            "such as papa run --encoder google-bert/bert-base-uncased --task cola"
+            "give either STUDY.yaml (with --set to override values), or --encoder and "
+            "--task, such as papa run --encoder google-bert/bert-base-uncased --task cola"
         )
     # Named by all of it, so that another study has results of its own.
     named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
@@ -71,7 +71,7 @@ def own_study(
     """
     if others or len(models) != 1:
         raise SpecError(
-            "--data takes one model and one file of texts, and nothing else: such as papa run "
+            "--data needs one --model and no STUDY.yaml or --task: give for example papa run "
             "--model embedded/all-MiniLM-L6-v2 --data texts.txt"
         )
     table = read_file(texts, format_of(texts) or "text")
@@ -85,7 +85,7 @@ def own_study(
     rows = _sample(table.rows.select(columns).to_pylist(), limit)
     least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST
     if len(rows) < least:
-        raise DataError(f"{texts} holds {len(rows)} texts, expected {least} or more: give more")
+        raise DataError(f"{texts} holds {len(rows)} texts, expected at least {least}: add texts")
     short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-native")
     naming = {"name": short}
     for setting in overrides:
@@ -139,8 +139,9 @@ def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str
             other = other or f"on other texts ({path})"
     if other:
         raise SpecError(
-            f"the store {store.address} has a study '{study.name}' {other}: give this one a name "
-            f"with --set name=NAME, or delete that one with papa remove {study.name}"
+            f"the store {store.address} has a study '{study.name}' {other}: give this study "
+            "another name with --set name=NAME, or delete the other with 'papa remove "
+            f"{study.name}'"
         )
 
 
@@ -171,8 +172,8 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
         tasks += [("text", metric, ["text"]) for metric in EMBEDDING_METRICS]
     if not tasks or reference.causal != (tasks[0][0] == "causal"):
         raise SpecError(
-            f"'{reference.name}' is a {architecture} ({CONFIGURATION}), and what can be asked of "
-            f"rows with {joined(columns) or 'other columns'} is not known: give rows that fit it, "
+            f"'{reference.name}' is a {architecture} ({CONFIGURATION}), which cannot be "
+            f"measured on rows with {joined(columns) or 'these columns'}: give other columns, "
             "or write a study with head: native"
         )
     return [

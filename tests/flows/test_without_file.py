@@ -42,7 +42,7 @@ def test_it_is_the_study_that_a_file_would_describe(
     assert study.probe_seeds == (7,)
     assert study_without_file(None, [BERT], ["cola"], None, ["name=mine"]).name == "mine"
     for file, encoders, tasks in ((None, [], ["cola"]), (None, [BERT], []), (path, [BERT], [])):
-        with pytest.raises(SpecError, match=r"a file alone, .* or --encoder and --task"):
+        with pytest.raises(SpecError, match=r"STUDY\.yaml .* or --encoder and --task"):
             study_without_file(file, encoders, tasks, None, [])
 
 
@@ -138,12 +138,12 @@ def test_a_name_is_refused_that_the_store_has_for_another_encoder(
 
 ALONE = '{"text": "alone", "text_pair": null, "label": 0}'
 REFUSED: list[tuple[list[str], tuple[str, ...], bool, str]] = [
-    (TEXTS, (EMBEDDED, EMBEDDED), False, "takes one model and one file of texts"),
-    (TEXTS, (EMBEDDED,), True, "takes one model and one file of texts"),
-    (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected 42 or more"),
+    (TEXTS, (EMBEDDED, EMBEDDED), False, "--data needs one --model"),
+    (TEXTS, (EMBEDDED,), True, "--data needs one --model"),
+    (TEXTS[:20], (EMBEDDED,), False, "holds 20 texts, expected at least 42"),
     (TEXTS, ("/no/model",), False, "there is no encoder folder at /no/model"),
     (['{"text": 5}'] * 44, (), False, r"rows\.jsonl: column 'text' holds"),
-    (['{"words": [1, 2]}'] * 44, (), False, "words is not known"),
+    (['{"words": [1, 2]}'] * 44, (), False, "rows with words"),
     ([ALONE] * 44, (), False, "row 1 has no 'text_pair'"),
 ]
 
@@ -177,7 +177,7 @@ def test_every_column_that_a_head_can_use_is_used(
         shape = BertConfig(**{**SMALL, "num_labels": classes})
         model = str(with_tokenizer(BertForSequenceClassification(shape), tmp_path / "model"))
     if asked is None:
-        with pytest.raises(PapaError, match=r"what can be asked of rows with text.* is not known"):
+        with pytest.raises(PapaError, match=r"cannot be measured on rows with text"):
             of_own(tmp_path / "rows.jsonl", lines, model)
         return
     found = of_own(tmp_path / "rows.jsonl", lines, model)
