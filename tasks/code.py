@@ -21,8 +21,8 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
     for file in files:
         if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in texts:
             raise SpecError(
-                f"--code {file}: expected files NAME.py of different names, of letters, digits and "
-                "_, other than scores and reversed: rename it"
+                f"--code {file}: expected files NAME.py with different names of letters, "
+                "digits and _, and not scores or reversed: rename the file"
             )
         try:
             texts[file.stem] = file.read_bytes().decode("utf-8-sig")
@@ -38,7 +38,7 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     modules = {module_of(name) for name in (*orders, *others)}
     for module in texts.keys() - modules:
         raise SpecError(
-            f"--code {module}.py: the study names nothing of it: leave it out, or name "
+            f"--code {module}.py: the study names nothing from it: leave out --code, or name "
             f"{module}:… as an order, a metric or a custom_probe"
         )
     kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
@@ -104,6 +104,6 @@ def _check(named: NamedCode, *, is_probe: bool) -> None:
         raise SpecError(f"{named.name}: {error}") from None
     except TypeError as error:
         raise SpecError(
-            f"{named.name} cannot be called with the true and the predicted classes "
+            f"{named.name} cannot be called with true and predicted classes "
             f"({in_one_line(error)}): make it a function of two arguments"
         ) from None

@@ -279,5 +279,5 @@ def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, 
             label = f"{encoder.name}@{(encoder.revision or encoder.digest)[:12]}"
         labels[encoder] = label
     if len(set(labels.values())) < len(labels):
-        raise SpecError("the same encoder is listed twice under different names: keep one")
+        raise SpecError("two names in encoders are the same encoder: keep one")
     return labels

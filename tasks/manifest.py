@@ -159,7 +159,10 @@ class FinishedStudy:
         spec = EncoderSpec(name=measured.name, revision=measured.revision)
         found = resolve_encoder(spec, measured.precision)
         if found.digest != measured.digest:
-            raise ArtifactError(f"'{found.name}' has other weights here than what was measured")
+            raise ArtifactError(
+                f"the weights of '{found.name}' differ from those that were measured: restore "
+                "them, or run the study again"
+            )
         return found
 
     def task(self, name: str) -> TaskSpec:
@@ -237,7 +240,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
         place = store.address
         if (saved := named.with_name(f"{named.name}.yaml")).is_file():
             raise SpecError(
-                f"study '{study}' is not finished in {place}: run 'papa run {saved}' to go on"
+                f"study '{study}' is not finished in {place}: run 'papa run {saved}' to resume it"
             )
         complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
         known = nearest_first(study, {path.parent.name for path in complete})
@@ -249,11 +252,13 @@ def open_study(store: Store, study: str) -> FinishedStudy:
         manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
         raise ArtifactError(
-            f"{folder / MANIFEST} is of another version of PAPA ({error.errors()[0]['msg']}): run "
-            "the study again with 'papa run'"
+            f"{folder / MANIFEST} was written by another version of PAPA "
+            f"({error.errors()[0]['msg']}): run the study again with 'papa run'"
         ) from None
     if by_name and folder == named and manifest.study != study:
-        raise DamagedError(f"{folder} holds the results of study '{manifest.study}'", str(folder))
+        raise DamagedError(
+            f"{folder} holds the results of another study, '{manifest.study}'", str(folder)
+        )
     return FinishedStudy(store, folder, manifest)
 
 
@@ -314,7 +319,7 @@ def _copy_results(store: Store, study: str, found: ArtifactReference) -> None:
             data, metadata = artifacts.verified(found), artifacts.read_metadata(found)
         except DamagedError as error:
             artifacts.remove(found.path)
-            raise TransientError(f"{error.what}: it is removed, run again") from None
+            raise TransientError(f"{error.what}: it was deleted; run again") from None
         aside = name_aside(study)
         try:
             with store.studies.filled(aside) as fresh:

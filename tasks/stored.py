@@ -30,9 +30,10 @@ def load_to_run(
     outside = [file for file in files if not any(map(file.is_relative_to, roots))]
     if outside:
         raise SpecError(
-            f"{path} lies in the store {store} and names {joined(map(str, outside))}, which lies "
-            f"outside of it: if others may see what is computed from it, give --allow-source "
-            f"{outside[0]} (or a folder), or the study's own file outside of the store"
+            f"{path} is in the store {store} and names {joined(map(str, outside))}, outside "
+            "of it: if users of the store may see results from these files, add "
+            f"--allow-source {outside[0]} (or a folder); or run the study's own file outside "
+            "of the store"
         )
     return study
 

@@ -96,8 +96,8 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
         mask = torch.as_tensor(heads)
         if mask.shape != (len(sizes), most) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
-                f"the mask of heads has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{most}) with 0 where a head is replaced, 1 elsewhere, and no other value"
+                f"the head mask has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
+                f"{most}): give 0 for heads to replace and 1 for all others"
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
@@ -185,7 +185,9 @@ def fidelity(
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
-            raise DataError(f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more")
+            raise DataError(
+                f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: add texts"
+            )
         found = embedding_fidelity(before["embeddings"], after["embeddings"])
     else:
         values = compared(before, after)

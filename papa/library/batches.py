@@ -61,9 +61,12 @@ def batches_of(
             'papa.measure also takes {"train": …, "validation": …}'
         )
     if tokenizer is None:
-        raise DataError(f"data holds texts, and no tokenizer is there to read them: {_GIVE}")
+        raise DataError(f"data holds texts, but tokenizer is None: {_GIVE}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
-        raise DataError(f"tokenizer is a {type(tokenizer).__name__}: give the model's, as loaded")
+        raise DataError(
+            f"tokenizer is a {type(tokenizer).__name__}: give the model's tokenizer, such as "
+            "AutoTokenizer.from_pretrained(name)"
+        )
     held: Any = model
     name = held.name_or_path or type(model).__name__
     check_vocabulary(tokenizer, len(held.get_input_embeddings().weight), name)
@@ -92,9 +95,9 @@ def _check_padding(number: int, batch: Batch, config: Any) -> None:
     padded = is_padding[:, -length:].all(1) | is_padding[:, :length].all(1)
     if padded.any():
         raise DataError(
-            f"batch {number} of data has texts that begin or end with the padding token ({pad}), "
-            f"as text {int(padded.nonzero()[0])}, and no attention_mask: give the tokenizer's, or "
-            "one of ones where these are tokens"
+            f"batch {number} of data has padding tokens ({pad}) at the start or end of a "
+            f"text, such as text {int(padded.nonzero()[0])}, and no attention_mask: give the "
+            "tokenizer's attention_mask, or ones if these are ordinary tokens"
         )
 
 
@@ -131,8 +134,8 @@ def _read(
     if labels and isinstance(labels[0], str):
         if unknown := sorted({one for one in labels if one not in known}):
             raise DataError(
-                f"the model's head does not know the labels {joined(unknown)}: expected "
-                f"{joined(known)}, its label2id, or these numbers"
+                f"the labels {joined(unknown)} are not in the model's label2id: give "
+                f"{joined(known)}, or their numbers"
             )
         labels = [known[one] for one in labels]
     classes = model.config.num_labels
@@ -142,8 +145,8 @@ def _read(
         wrong = next((one for one in labels if one not in (-100, *range(classes))), None)
         if wrong is not None:
             raise DataError(
-                f"the model's head has no class {wrong!r:.40}: expected 0 to {classes - 1}, or "
-                f"{joined(known)}, its label2id"
+                f"label {wrong!r:.40} is not a class of the model's head: give 0 to "
+                f"{classes - 1}, or {joined(known)} (its label2id)"
             )
         labels = [int(one) for one in labels]
     return texts, labels
@@ -156,18 +159,18 @@ def _named_classes(
     wrong = [row for row, label in enumerate(labels) if label not in range(len(names))]
     if wrong:
         raise DataError(
-            f"{origin}: row {wrong[0] + 1} has the label {labels[wrong[0]]}, which is none of the "
-            f"classes of its ClassLabel, 0 to {len(names) - 1}, as {len(wrong)} of {len(labels)} "
-            "rows have: leave out rows without a class, correct others"
+            f"{origin}: row {wrong[0] + 1} has the label {labels[wrong[0]]}, expected 0 to "
+            f"{len(names) - 1} (its ClassLabel); so have {len(wrong)} of {len(labels)} rows: "
+            "remove rows without a class, and correct the others"
         )
     if "LABEL_0" not in known:
         return [names[label] for label in labels]
     if all(map(str.isdecimal, names)):
         return [int(names[label]) for label in labels]
     raise DataError(
-        f"{origin} names its classes ({joined(names)}), and the model's head does not "
-        f"({joined(known)}): set model.config.label2id to the number of each name in the head, or "
-        "give the labels as plain numbers in the head's order"
+        f"{origin} has the classes {joined(names)}, but the model's label2id has "
+        f"{joined(known)}: set model.config.label2id to the number of each class, or give "
+        "labels as numbers in the head's order"
     )
 
 
@@ -177,9 +180,9 @@ def _label_vectors(origin: str, labels: Sequence[Any], classes: int) -> list[lis
         whole = isinstance(vector, Sequence) and len(vector) == classes
         if not whole or any(one not in (0, 1) for one in vector):
             raise DataError(
-                f"{origin}: row {row} has the label {vector!r:.40}, and the model's head decides "
-                f"on each of {classes} labels by itself: give each text a list of {classes} "
-                "numbers, 0 or 1"
+                f"{origin}: row {row} has the label {vector!r:.40}, but the model has "
+                f"{classes} labels per text: give a list of {classes} numbers, 0 or 1, for "
+                "each text"
             )
     return [[float(one) for one in vector] for vector in labels]
 
@@ -207,7 +210,7 @@ def _tokenised(
             options: dict[str, Any] = {"truncation": True, "max_length": most}
             read = tokenizer(*pairs, return_attention_mask=True, **options)
         if empty := [at for at, ids in enumerate(read["input_ids"], start) if not ids]:
-            raise DataError(f"text {empty[0]} has no token: leave it out")
+            raise DataError(f"text {empty[0]} has no token: remove it")
         batch = {
             name: pad_sequence([*map(torch.tensor, rows)], True, padding.get(name, 0))
             for name, rows in read.items()

@@ -35,8 +35,8 @@ def describe_study(
     entries = [entry for entry in held.averages if not held.encoders[entry.encoder].causal]
     if not entries:
         raise SpecError(
-            f"study '{held.study}' has no average of an encoder to describe its heads with: run it "
-            "with average among its constants"
+            f"study '{held.study}' has no average of an encoder, which papa describe needs: "
+            "run it with 'average' in substitutes"
         )
     of_trees = [name for name in wanted if name in TREE_DESCRIPTIONS]
     sources = {"validation rows": [name for name in wanted if name not in TREE_DESCRIPTIONS]}
@@ -79,13 +79,13 @@ def _constant_heads(
     alike = {round(cell.fraction, 6): cell for cell in finished.manifest.cells if cell.line == line}
     if (cell := alike.get(round(fraction, 6))) is None:
         raise SpecError(
-            f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, order "
-            f"'{order}' and fraction {fraction:g}: give --keep "
+            f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, "
+            f"order '{order}' and keep {fraction:g}: give --keep "
             f"{' or '.join(f'{at:g}' for at in alike)}"
         )
     if cell.constant_heads is None:
         raise SpecError(
-            f"order '{order}' makes other heads constant for each seed of study '{study}': leave "
-            "--keep out, which makes all heads constant"
+            f"order '{order}' has other constant heads for each seed of study '{study}': "
+            "leave out --keep, which makes all heads constant"
         )
     return cell.constant_heads

@@ -91,14 +91,19 @@ class Encoder:
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
     """Refuse what is none, what may be no ``decoder``, and what must be ``whole``."""
     if not isinstance(encoder, Encoder):
-        raise SpecError(f"encoder is a {type(encoder).__name__}, not what papa.load_encoder gives")
+        raise SpecError(
+            f"encoder is a {type(encoder).__name__}: give what papa.load_encoder returns"
+        )
     if encoder.encoder is None and not decoder:
         raise SpecError(
-            f"{encoder.reference.display} is a decoder, which papa.measure and papa.head_scores "
-            "take: give papa.ablated what transformers loads"
+            f"{encoder.reference.display} is a decoder, which only papa.measure and "
+            "papa.head_scores take: load it with transformers and use papa.ablated"
         )
     if whole and encoder.encoder and encoder.encoder.dispatch.rules:
-        raise SpecError("heads of this encoder are constant inside papa.replaced: leave the block")
+        raise SpecError(
+            "the encoder has constant heads, inside a block of papa.replaced: call this "
+            "after the block"
+        )
 
 
 def load_encoder(
@@ -141,7 +146,7 @@ def load_encoder(
     """
     if isinstance(model, str | Path):
         if tokenizer is not None:
-            raise EncoderError(f"{model} comes with its own tokenizer: leave the tokenizer out")
+            raise EncoderError(f"{model} has its own tokenizer: leave out tokenizer")
         where = Path(model).expanduser()
         is_path = str(model).startswith((".", "/", "~")) or where.is_dir()
         chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -150,18 +155,22 @@ def load_encoder(
         spec = EncoderSpec(name=str(where.resolve() if is_path else model), revision=revision)
         reference = resolve_encoder(spec, precision)
         if reference.causal and device not in (None, "cpu"):
-            raise SpecError(f"{reference.display} is a decoder, which computes on the CPU here")
+            raise SpecError(
+                f"{reference.display} is a decoder, which papa.load_encoder runs on the CPU "
+                "only: leave out device"
+            )
         running: Any = None if reference.causal else encoders.load_encoder(reference, chosen)
     elif not isinstance(model, PreTrainedModel):
         raise EncoderError(
-            f"expected a name or a model of transformers, found a {type(model).__name__}: give the "
-            "one it holds, such as model.module, model.merge_and_unload() or model[0].auto_model"
+            f"model is a {type(model).__name__}, expected a name or a model of transformers: "
+            "give the model inside it, such as model.module, model.merge_and_unload() or "
+            "model[0].auto_model"
         )
     else:
         whole: Any = model.base_model
         name = whole.name_or_path or type(whole).__name__
         if tokenizer is None:
-            raise EncoderError(f"the model {name} comes without a tokenizer: give it as well")
+            raise EncoderError(f"the model {name} needs a tokenizer: give tokenizer=")
         device = device or str(whole.device)
         check_device(device)
         check_precision(precision, torch.device(device).type)
@@ -225,7 +234,9 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
         if items and isinstance(items[0], tuple):
             for number, item in enumerate(items):
                 if not (isinstance(item, tuple) and len(item) == 2):
-                    raise DataError(f"text {number} is {item!r:.40}, expected a pair of strings")
+                    raise DataError(
+                        f"text {number} is {item!r:.40}, expected a pair of strings, like the first"
+                    )
             text_pair = "text_pair"
             texts = dict(zip((text, text_pair), zip(*items, strict=True), strict=True))
     table = table_of(texts, "the table of texts")
@@ -255,9 +266,11 @@ def table_of(data: Table, origin: str) -> SourceTable:
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
         told = ", ".join(names)
-        raise DataError(f"{origin}: tokenised inputs ({told}) were given: give the texts")
+        raise DataError(f"{origin} has tokenised inputs ({told}): give texts")
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
-        raise DataError(f"{origin}: {joined(map(str, names))} are tables: give one of them")
+        raise DataError(
+            f"{origin} holds several tables ({joined(map(str, names))}): give one of them"
+        )
     classes: dict[str, tuple[str, ...]] = {}
     try:
         if hasattr(data, "features") and hasattr(data, "with_format"):
@@ -272,9 +285,9 @@ def table_of(data: Table, origin: str) -> SourceTable:
         raise DataError(f"{origin}: {lone_surrogate(error.object, columns)}") from None
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(
-            f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a data "
-            "frame or a mapping of columns"
+            f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a "
+            "data frame or a mapping of columns to lists"
         ) from None
     if rows.num_rows == 0:
-        raise DataError(f"{origin} has no row: give at least one")
+        raise DataError(f"{origin} has no rows: give at least one")
     return SourceTable(rows, origin, classes)

@@ -118,7 +118,9 @@ def head_scores(
     of_in_memory = (tokenizer, substitute_data, score)
     if any(one is not None for one in (of_encoders if in_memory else of_in_memory)):
         without = "task, or tokenizer, substitute_data and score"
-        raise SpecError(f"method='{method}' of this model: leave out {without}")
+        raise SpecError(
+            f"method='{method}': {without} are not for this kind of model: leave them out"
+        )
     if isinstance(model, nn.Module):
         check_answering(model)
         is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
@@ -126,7 +128,7 @@ def head_scores(
         if not seeds:
             raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
         if score is not None and not reads_score(method):
-            raise SpecError(f"method='{method}' of this model: leave out score")
+            raise SpecError(f"method='{method}' reads no score: leave out score")
         batches = batches_of(data, model, tokenizer)
         averaged = batches
         if substitute_data is not None:
@@ -202,8 +204,9 @@ def constant_heads(
     fits = 0 <= (keep or 0) <= 1 and (count or 0) in range(numbers.size + 1)
     if (keep is None) == (count is None) or not fits:
         raise SpecError(
-            "give keep, the share of heads that stay input-dependent, 0 to 1, or count, how many "
-            f"of the {numbers.size} heads become constant; found keep={keep} and count={count}"
+            "give either keep (the share of heads that stay input-dependent, 0 to 1) or "
+            f"count (how many of the {numbers.size} heads become constant); found keep={keep} "
+            f"and count={count}"
         )
     by_group = scores_by_group(numbers, heads_per_group)
     order = head_order("lambda", by_group, *numbers.shape)

@@ -114,7 +114,7 @@ def measure_in_memory(
         if isinstance(values, str) or not isinstance(values, Iterable) or not as_list(values):
             raise SpecError(f"{name} is {values!r}, expected a list of one or more")
     if not all(0 <= share <= 1 for share in keep):
-        raise SpecError("keep: its values are shares of heads, from 0 to 1")
+        raise SpecError("keep holds shares of heads: give values from 0 to 1")
     train, validation = _splits(data, model, tokenizer, task)
     custom = score if callable(score) else None
     native = open_in_memory(model, validation, custom)
@@ -229,8 +229,8 @@ def _by_own_answers(
     try:
         return open_in_memory(model, batches, labelled=labelled)
     except DataError:
-        why = "keeps logits or hidden states, and the model outputs neither"
-        raise SpecError(f"orders: '{method}' {why}: give 'effect', by score") from None
+        why = "needs logits or hidden states, which this model does not output"
+        raise SpecError(f"orders: '{method}' {why}: use 'effect', with score=") from None
 
 
 def _certainty(
@@ -265,7 +265,7 @@ def _named_orders(
     for order in document["orders"]:
         name = order.removeprefix(REVERSED)
         if (scores := scores_in(name)) is not None and scores not in external:
-            raise SpecError(f"orders: {name}: give papa.load_scores")
+            raise SpecError(f"orders: '{name}' names a file: give papa.load_scores(path)")
         if scores is None and name not in known:
             near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
             raise SpecError(f"{near}: give one of {joined(known)}, or what papa.head_scores gives")
@@ -363,7 +363,7 @@ def _splits(
     lengths = [_lengths(batch) for batch in batches]
     order = torch.cat(lengths).argsort(descending=True, stable=True)
     if len(order) < 2:
-        raise DataError("data holds one text: give more, or {'train': …, 'validation': …}")
+        raise DataError("data holds one text: give two or more, or {'train': …, 'validation': …}")
     is_train = torch.zeros(len(order), dtype=torch.bool)
     is_train[order[::2]] = True
     by_batch = is_train.split([*map(len, lengths)])

@@ -48,7 +48,9 @@ class ConstantMatrices(constants.ConstantMatrices):
         some = range(heads) if head is None else [head]
         if layer is None or layer not in range(layers) or not {*some} <= {*range(heads)}:
             last = layers - 1, heads - 1
-            raise SpecError(f"there is no head {(layer, head)}: give layer and head, up to {last}")
+            raise SpecError(
+                f"there is no head {(layer, head)}: give layer and head from 0, up to {last}"
+            )
         return heads_figure(average, {(layer, one): self.kind for one in some})
 
     def __repr__(self) -> str:

@@ -52,8 +52,8 @@ class Tables:
             self.tables[0].save(path)
         else:
             raise SpecError(
-                f"{len(self.tables)} tables cannot be saved as {path}: give a .md or .tex file, or "
-                "save the data frame summary"
+                f"{len(self.tables)} tables cannot be saved as {path}: give a .md or .tex "
+                "file, or save the data frame .summary"
             )
 
     def __str__(self) -> str:

@@ -128,13 +128,17 @@ def measure(
         task = Task() if task is None else task
         if not isinstance(task, Task):
             name = type(task).__name__
-            raise SpecError(f"task is a {name}, expected papa.Task: name others, as tokenizer=")
+            raise SpecError(
+                f"task is a {name}, expected papa.Task: pass other arguments by name, such as "
+                "tokenizer="
+            )
         taken = ("text", "text_pair", "label", "name", "head", "score")
         plain = Task(**{name: getattr(task, name) for name in taken})
         if any(one is not None for one in (*rows, store)) or task != plain:
             raise SpecError(
-                "an in-memory model is measured on all data by score=: leave out store, numbers "
-                f"of rows, and all of the task but {', '.join(taken)}"
+                "an in-memory model is measured on all of data: leave out store, train_rows, "
+                "validation_rows, ranking_rows, and all arguments of papa.Task but "
+                f"{', '.join(taken)}"
             )
         measurement = measure_in_memory(
             model,
@@ -153,9 +157,15 @@ def measure(
         return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(model, decoder=True, whole=True)
     if tokenizer is not None or score is not None:
-        raise SpecError("tokenizer and score are for an in-memory model: give papa.Task(score=…)")
+        raise SpecError(
+            "tokenizer and score are for an in-memory model: leave them out, or give "
+            "papa.Task(score=…)"
+        )
     if store is not None and not model.path:
-        raise SpecError("a store knows encoders by their files: leave store out")
+        raise SpecError(
+            "an encoder loaded from memory has no files, by which a store identifies it: "
+            "leave out store"
+        )
     named = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]
     supplied = [
         substitute for substitute in substitutes if not isinstance(substitute, str | Mapping)
@@ -184,9 +194,15 @@ def measure(
             inputs = replace(inputs, study=study, matrices=custom)
         for code in inputs.code.values():
             if code.probe is not None and any(one.is_trained for one in inputs.study.substitutes):
-                raise SpecError("trained constants have PAPA's own probe: leave them or probe out")
+                raise SpecError(
+                    "trained substitutes need PAPA's own probe: leave out 'trained' or the "
+                    "custom probe"
+                )
             if store is not None and code.digest is None:
-                raise SpecError("a store knows code by a module's file: import the task's from one")
+                raise SpecError(
+                    "a store identifies custom code by its file: import it from a module, or "
+                    "leave out store"
+                )
         steps = build_pipeline(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), model, inputs, progress)
         (part,) = steps.pairs

@@ -38,8 +38,8 @@ def formerly(
                     raise SpecError(f"{call}: the argument '{name}' is now '{today[name]}'")
             if len(args) > len(positional):
                 raise SpecError(
-                    f"{call} takes {' and '.join(positional)} by position, and was given "
-                    f"{len(args)} arguments: name the others"
+                    f"{call} takes {' and '.join(positional)} by position, but got "
+                    f"{len(args)} arguments: pass the others by name"
                 )
             return function(*args, **kwargs)
 

@@ -96,8 +96,8 @@ def _named(requested: Any) -> tuple[str, dict[str, int]]:
     if name not in names:
         known = nearest_first(name, names)
         raise SpecError(
-            f"there is no substitute {requested!r} for an in-memory model (known: {known}): give "
-            "one, or matrices"
+            f"there is no substitute {requested!r} for an in-memory model: give one of "
+            f"{known}, or matrices"
         )
     try:
         parameters = ConstantsSpec.model_validate({"kind": name, **settings}).parameters
@@ -106,7 +106,7 @@ def _named(requested: Any) -> tuple[str, dict[str, int]]:
     others = {key for key, value in settings.items() if value is not None} - parameters.keys()
     if others:
         raise SpecError(
-            f"substitute {requested!r}: only studies have {joined(sorted(others))}: leave it out"
+            f"substitute {requested!r}: {joined(sorted(others))} is for studies only: leave it out"
         )
     return name, parameters
 
@@ -181,13 +181,12 @@ def named_matrices(
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **checked)
     if entry.origin != "average" or not entry.function:
         raise SpecError(
-            f"papa.constants computes no matrices of '{kind}': papa.measure takes it, and "
-            "papa.average computes averages"
+            f"papa.constants cannot compute '{kind}': give it to papa.measure, or for an "
+            "average call papa.average"
         )
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
-            f"the matrices of '{kind}' are computed from an average: give "
-            "average=papa.average(encoder, data)"
+            f"'{kind}' is computed from an average: give average=papa.average(encoder, data)"
         )
     return derived(kind, constants_for(encoder, average), average.special, **checked)
 
@@ -218,7 +217,7 @@ def constants_for(encoder: Encoder, requested: Any) -> ConstantMatrices:
         return ConstantMatrices(matrices, torch.ones(slots, slots, dtype=torch.bool), "average")
     if supplied.encoder_digest not in (None, encoder.reference.digest):
         raise ArtifactError(
-            "the constant matrices were averaged over the attention of another encoder than "
-            f"{encoder.reference.display}: average over this one's"
+            "the constant matrices are an average over another encoder than "
+            f"{encoder.reference.display}: average over this encoder"
         )
     return replace(supplied, matrices=matrices, seen=supplied.seen.cpu())

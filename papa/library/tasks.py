@@ -89,8 +89,8 @@ def study_inputs(
         if not isinstance(dataset, str):
             if causal and (task is None or task.head != "native" or task.label is not None):
                 raise SpecError(
-                    "a decoder is asked for the next word by its native head: give papa.Task("
-                    'label=None, metric="negative_log_perplexity", head="native")'
+                    "a decoder is measured by its native head: give papa.Task(label=None, "
+                    'metric="negative_log_perplexity", head="native")'
                 )
             for split in SPLITS:
                 if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
@@ -108,7 +108,9 @@ def study_inputs(
                 described["source"][name] = file = str(Path(temporary) / f"{name}.parquet")
                 pyarrow.parquet.write_table(table.rows.select(columns), file)
         elif task is not None:
-            raise SpecError(f"the task '{dataset}' is described already: leave task out")
+            raise SpecError(
+                f"'{dataset}' is a known task, which describes its own columns: leave out task"
+            )
         else:
             described = {"name": dataset}
         document = {
@@ -168,13 +170,14 @@ def _code(task: Task) -> CustomCode | None:
     asked = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
     if task.score is not None and (task.head != "native" or asked):
         raise SpecError(
-            'score: a custom score reads the native head: set head="native", leave metric out'
+            "score: a custom score is computed from the native head's output: set "
+            'head="native" and leave out metric'
         )
     if metric and task.label is None:
-        raise SpecError("metric: a function is called with true classes: name their label")
+        raise SpecError("metric: a custom metric compares true and predicted classes: set label")
     if task.probe is not None:
         if task.head == "native" or task.label is None or task.metric == "spearman":
-            raise SpecError("probe: it predicts classes: name their label, and leave head out")
+            raise SpecError("probe: a custom probe predicts classes: set label, and leave out head")
         check_probe(task.probe)
     given = CustomCode(metric, task.probe, task.score)
     return None if given == CustomCode() else given

@@ -98,12 +98,13 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     except (OSError, UnicodeDecodeError) as error:
         near = meant(path.stem, [file.stem for file in path.parent.glob("*.y*ml")])
         raise SpecError(
-            f"there is no study at {path}{near} ({in_one_line(error)}): give the path of a YAML "
-            "file, such as studies/demo.yaml, or write one with 'papa init'"
+            f"there is no study file at {path}{near} ({in_one_line(error)}): give the path of "
+            "a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
         ) from None
     if not isinstance(document, dict):
         raise SpecError(
-            f"{path} is not a study, found {shown(document)}: 'papa init' writes an example"
+            f"{path} is not a study file (it holds {shown(document)}): 'papa init' writes "
+            "an example"
         )
     for setting in overrides:
         override(document, setting)
@@ -182,7 +183,7 @@ def _refuse_earlier_names(document: Mapping[Any, Any], origin: str) -> None:
         renamed["the order 'lambda_reversed'"] = "'reversed:lambda'"
     if renamed:
         today = joined(f"{old} is now {new}" for old, new in renamed.items())
-        raise SpecError(f"{origin}: {today}: rename, as CHANGELOG.md lists")
+        raise SpecError(f"{origin}: {today}: rename it (CHANGELOG.md lists all new names)")
 
 
 def sentence(fault: ErrorDetails) -> str:

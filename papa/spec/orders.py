@@ -72,16 +72,16 @@ def read_scores(path: str | Path) -> Float[np.ndarray, "layers heads"]:
         else:
             scores = _scores_in_text(data.decode("utf-8-sig").strip())
         if scores.ndim != 2:
-            raise ValueError(f"its numbers have {scores.ndim} dimensions, expected 2")
+            raise ValueError(f"it has {scores.ndim} dimensions, expected 2")
         for layer, head in np.argwhere(~np.isfinite(scores)).tolist():
-            raise ValueError(f"it has no score of head ({layer}, {head})")
+            raise ValueError(f"the score of head ({layer}, {head}) is missing")
         return scores
     except (OSError, TypeError, ValueError, LookupError, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read as head scores ({in_one_line(error)}): give a line of "
-            "numbers for each layer, with blanks, tabs or commas between them and without a "
-            "header; a NumPy array (.npy) or lists in JSON of [layers, heads]; or JSON with a "
-            "list of scores under each 'layer-head'"
+            "numbers for each layer, separated by blanks, tabs or commas, without a header; "
+            "an array [layers, heads] as .npy or JSON lists; or JSON with a list of scores "
+            "for each 'layer-head'"
         ) from None
 
 

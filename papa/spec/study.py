@@ -237,7 +237,10 @@ class StudySpec(Frozen):
     @classmethod
     def _no_file(cls, name: str) -> str:
         if name.lower().endswith((".yaml", ".failed", ".jsonl")):
-            raise ValueError("a store keeps files that end so: leave .yaml, .failed or .jsonl out")
+            raise ValueError(
+                "a store has its own files with this ending: give a name without .yaml, "
+                ".failed or .jsonl at its end"
+            )
         return name
 
     @model_validator(mode="after")
@@ -249,20 +252,21 @@ class StudySpec(Frozen):
             entry = entry_of(kind)
             if task.kind == "causal" and not entry.decoders:
                 raise ValueError(
-                    f"{where} is of encoders, and {name} is a decoder's: take relative or previous"
+                    f"{where} is for encoders, and {name} is for a decoder: use average, "
+                    "relative or previous"
                 )
             longer = (task.validation_slots or 0) > task.slots
             if longer and not entry.any_length:
                 raise ValueError(
-                    f"{where} is read by slot, and {name} has {task.slots} slots and "
-                    f"validation_slots {task.validation_slots}: take relative or streaming, or as "
-                    "many slots"
+                    f"{where} has one matrix for {task.slots} slots, and {name} has "
+                    f"validation_slots {task.validation_slots}: use relative or streaming, or "
+                    "equal numbers of slots"
                 )
             if constants.is_trained and (task.custom_probe or task.head == "native"):
                 other = "custom_probe" if task.custom_probe else "head: native"
                 raise ValueError(
-                    f"{where} is trained with PAPA's own probe, and {name} has {other}"
+                    f"{where} needs PAPA's own probe, and {name} has {other}: leave out one of them"
                 )
             if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
-                raise ValueError("layout: a native head reads pairs with segment_ids: follow")
+                raise ValueError("layout: a native head needs segment_ids: follow for pairs")
         return self

@@ -227,9 +227,7 @@ class TaskSpec(Frozen):
         of_classes = kind in ("text", "pair", "words")
         wrong = None
         if kind in ("causal", "similarity") and not own:
-            wrong = (
-                f"a task of kind '{kind}' is answered by a model's native head: set head: native"
-            )
+            wrong = f"a task of kind '{kind}' needs the model's native head: set head: native"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
         elif not needed <= given or (kind == "causal" and given != needed):

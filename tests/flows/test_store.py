@@ -122,10 +122,10 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     for one, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
         (studies / one).rename(studies / name)
     line = refusal(said("compare", "small", "other", *at))
-    assert f"{studies}/small holds the results of study 'other'" in line
+    assert f"{studies}/small holds the results of another study 'other'" in line
     listed = {line.split("\t")[0]: line.split("\t") for line in said("list", *at).out.splitlines()}
     assert listed["small"][4] == listed["other"][4] == "damaged results"
-    assert "holds the results of study" in refusal(said("report", "other", *at))
+    assert "holds the results of another study" in refusal(said("report", "other", *at))
     for changes in ((), ("name=other", "probe_seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
     assert said("compare", "small", "other", *at).out == table

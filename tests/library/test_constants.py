@@ -68,7 +68,7 @@ def test_matrices_have_a_figure_and_few_lines(
     figure.save(tmp_path / "head.pdf")
     assert len(set(papa.constants(encoder, "local", window=1).plot(layer=0).data["head"])) == 12
     with pytest.raises(
-        papa.PapaError, match=r"no head \(6, 0\): give layer and head, up to \(5, 11"
+        papa.PapaError, match=r"no head \(6, 0\): give layer and head from 0, up to \(5, 11"
     ):
         papa.constants(encoder, "zeros").plot(layer=6, head=0)
 

@@ -157,7 +157,7 @@ def test_a_store_knows_encoders_by_their_files(
 ) -> None:
     model = AutoModel.from_pretrained(shallow)
     held = papa.load_encoder(model, encoder.tokenizer, slots=SLOTS)
-    with pytest.raises(papa.PapaError, match="leave store out"):
+    with pytest.raises(papa.PapaError, match="leave out store"):
         papa.measure(held, "reviews", store=tmp_path / "store", progress=False)
     few: dict[str, Any] = {
         "substitutes": ["zeros"],

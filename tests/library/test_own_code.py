@@ -197,7 +197,7 @@ def test_a_store_knows_code_by_its_module(
     file = Path(str(module.__file__))
     file.write_text(file.read_text().replace(".mean()", ".mean() / 2"))
     assert len(kept(metric=importlib.reload(module).score)) == 3 * len(first)
-    with pytest.raises(papa.PapaError, match="import the task's from one"):
+    with pytest.raises(papa.PapaError, match="leave out store"):
         kept(metric=lambda true, predicted: 0.0)
     written = [path.read_text() for path in place.rglob("*.json")]
     assert not any("papa_own_metric" in one for one in written), "a store names no code"

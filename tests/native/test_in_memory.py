@@ -275,7 +275,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
     model = bert("ForSequenceClassification", num_labels=3)
     tokenizer = AutoTokenizer.from_pretrained(papa.load_encoder("embedded/all-MiniLM-L6-v2").path)
     beyond = {"text": SENTENCES, "label": [5, *range(5)]}
-    with pytest.raises(papa.PapaError, match="the model's head has no class 5: expected 0 to 2"):
+    with pytest.raises(
+        papa.PapaError, match="label 5 is not a class of the model's head: give 0 to 2"
+    ):
         papa.measure(model, beyond, tokenizer=tokenizer)
     model.bert.train()
     with pytest.raises(papa.PapaError, match="train mode"):

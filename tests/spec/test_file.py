@@ -114,7 +114,7 @@ DECODER = OWN | {
 }
 SIMILAR = {"kind": "similarity", "metric": "cosine_spearman", "head": "native"}
 SIMILAR = OWN | SIMILAR | {"columns": {"text": "a", "text_pair": "b"}}
-BY_SLOT = "average is read by slot, and task mine has 16 slots and validation_slots 32: take"
+BY_SLOT = "average has one matrix for 16 slots, and task mine has validation_slots 32"
 NO_RATE = {"batch_size": 1, "epochs": 1}
 
 
@@ -126,16 +126,16 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "of kind 'causal' reads text: name"),
     (
         of_task(DECODER | {"head": "probe"}),
-        "is answered by a model's native head: set head: native",
+        "set head: native",
     ),
     (of_task(DECODER | {"metric": "f1"}), "by negative_log_perplexity, agreement, not 'f1'"),
-    (of_task(DECODER, substitutes=["next"]), "next is of encoders, and task mine is a decoder's"),
+    (of_task(DECODER, substitutes=["next"]), "next is for encoders, and task mine is for a decoder"),
     (of_task(DECODER | {"validation_slots": 32}), BY_SLOT),
     (of_task(SIMILAR), "'similarity' reads text, text_pair, label"),
     (of_task(OWN | {"metric": "cosine"}), "with head: probe is scored by accuracy, matthews, f1"),
     (
         of_task(OWN | {"head": "native"}, substitutes=["trained"]),
-        "is trained with PAPA's own probe",
+        "needs PAPA's own probe",
     ),
     ({"hue": 1}, "unknown key 'hue': correct it, or leave it out"),
     (of_task(OWN | {"colum": {}}), "unknown key 'tasks.0.colum'"),
@@ -148,7 +148,7 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
     (of_task(OWN | {"source": {"kind": "file"}}), "found 'file' (did you mean 'files'?)"),
     ({"precision": "float16"}, "'float32', 'bfloat16' or 'auto', found 'float16'"),
     ({"name": "my study!"}, "'name': String should match pattern "),
-    ({"name": "a.YAML"}, "'name': a store keeps files that end so: leave"),
+    ({"name": "a.YAML"}, "'name': a store has its own files with this ending"),
     ({"keep": [1.5]}, "'keep.0': Input should be less than or equal to 1, found 1.5"),
     ({"probe_seeds": []}, "'probe_seeds': Tuple should have at least 1 item"),
     ({"ranking_seeds": [1, 1]}, "'ranking_seeds': 1 is listed twice"),
@@ -208,8 +208,8 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
 
 
 NO_STUDY = {
-    "- 1": r"is not a study, found \[1\]",
-    "": "is not a study, found None",
+    "- 1": r"is not a study file",
+    "": "is not a study file",
     "a: &a [x]\nb: *a": "is not YAML: .*an alias is not read: write the value out",
     "name: a\ntasks: []\nname: b\n": "is not YAML: .*'name' stands there a second time",
     "[" * 50_000: "is not YAML",
@@ -228,7 +228,7 @@ def test_what_is_no_study_is_refused(tmp_path: Path) -> None:
         with pytest.raises(SpecError, match=rf"^{re.escape(str(path))} {message}") as refused:
             load_study(path)
         assert len(str(refused.value)) < 500
-    with pytest.raises(SpecError, match=r"no study at .*deom\.yaml \(did you mean 'demo'\?\)"):
+    with pytest.raises(SpecError, match=r"no study file at .*deom\.yaml \(did you mean 'demo'\?\)"):
         load_study(tmp_path / "deom.yaml")
 
 
@@ -308,7 +308,7 @@ def test_arrays_of_another_kind_are_no_head_scores(tmp_path: Path, array: np.nda
     ("text", "message"),
     [
         ("1\t2\n3", r"\(.* changed from 2 to 1 "),
-        ("1\tnan", r"\(it has no score of head \(0, 1\)\)"),
+        ("1\tnan", r"the score of head \(0, 1\)"),
         ("layer\thead\n0\t1", "'layer'"),
         ("layer,head,score\n0,0,1", "'layer'"),
         ('{"0": {"0": 1}}', ""),
@@ -318,7 +318,7 @@ def test_arrays_of_another_kind_are_no_head_scores(tmp_path: Path, array: np.nda
         ("{0: 1", "Expecting property name"),
         ("{}", ""),
         ('{"0": [1, 2]}', ""),
-        ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"it has no score of head \(1, 0\)"),
+        ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"the score of head \(1, 0\)"),
         ('{"0-0": ["x"]}', ""),
     ],
 )

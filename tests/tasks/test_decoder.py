@@ -191,7 +191,7 @@ def test_measure_gives_the_rows_of_the_study(study: Scored, folder: Path, tmp_pa
     pandas.testing.assert_frame_equal(measured[compared], rows[compared], check_exact=True)
     assert found.results["score"].nunique() > 3, "negative control: cells differ"
     for wrong in (None, papa.Task(head="native"), papa.Task(label=None)):
-        with pytest.raises(PapaError, match="asked for the next word by its native head"):
+        with pytest.raises(PapaError, match=METRIC):
             papa.measure(decoder, data, task=wrong, progress=False)
     with pytest.raises(PapaError, match="self_lambda"):
         papa.measure(decoder, data, task=task, orders=["self_lambda"], progress=False)
