@@ -152,8 +152,8 @@ class ConstantHeadsModel(PreTrainedModel):
             if (unfit := ~framed | crowded.any(dim=1)).any():
                 texts = "two texts, each" if self.config.separators else "one text"
                 raise DataError(
-                    f"input {int(unfit.nonzero()[0])} does not fit {slots} slots: give {texts} cut "
-                    "to fit, and the tokenizer's special tokens around them alone"
+                    f"input {int(unfit.nonzero()[0])} does not fit into {slots} slots: give "
+                    f"{texts} truncated to fit, with only the tokenizer's own special tokens"
                 )
         return found
 
@@ -167,7 +167,8 @@ class ConstantHeadsModel(PreTrainedModel):
         for file, digest in (sha256 or {"config.json": ""}).items():
             if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
                 raise ArtifactError(
-                    f"{name}: {file} is not as it was saved: fetch the folder or export it again"
+                    f"{name}: {file} was modified after the export: download or export "
+                    "the folder again"
                 )
         return found
 
@@ -291,16 +292,18 @@ def export(
     folder, head = Path(folder), "".join(type(model).__name__.partition("For")[1:])
     family, base = family_to_export(model.config.model_type), model.config.to_dict()
     if head not in KINDS:
-        raise EncoderError(f"a {type(model).__name__} has no head to export: give its base_model")
+        raise EncoderError(
+            f"a {type(model).__name__} has no head that can be exported: give its base_model"
+        )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
-        raise ArtifactError(f"{folder} holds something: give a new or an empty folder")
+        raise ArtifactError(f"{folder} is not empty: give a new or empty folder")
     matrices = substitute_for(model, substitute)
     if not isinstance(matrices, ConstantMatrices):
         raise SpecError("substitute holds no constant matrices: give what papa.average returns")
     layers, count, slots, _ = matrices.matrices.shape
     chosen = checked_heads(heads, [count] * layers)
     if not chosen:
-        raise SpecError("no head is to be constant: give one or more")
+        raise SpecError("heads is empty: give at least one head that becomes constant")
     tokens, tokenizer = special_tokens_of(tokenizer), copy.deepcopy(tokenizer)
     if pairs is None:
         pairs = len(getattr(substitute, "special", None) or ()) > 2

@@ -309,7 +309,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     asks, shared = transformers.BertForQuestionAnswering(bert.config), "as its layers share their"
     calls: list[tuple[str, Any, Any, Any]] = [
         ("holds something", bert, HEADS, constants()),
-        ("no head is to be constant", bert, [], constants()),
+        ("heads is empty", bert, [], constants()),
         ("there is no head", bert, [(9, 0)], constants()),
         ("constant matrices", bert, HEADS, "zeros"),
         ("the constant matrices", bert, HEADS, constants(2)),

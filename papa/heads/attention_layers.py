@@ -93,7 +93,7 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
     """
     if hasattr(model, "_orig_mod"):
         raise EncoderError(
-            "the model is compiled by torch.compile: give the model before it, model._orig_mod"
+            "the model is compiled by torch.compile: give the original model, model._orig_mod"
         )
     if not isinstance(model, PreTrainedModel):
         raise EncoderError(

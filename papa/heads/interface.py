@@ -50,8 +50,8 @@ def routed(
         outer = dispatches[0]
         if len(dispatches) < len(modules) or list(outer.modules) != list(modules):
             raise EncoderError(
-                "papa.ablated holds other layers of the model already: give the same model to "
-                "both blocks"
+                "a block of papa.ablated already replaces heads of other layers of this "
+                "model: give the same model to both blocks"
             )
         with outer.ruled(rules):
             yield outer
@@ -60,8 +60,8 @@ def routed(
     checkpoints = any(getattr(module, "gradient_checkpointing", False) for module in submodules)
     if model.training and checkpoints:
         raise EncoderError(
-            "the model checkpoints gradients: it would repeat passes after the block, with its "
-            "own attention; switch that off first"
+            "the model uses gradient checkpointing, which repeats passes after the block: "
+            "call model.gradient_checkpointing_disable() first"
         )
     dispatch = Dispatch(list(modules), head_count(modules[0]))
     with ExitStack() as after:
@@ -178,6 +178,6 @@ def _check_positions(positions: object, real: Tensor | None) -> None:
             restarts &= real_here[:, 1:] & real_here[:, :-1]
     if restarts.any():
         raise DataError(
-            "position_ids start again inside a row: give each text a row of its own, "
-            "padded on the right or the left"
+            "position_ids restart inside a row, which packs several texts: give each text "
+            "its own row, padded on the right or the left"
         )

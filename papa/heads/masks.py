@@ -31,8 +31,8 @@ def check_rows(mask: Any, real: Bool[Tensor, "batch seen"] | None) -> None:
     sees_before = allowed[:, 1:].diagonal(first, 1, 2)
     if (token[:, 1:] & token[:, :-1] & ~sees_before).any():
         raise DataError(
-            "the attention_mask parts a row into texts that do not see each other: give each text "
-            "a row of its own, padded on the right or the left"
+            "attention_mask separates the texts of a packed row: give each text its own row, "
+            "padded on the right or the left"
         )
 
 

@@ -201,8 +201,8 @@ class Resampled(Substitute):
             return found
         if len(self.choices) < 2:
             raise DataError(
-                "there is no other text to resample from: give more texts in data, or another "
-                "substitute"
+                "there is no other text to resample from: give more texts in data, or "
+                "another substitute"
             )
         other = self.choices[1].output(attention, layer, heads)
         return torch.where(torch.tensor(same).to(found.device)[:, None, None, None], other, found)

@@ -105,8 +105,8 @@ class Streaming(Weights):
     def __post_init__(self) -> None:
         if self.sinks < 0 or self.recent < 1:
             raise SpecError(
-                f"sinks is {self.sinks} and recent is {self.recent}, expected 0 or more and 1 or "
-                "more: a token always sees itself"
+                f"sinks is {self.sinks} and recent is {self.recent}, expected at least 0 and "
+                "1: a token always attends to itself"
             )
 
     def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
@@ -141,8 +141,9 @@ class OfFunction(Weights):
         matrix = torch.as_tensor(self.function(layer, head, slots))
         if matrix.shape != (slots, slots):
             raise DataError(
-                f"the function gave head ({layer}, {head}) a matrix of {tuple(matrix.shape)}, "
-                f"expected ({slots}, {slots}) numbers: a row and a column for each slot"
+                f"the function returned a matrix of shape {tuple(matrix.shape)} for head "
+                f"({layer}, {head}), expected ({slots}, {slots}): a row and a column for each "
+                "slot"
             )
         return matrix
 

@@ -147,8 +147,8 @@ def output_weights(
             hook.remove()
     if len(weights) < layers:
         raise SpecError(
-            "output_distance reads the linear map after a layer's attention, and this model has "
-            "none of the usual kind: take distance"
+            "output_distance needs a linear map after each layer's attention, which this "
+            "model does not have: use distance"
         )
     return torch.stack([weights[layer].to(native.device) for layer in range(layers)])
 
@@ -240,8 +240,8 @@ def score_native_heads(
     """
     if method == "gradient" and native.loss.compares:
         raise SpecError(
-            "gradient has no meaning where answers are compared with the original model's, as it "
-            "is zero there: take effect, or give labels"
+            "gradient is zero where answers are compared with the original model's: use "
+            "effect, or give labels"
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
     count = len(native.texts)

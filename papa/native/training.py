@@ -77,7 +77,7 @@ def train_shares(
     def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:
         summed, lengths = native.summed(batch, Mixed(substitute, shares(values)), native.heads)
         if not summed.requires_grad:
-            raise SpecError("the score has no gradient, by which heads are trained: give 'effect'")
+            raise SpecError("the score has no gradient, which training needs: use 'effect'")
         # A batch may hold no token that counts, such as a text of one, or no masked word.
         return summed + penalty(values).to(summed.device) * int(lengths.sum()), lengths
 
@@ -183,8 +183,8 @@ def train_causal_gates(
     """
     if native.loss is not WORDS:
         raise SpecError(
-            "causal_gates follows the loss of a language model: give a causal one, or labels of "
-            "masked words"
+            "causal_gates needs the loss of a language model: give a causal model, or labels "
+            "of masked words"
         )
     runs = iter(_thirds(progress))
     by_step = train_shares(native, substitute, rows, spec, seed, progress=next(runs))

@@ -85,8 +85,8 @@ def scores_of(order: OwnOrder, layers: int, heads: int) -> list[list[float]]:
         for position, head in enumerate(order):
             if head not in [*np.ndindex(layers, heads)] or head in order[:position]:
                 raise SpecError(
-                    f"orders: the list of heads holds {head!r}, which is no head or named twice: "
-                    f"name each once, from (0, 0) to ({layers - 1}, {heads - 1})"
+                    f"orders: the list of heads holds {head!r}, which is no head or occurs "
+                    f"twice: give each head once, from (0, 0) to ({layers - 1}, {heads - 1})"
                 )
             found[head] = position
         return found.tolist()

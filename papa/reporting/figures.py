@@ -108,7 +108,9 @@ class Figure:
         """
         path = Path(path)
         if path.suffix not in FORMATS:
-            raise SpecError(f"{path} is no name for a figure: give a .png, .svg or .pdf file")
+            raise SpecError(
+                f"{path} has no known ending for a figure: give a .png, .svg or .pdf file"
+            )
         write_atomically(path, FORMATS[path.suffix](self.svg()))
 
     _repr_svg_ = svg

@@ -343,8 +343,8 @@ def read_reference(path: Path) -> pandas.DataFrame:
         return reference.dropna(subset=["fraction", "score"])
     except (OSError, ValueError, KeyError) as error:
         raise DataError(
-            f"{path} is no table of the paper's numbers ({error}): give a CSV file with columns "
-            f"{', '.join(REFERENCE_COLUMNS)}, a row for each number that the paper gives"
+            f"{path} cannot be read as the paper's numbers ({error}): give a CSV file with "
+            f"the columns {', '.join(REFERENCE_COLUMNS)}, one row per number"
         ) from None
 
 

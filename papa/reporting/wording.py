@@ -217,7 +217,7 @@ class WrittenTable:
             SpecError: the name ends in neither.
         """
         if Path(path).suffix not in (".csv", ".tex"):
-            raise SpecError(f"{path} is no name for a table: give a .csv or .tex file")
+            raise SpecError(f"{path} has no known ending for a table: give a .csv or .tex file")
         csv = pandas.DataFrame(self.lines).to_csv(index=False)
         write_atomically(Path(path), csv if Path(path).suffix == ".csv" else self.latex)
 

@@ -144,8 +144,8 @@ def check_sentences(task: TaskSpec, rows: int) -> None:
     least = max(LEAST_SENTENCES, 2 * count + 1)
     if not least <= rows <= MOST_SENTENCES:
         raise DataError(
-            f"task '{task.name}' has {rows} validation rows, and {task.metric} takes {least} to "
-            f"{MOST_SENTENCES:,} sentences: give more, or set validation_rows"
+            f"task '{task.name}' has {rows} validation rows, and {task.metric} needs {least} "
+            f"to {MOST_SENTENCES}: give other rows, or set validation_rows"
         )
 
 

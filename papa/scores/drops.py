@@ -42,8 +42,8 @@ class MaxDrop:
         share = amount / (100 if text.endswith("%") else 1)
         if not 0 <= share < 1:
             raise SpecError(
-                f"{name} {value}: give a percentage such as 1%, a share below 1 such as 0.01, or "
-                "for a loss nats such as 0.05nats"
+                f"{name} {value} is not a drop: give a percentage such as 1%, a share below 1 "
+                "such as 0.01, or for a loss nats such as 0.05nats"
             )
         return cls(share=share, nats=None)
 

@@ -94,12 +94,12 @@ def read_metadata(artifact: ArtifactReference | Address) -> dict[str, Any]:
             if name == METADATA or not is_plain(name):
                 raise ValueError(f"{shown(name)} is no plain relative path inside the artifact")
         if document["digest"] != signed(document)["digest"]:
-            raise ValueError("'digest' is not that of what it says")
+            raise ValueError("its digest does not match: the file was modified")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         what = f"is damaged, or of another version of PAPA ({in_one_line(error)})"
         raise DamagedError(f"{address}/{METADATA} {what}", address) from None
     if isinstance(artifact, ArtifactReference) and artifact.digest != digest_of(document):
-        raise ArtifactError(f"{address} was made again meanwhile, as something else: run again")
+        raise ArtifactError(f"{address} was replaced by another artifact meanwhile: run again")
     return document
 
 

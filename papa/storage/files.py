@@ -45,7 +45,7 @@ class Files:
                 f"the store's address holds a user, password, key or token: {WHERE_INSTEAD}"
             )
         if "://" not in text and re.match(r"[a-z][a-z0-9+.-]+:", text):
-            raise ArtifactError(f"'{text}' is no address of a store: {_OTHER}")
+            raise ArtifactError(f"'{text}' is not a store address: {_OTHER}")
         self.folder = None if "://" in text else Path(os.path.abspath(Path(text).expanduser()))
         self.address = str(self.folder or text.rstrip("/"))
         self.local = self.folder or cache_folder() / "scratch"
@@ -285,8 +285,8 @@ def refused_link(path: Path, handle: int) -> Iterator[None]:
 def link_error(path: Path) -> ArtifactError:
     """What is wrong with a path of a store that is a link."""
     return ArtifactError(
-        f"{path} is a link, and nothing of a store lies outside it: put what it names in its "
-        "place, or remove it"
+        f"{path} is a link, and links in a store are refused: replace it by the file that it "
+        "points to, or remove it"
     )
 
 

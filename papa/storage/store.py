@@ -107,8 +107,9 @@ class Store:
             found = f"'{data[:20].decode(errors='replace')}'"
         if found != FORMAT:
             raise ArtifactError(
-                f"{self.address} is a store of format {found}, this PAPA knows format {FORMAT}: "
-                "use the version that made it, or give another store and run its studies again"
+                f"{self.address} is a store of format {found}, and this version of PAPA reads "
+                f"format {FORMAT}: use the version that wrote it, or give another store and "
+                "run its studies again"
             )
         return True
 
@@ -123,8 +124,8 @@ class Store:
             # Another run may have made it meanwhile.
             if others and not self.is_marked():
                 raise ArtifactError(
-                    f"{self.address} holds other things and no PAPA store ({MARKER} is missing): "
-                    "give a new or empty folder, or another prefix, with --store"
+                    f"{self.address} holds other files and no store of PAPA ({MARKER} is "
+                    "missing): give a new or empty folder, or another prefix, with --store"
                 )
             self.files.write(MARKER, json.dumps({"format": FORMAT}).encode())
         self.files.write(name := f".{uuid.uuid4().hex}", b"")

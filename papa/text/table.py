@@ -189,7 +189,7 @@ def _read_json(lines: Sequence[str]) -> list[Row]:
         try:
             rows.append({**json.loads(line)})
         except (ValueError, TypeError) as error:
-            raise ValueError(f"line {number} is no JSON object: {error}") from None
+            raise ValueError(f"line {number} is not a JSON object: {error}") from None
     return rows
 
 

@@ -131,7 +131,7 @@ def test_packed_texts_are_refused(family: str) -> None:
     for positions in (packed.expand(2, -1), torch.stack([packed, torch.arange(13)])):
         with (
             papa.ablated(model, HEADS, substitute="average", data=DATA),
-            pytest.raises(DataError, match="start again inside a row: give each text a row"),
+            pytest.raises(DataError, match="restart inside a row"),
         ):
             states(model, input_ids=rows, position_ids=positions)
 

@@ -148,7 +148,10 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.measure(other_classes(g.reviews)), "the validation split: row"),
         (lambda g: g.measure(orders=["lamda"]), "no order 'lamda' (did you mean 'lambda'?)"),
         (lambda g: g.measure(orders=EFFECTS), "found scores of 1 layers of 2 heads, expected 2"),
-        (lambda g: g.measure(orders=[[(0, 0), (2, 0)]]), "holds (2, 0), which is no head or named"),
+        (
+            lambda g: g.measure(orders=[[(0, 0), (2, 0)]]),
+            "holds (2, 0), which is no head or occurs",
+        ),
         (lambda g: g.measure(orders=[{"a": 1}]), "found a dict"),
         (lambda g: g.measure(keep=[2]), "'keep.0'"),
         (

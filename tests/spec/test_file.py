@@ -129,7 +129,10 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
         "set head: native",
     ),
     (of_task(DECODER | {"metric": "f1"}), "by negative_log_perplexity, agreement, not 'f1'"),
-    (of_task(DECODER, substitutes=["next"]), "next is for encoders, and task mine is for a decoder"),
+    (
+        of_task(DECODER, substitutes=["next"]),
+        "next is for encoders, and task mine is for a decoder",
+    ),
     (of_task(DECODER | {"validation_slots": 32}), BY_SLOT),
     (of_task(SIMILAR), "'similarity' reads text, text_pair, label"),
     (of_task(OWN | {"metric": "cosine"}), "with head: probe is scored by accuracy, matthews, f1"),

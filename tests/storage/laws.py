@@ -46,9 +46,9 @@ NO_METADATA = {b"[]": "list indices", b"{}": "'data'", b"{": "Expecting"}
 CHANGES: list[tuple[dict[str, Any], str]] = [
     ({"files": ["file.txt"]}, "'list' object is not a mapping"),
     ({"data": "../../../escaped"}, "is no plain relative path"),
-    ({"digest": "0" * 64}, "'digest' is not that of what it says"),
-    ({"stage": "tesu"}, "'digest' is not that of what it says"),
-    ({"more": 1}, "'digest' is not that of what it says"),
+    ({"digest": "0" * 64}, "its digest does not match"),
+    ({"stage": "tesu"}, "its digest does not match"),
+    ({"more": 1}, "its digest does not match"),
 ]
 READERS: tuple[Callable[[str], object], ...] = (verified, read_metadata)
 _remove = Files.remove
@@ -182,7 +182,7 @@ class StoreLaws:
             publish(f"{place}/a", text)
             if text == "one":
                 assert verified(found), "the same bits are the same artifact"
-        with pytest.raises(ArtifactError, match="made again meanwhile"):
+        with pytest.raises(ArtifactError, match="replaced by another artifact meanwhile"):
             verified(found)
 
     def test_a_write_whose_answer_was_lost_keeps_its_data(

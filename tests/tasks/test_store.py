@@ -43,9 +43,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 MARKERS = {
-    b'{"format": 1}': "is a store of format 1, this PAPA knows format 3",
-    b"{": "is a store of format '{', this PAPA knows format 3",
-    b"": "is a store of format '', this PAPA knows format 3",
+    b'{"format": 1}': "is a store of format 1, and this version of PAPA reads format 3",
+    b"{": "is a store of format '{', and this version of PAPA reads format 3",
+    b"": "is a store of format '', and this version of PAPA reads format 3",
 }
 
 
@@ -53,7 +53,7 @@ def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
     mine = {"scratch/chapter.txt", "locks/poetry.lock", "artifacts/probe/data"}
     for name in mine:
         put(store.address, name, b"mine")
-    with pytest.raises(ArtifactError, match=r"holds other things and no PAPA store .*give a new"):
+    with pytest.raises(ArtifactError, match=r"holds other files and no store of PAPA .*give a new"):
         store.make()
     assert {*names(store.address)} == mine
 

@@ -190,9 +190,9 @@ def test_what_is_read(
 OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
 NUMBERS = {"metric": "spearman"}
 FILES: list[tuple[str, str | bytes, str]] = [
-    (".jsonl", '{"a": 1}\n{"a": \n', "line 2 is no JSON object"),
-    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is no JSON object"),
-    (".json", "[1, 2]", "line 1 is no JSON object"),
+    (".jsonl", '{"a": 1}\n{"a": \n', "line 2 is not a JSON object"),
+    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is not a JSON object"),
+    (".json", "[1, 2]", "line 1 is not a JSON object"),
     (".jsonl", '{"a": 1}\n{"a": "x"}\n', "each column one type in all rows"),
     (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "cannot be read as jsonl"),
     (".jsonl", "", "has no row: give a train split"),
