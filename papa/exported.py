@@ -287,7 +287,7 @@ def export(
     Raises:
         EncoderError: The model cannot be exported.
         SpecError: The heads do not fit the model, or the substitute holds no matrices.
-        ArtifactError: The matrices do not fit the model, or the folder holds something.
+        ArtifactError: The matrices do not fit the model, or the folder is not empty.
     """
     folder, head = Path(folder), "".join(type(model).__name__.partition("For")[1:])
     family, base = family_to_export(model.config.model_type), model.config.to_dict()

@@ -129,7 +129,7 @@ def test_a_text_may_fill_every_slot(folder: Path) -> None:
     assert difference(states(exported, inputs), expected) < TOLERANCE
     assert difference(states(bert, inputs), expected) > 0.1
     longer = {name: torch.cat([values[:, :2], values[:, 1:]], 1) for name, values in inputs.items()}
-    with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots: give one text cut "):
+    with pytest.raises(papa.PapaError, match="input 0 does not fit into 64 slots: give one text "):
         exported(**longer)
 
 
@@ -192,7 +192,7 @@ def test_pipelines_take_pairs(tmp_path: Path) -> None:
     answer = transformers.pipeline("text-classification", str(to))
     both = {"text": FIRST[0], "text_pair": SECOND[0]}
     assert answer([both])[0]["label"] in model.config.id2label.values()
-    with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots: give two texts"):
+    with pytest.raises(papa.PapaError, match="input 0 does not fit into 64 slots: give two texts"):
         transformers.pipeline("feature-extraction", str(to))(FIRST[0])
 
 
@@ -294,7 +294,7 @@ def test_no_code_no_changed_byte_and_no_pickle_of_a_folder_is_read(folder: Path)
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
-    with pytest.raises(papa.PapaError, match=r"model\.safetensors is not as it was saved"):
+    with pytest.raises(papa.PapaError, match=r"model\.safetensors was modified after the export"):
         AutoModel.from_pretrained(folder)
     torch.save(found.state_dict(), folder / "pytorch_model.bin")
     path.unlink()
@@ -308,7 +308,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     bert = random_model("bert").float()
     asks, shared = transformers.BertForQuestionAnswering(bert.config), "as its layers share their"
     calls: list[tuple[str, Any, Any, Any]] = [
-        ("holds something", bert, HEADS, constants()),
+        ("is not empty", bert, HEADS, constants()),
         ("heads is empty", bert, [], constants()),
         ("there is no head", bert, [(9, 0)], constants()),
         ("constant matrices", bert, HEADS, "zeros"),
@@ -318,7 +318,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     for family in ("albert", "mpnet", "deberta", "deberta_v3"):
         calls.append((f"exported, {shared}", random_model(family), HEADS, constants()))
     for sentence, model, heads, given in calls:
-        to = folder if sentence == "holds something" else tmp_path / "to"
+        to = folder if sentence == "is not empty" else tmp_path / "to"
         with pytest.raises(papa.PapaError, match=sentence):
             papa.export(model, tokenizer_of(), heads=heads, substitute=given, folder=to)
         assert not (tmp_path / "to").exists()
@@ -328,7 +328,7 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
     for texts, marks in (((FIRST[:1],), False), ((FIRST[:1], SECOND[:1]), True)):
         wrong = tokens(*texts, add_special_tokens=marks, return_tensors="pt")
-        with pytest.raises(papa.PapaError, match="input 0 does not fit 64 slots"):
+        with pytest.raises(papa.PapaError, match="input 0 does not fit into 64 slots"):
             exported(**wrong)
     spelled = tokens(["less [SEP] more"], return_tensors="pt")
     assert exported(**spelled).last_hidden_state.isfinite().all()

@@ -68,7 +68,7 @@ REFUSED = [
     (f"{EXPORT} 0.5 --order lamda", "--order lamda: the study has"),
     (f"{EXPORT} 0.5 --encoder other", "--encoder other: the study has"),
     (f"{EXPORT} 0.5 --max-drop 1%", "give either --keep"),
-    ("describe small --keep 0.25", "fraction 0.25: give --keep"),
+    ("describe small --keep 0.25", "keep 0.25: give --keep"),
     ("describe small --trees taken", "has no trees"),
     (f"{TEXTS} small", "STUDY, or --encoder"),
     (f"{TEXTS}.absent", "taken.absent"),

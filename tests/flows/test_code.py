@@ -143,7 +143,7 @@ REFUSED: list[tuple[str, dict[str, Any], str]] = [
     ("lambda", {"metric": "my_code:count"}, "3 is not a callable object"),
     ("lambda", {"custom_probe": "my_code:one"}, "one: probe is a function, expected an estimator"),
     ("lambda", {"custom_probe": "my_code:probe", "head": "native"}, "leave it out of this task"),
-    ("lambda", {}, "--code my_code.py: the study names nothing of it"),
+    ("lambda", {}, "--code my_code.py: the study names nothing from it"),
     ("my_code:last", {"metric": "other:f"}, "other:f.* --code other.py"),
 ]
 

@@ -183,7 +183,7 @@ def test_failed_steps_are_named_and_others_are_kept(
     left = why["probe · all-MiniLM-L6-v2 · numbers · no constant head"]
     assert re.search("the loss of seed 0 is (nan|inf)", left)
     name = cli.words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
-    told = f"{name} failed: {why[name]} ({len(why) - 1} more failed as well; finished cells are"
+    told = f"{name} failed: {why[name]} ({len(why) - 1} more failed; finished cells are"
     assert cli.words(finished)[-1] == f"error: {told} kept)"
     assert (finished.code, run.state) == (1, "Failed")
     assert str(run.message).endswith(f"{told} kept)")

@@ -76,7 +76,7 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
         database.commit()
     run = cli.papa("run", study, "--store", str(tmp_path / "store"), more=more)
     assert not fired.exists()
-    assert cli.refusal(run).startswith("error: Prefect's server does not record the study")
+    assert cli.refusal(run).startswith("error: Prefect's server did not record the study")
     subprocess.run(
         [sys.executable, "-c", LOADS_IT, str(record)], env=cli.environment(), check=False
     )

@@ -272,7 +272,7 @@ MISFITS: list[tuple[bool, dict[str, Any], str]] = [
     (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
     (False, LABELLED, "has no head of its own for SequenceClassification: its weights lack"),
     (False, {**TEXT, "metric": "agreement"}, "has no head that gives classes (BertModel)"),
-    (False, FEW, "has 9 validation rows, and nearest_10 takes 21 to 2,000 sentences"),
+    (False, FEW, "has 9 validation rows, and nearest_10 needs 21 to 2,000"),
 ]
 
 

@@ -79,7 +79,7 @@ def test_where_it_cannot_be_made_and_what_is_no_address(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match="--store"):
         Store(tmp_path / "file" / "store").make()
     for address in ("s3:/bucket/x", "s3:bucket", "gs:/bucket"):
-        with pytest.raises(ArtifactError, match="is no address of a store: give a folder, or a"):
+        with pytest.raises(ArtifactError, match="is not a store address: give a folder, or a"):
             Store(address)
 
 
