@@ -13,6 +13,7 @@ import importlib.util
 import json
 import tempfile
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -41,10 +42,8 @@ from papa.tasks.step import Step, StepGroup, with_inputs
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 
-LAYERS = 12
-HEADS = 12
-TEXTS = 32
 TOKENS = 64
+TEXTS = 32
 TIMED_TEXTS = 16
 """One of two batches that the texts make; the other one takes as long."""
 TEXTS_OF_WORKERS = 8
@@ -53,20 +52,38 @@ VOCABULARY = 5000
 """Smaller than GPT-2's: what the logits cost is the same for both ways, and none of the heads'."""
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """How large a decoder is; GPT-2's, unless they say otherwise."""
+
+    layers: int = 12
+    heads: int = 12
+    width: int = 768
+
+
+GPT2_SIZES = Sizes()
+
+
 @cache
-def gpt2_sized() -> GPT2LMHeadModel:
-    """A model of GPT-2's size with random weights."""
+def random_decoder(sizes: Sizes = GPT2_SIZES) -> GPT2LMHeadModel:
+    """A GPT-2 with random weights, on the CPU."""
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=VOCABULARY, n_layer=LAYERS, n_head=HEADS, pad_token_id=0)
-    config.bos_token_id = config.eos_token_id = 0
+    config = GPT2Config(
+        vocab_size=VOCABULARY,
+        n_layer=sizes.layers,
+        n_head=sizes.heads,
+        n_embd=sizes.width,
+        pad_token_id=0,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(config).eval().requires_grad_(False)
 
 
-@cache
-def token_ids() -> Tensor:
+def random_ids(texts: int, device: str = "cpu") -> Tensor:
     """Random texts, as ids [texts, tokens]."""
     generator = torch.Generator().manual_seed(1)
-    return torch.randint(1, VOCABULARY, (TIMED_TEXTS, TOKENS), generator=generator)
+    return torch.randint(1, VOCABULARY, (texts, TOKENS), generator=generator).to(device)
 
 
 def loss_by_text(logits: Tensor, ids: Tensor) -> Tensor:
@@ -75,94 +92,92 @@ def loss_by_text(logits: Tensor, ids: Tensor) -> Tensor:
     return losses.mean(dim=1)
 
 
-def effects_by_papa() -> np.ndarray:
+def effects_by_papa(model: GPT2LMHeadModel, ids: Tensor) -> np.ndarray:
     """The effect of every head, [layers, heads]."""
     frame = papa.head_scores(
-        gpt2_sized(),
-        [{"input_ids": token_ids()}],
+        model,
+        [{"input_ids": ids}],
         method="effect",
         substitute="zeros",
         ranking_seeds=[0],
         progress=False,
     )
-    return frame["score"].to_numpy().reshape(LAYERS, HEADS)
+    return frame["score"].to_numpy().reshape(model.config.n_layer, model.config.n_head)
 
 
 @torch.inference_mode()
-def effects_by_hooks(heads_of_each_layer: range) -> np.ndarray:
-    """The effect of some heads of each layer: the part of one head is 0 at the input of the map
-    that follows attention.
+def effects_by_hooks(model: GPT2LMHeadModel, ids: Tensor, heads_of_each_layer: int) -> np.ndarray:
+    """The effect of the first heads of each layer: the part of one head is 0 at the input of the
+    map that follows attention.
     """
-    model = gpt2_sized()
-    ids = token_ids()
-    width = model.config.n_embd // HEADS
+    layers = model.config.n_layer
+    width = model.config.n_embd // model.config.n_head
     before = loss_by_text(model(ids, use_cache=False).logits, ids)
-    effects = np.zeros((LAYERS, len(heads_of_each_layer)))
+    effects = np.zeros((layers, heads_of_each_layer))
 
     def without(head: int, module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
         states = inputs[0].clone()
         states[..., head * width : (head + 1) * width] = 0
         return (states,)
 
-    for layer in range(LAYERS):
-        for index, head in enumerate(heads_of_each_layer):
-            projection = model.get_submodule(f"transformer.h.{layer}.attn.c_proj")
-            hook = projection.register_forward_pre_hook(partial(without, head))
-            after = loss_by_text(model(ids, use_cache=False).logits, ids)
-            hook.remove()
-            effects[layer, index] = float((after - before).mean())
+    for layer, head in np.ndindex(*effects.shape):
+        projection = model.get_submodule(f"transformer.h.{layer}.attn.c_proj")
+        hook = projection.register_forward_pre_hook(partial(without, head))
+        after = loss_by_text(model(ids, use_cache=False).logits, ids)
+        hook.remove()
+        effects[layer, head] = float((after - before).mean())
     return effects
 
 
 @cache
-def bridge() -> Any:
+def bridge(model: GPT2LMHeadModel) -> Any:
     """The same weights in TransformerLens (4.0 or later)."""
-    words: Any = importlib.import_module("tokenizers.models")
-    tokenizers: Any = importlib.import_module("tokenizers")
     lens: Any = importlib.import_module("transformer_lens.model_bridge")
     with tempfile.TemporaryDirectory() as folder:
-        gpt2_sized().config.save_pretrained(folder)
-        vocabulary = tokenizers.Tokenizer(words.WordLevel({"a": 0, "b": 1}, unk_token="a"))
+        model.config.save_pretrained(folder)
+        vocabulary = Tokenizer(WordLevel({"a": 0, "b": 1}, unk_token="a"))
         special = {"bos_token": "a", "eos_token": "a", "pad_token": "b"}
         PreTrainedTokenizerFast(tokenizer_object=vocabulary, **special).save_pretrained(folder)
         # It asks the tokenizer for the folder that it came from.
         tokenizer = PreTrainedTokenizerFast.from_pretrained(folder)
-        return lens.TransformerBridge.boot_transformers(
-            folder, hf_model=gpt2_sized(), tokenizer=tokenizer
-        )
+        return lens.TransformerBridge.boot_transformers(folder, hf_model=model, tokenizer=tokenizer)
 
 
 @torch.inference_mode()
-def effects_by_transformer_lens(heads_of_each_layer: range) -> np.ndarray:
+def effects_by_transformer_lens(
+    model: GPT2LMHeadModel, ids: Tensor, heads_of_each_layer: int
+) -> np.ndarray:
     """As ``effects_by_hooks``, with TransformerLens's hooks at ``hook_z``."""
-    model = bridge()
-    ids = token_ids()
-    before = loss_by_text(model(ids), ids)
-    effects = np.zeros((LAYERS, len(heads_of_each_layer)))
+    lens = bridge(model)
+    before = loss_by_text(lens(ids), ids)
+    effects = np.zeros((model.config.n_layer, heads_of_each_layer))
 
     def without(outputs: Tensor, hook: object, head: int) -> Tensor:
         outputs = outputs.clone()
         outputs[:, :, head] = 0
         return outputs
 
-    for layer in range(LAYERS):
-        for index, head in enumerate(heads_of_each_layer):
-            hooks = [(f"blocks.{layer}.attn.hook_z", partial(without, head=head))]
-            after = loss_by_text(model.run_with_hooks(ids, fwd_hooks=hooks), ids)
-            effects[layer, index] = float((after - before).mean())
+    for layer, head in np.ndindex(*effects.shape):
+        hooks = [(f"blocks.{layer}.attn.hook_z", partial(without, head=head))]
+        after = loss_by_text(lens.run_with_hooks(ids, fwd_hooks=hooks), ids)
+        effects[layer, head] = float((after - before).mean())
     return effects
 
 
-def against(plain: Callable[[range], np.ndarray]) -> Comparison:
+def against(plain: Callable[[GPT2LMHeadModel, Tensor, int], np.ndarray]) -> Comparison:
     """Time all heads ours, and one head of each layer plainly; both give the same effects."""
-    effects = effects_by_papa()
-    expected = plain(range(1))
+    model = random_decoder()
+    ids = random_ids(TIMED_TEXTS)
+    effects = effects_by_papa(model, ids)
+    expected = plain(model, ids, 1)
     difference = float(np.abs(effects[:, :1] - expected).max())
     if difference > 1e-4 or float(np.abs(expected).max()) < 1e-3:
         raise ValueError(f"the two ways differ by {difference} of {np.abs(expected).max()}")
     batches = TEXTS / TIMED_TEXTS
-    passes = (LAYERS * HEADS + 1) / (LAYERS + 1)
-    compared = in_turn(effects_by_papa, Part(lambda: plain(range(1)), passes))
+    compared = in_turn(
+        lambda: effects_by_papa(model, ids),
+        Part(lambda: plain(model, ids, 1), passes_of_one_head(GPT2_SIZES)),
+    )
     return Comparison(
         compared.ours * batches,
         compared.plain * batches,
@@ -172,14 +187,21 @@ def against(plain: Callable[[range], np.ndarray]) -> Comparison:
     )
 
 
-def save_as_study(folder: Path) -> Step:
-    """Save the model and texts as a study's files; return the step that sweeps all heads."""
-    gpt2_sized().save_pretrained(folder / "model")
+def passes_of_one_head(sizes: Sizes) -> float:
+    """How many times the passes of one head of each layer are those of all heads."""
+    return (sizes.layers * sizes.heads + 1) / (sizes.layers + 1)
+
+
+def save_as_study(model: GPT2LMHeadModel, folder: Path) -> Step:
+    """Save a model and texts as a study's files; return the step that sweeps all heads."""
+    model.save_pretrained(folder / "model")
     tokenizer = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCABULARY)}))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "model")
-    texts = [" ".join(f"w{number}" for number in ids) for ids in token_ids().tolist()]
-    lines = [json.dumps({"text": text}) for text in texts[:TEXTS_OF_WORKERS]]
+    texts = [
+        " ".join(f"w{number}" for number in ids) for ids in random_ids(TEXTS_OF_WORKERS).tolist()
+    ]
+    lines = [json.dumps({"text": text}) for text in texts]
     (folder / "texts.jsonl").write_text("\n".join(lines))
     task = {
         "name": "words",
@@ -206,6 +228,14 @@ def save_as_study(folder: Path) -> Step:
     return sweep
 
 
+def store_with_inputs(sweep: Step, folder: Path) -> Store:
+    """A store in a folder that holds what a sweep reads."""
+    store = Store(folder / "store")
+    store.make()
+    run_here(with_inputs(sweep.inputs), store, ExecutionSpec(device="cpu"), Bars(False))
+    return store
+
+
 def effects_by_workers(sweep: Step, store: Store, workers: Executor) -> np.ndarray:
     """The effect of every head, computed again by the workers of a study."""
     remove(sweep.folder(store))
@@ -216,11 +246,8 @@ def effects_by_workers(sweep: Step, store: Store, workers: Executor) -> np.ndarr
 def two_workers_against_one() -> Comparison:
     """Time a study's sweep on two workers, and on one; both give the same bits."""
     with tempfile.TemporaryDirectory() as folder, WorkerPool(2, "cpu") as pool:
-        sweep = save_as_study(Path(folder))
-        store = Store(Path(folder) / "store")
-        store.make()
-        execution = ExecutionSpec(device="cpu")
-        run_here(with_inputs(sweep.inputs), store, execution, Bars(False))
+        sweep = save_as_study(random_decoder(), Path(folder))
+        store = store_with_inputs(sweep, Path(folder))
         worker = Worker("cpu")
         expected = effects_by_workers(sweep, store, worker)
         if not np.array_equal(effects_by_workers(sweep, store, pool), expected):
@@ -233,7 +260,7 @@ def two_workers_against_one() -> Comparison:
 
 def sweep_rows() -> Iterator[Row]:
     """The effect of 144 heads on texts of 64 tokens."""
-    heads = f"effect of {LAYERS} × {HEADS} heads"
+    heads = f"effect of {GPT2_SIZES.layers} × {GPT2_SIZES.heads} heads"
     name = f"{heads}, {TEXTS} texts of {TOKENS} tokens"
     yield Row("sweep", f"{name}, against hooks", partial(against, effects_by_hooks))
     if importlib.util.find_spec("transformer_lens"):
