@@ -33,11 +33,15 @@ FILE = "outputs.safetensors"
 class ConstantOutputs(Substitute):
     """What every head outputs, ``values`` by place; the place is ``index`` of slot s in an input
     of n tokens, of which longer inputs and later slots have the last.
+
+    A layer that calls attention more than once a pass (DiffLlama) has values for each of its
+    ``calls``, one after the other.
     """
 
-    values: Float[Tensor, "layers heads places width"]
+    values: Float[Tensor, "layers_calls heads places width"]
     index: Int[Tensor, "lengths slots"]
     kind: ConstantsKind
+    calls: int = 1
 
     def of(self, values: Tensor) -> ConstantOutputs:
         return replace(self, values=values, kind="optimal_output")
@@ -46,7 +50,7 @@ class ConstantOutputs(Substitute):
         lengths, slots = self.index.shape
         length = attention.lengths.clamp(max=lengths - 1)[:, None]
         places = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
-        outputs = self.values[layer].to(places.device)
+        outputs = self.values[layer * self.calls + attention.call].to(places.device)
         return outputs[indices(heads, places.device)][:, places].transpose(0, 1)
 
     def save(self, path: Path) -> None:
@@ -64,18 +68,20 @@ class MeanOutputs:
     """Means over tokens of each of the first ``slots``; one without any takes that of all."""
 
     slots: int = 1
-    sums: dict[int, Float[Tensor, "heads slots width"]] = field(default_factory=dict)
+    sums: dict[tuple[int, int], Float[Tensor, "heads slots width"]] = field(default_factory=dict)
     counts: Float[Tensor, " slots"] | float = 0.0
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        output, real = attention.output(attention.every), attention.real
-        at = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
+        output = attention.output(attention.every)
+        real = attention.real
+        slots = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
         states = output.double() * real[:, None, :, None]
         empty = states.new_zeros(output.shape[1], self.slots, output.shape[-1])
         added = states.transpose(0, 1).flatten(1, 2)
-        self.sums[layer] = self.sums.get(layer, empty).index_add_(1, at, added)
-        if layer == 0:
-            self.counts = self.counts + at.bincount(real.double().flatten(), self.slots)
+        call = layer, attention.call
+        self.sums[call] = self.sums.get(call, empty).index_add_(1, slots, added)
+        if call == (0, 0):
+            self.counts = self.counts + slots.bincount(real.double().flatten(), self.slots)
         return output
 
     def substitute(self) -> ConstantOutputs:
@@ -84,7 +90,8 @@ class MeanOutputs:
         overall = sums.sum(dim=2, keepdim=True) / counts.sum()
         means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float()
         index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()
-        return ConstantOutputs(means, index, "mean_output")
+        calls = 1 + max(call for _, call in self.sums)
+        return ConstantOutputs(means, index, "mean_output", calls)
 
     def constant_outputs(self, slots: int) -> ConstantOutputs:
         """The means, for inputs of so many slots."""
@@ -95,7 +102,7 @@ class MeanOutputs:
 
 
 class Donor(NamedTuple):
-    """What tells a text from others, its slots, and what heads output in it, layer by layer."""
+    """What tells a text from others, its slots, and what heads output in it, call by call."""
 
     text: bytes | None
     slots: Int[Tensor, " tokens"]
@@ -116,15 +123,18 @@ class DrawnOutputs:
     draws: dict[int, random.Random] = field(default_factory=dict)
     seen: dict[int, set[bytes | int]] = field(default_factory=dict)
     drawn: dict[int, Donor] = field(default_factory=dict)
+    calls: int = 1
 
     def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        output, real = attention.output(attention.every), attention.real
-        if layer == 0:
-            slots, own = attention.query_slots.expand(real.shape).cpu(), real.cpu()
-            texts = _digests(attention, len(output))
+        output = attention.output(attention.every)
+        real = attention.real
+        self.calls = max(self.calls, attention.call + 1)
+        if layer == 0 and attention.call == 0:
+            slots = attention.query_slots.expand(real.shape).cpu()
+            real_here = real.cpu()
             self.drawn = {}
-            for row, text in enumerate(texts):
-                self._draw(row, Donor(text, slots[row, own[row]], []))
+            for row, text in enumerate(_digests(attention, len(output))):
+                self._draw(row, Donor(text, slots[row, real_here[row]], []))
         for row, donor in self.drawn.items():
             donor.outputs.append(output[row][:, real[row]].float().cpu())
         return output
@@ -132,34 +142,41 @@ class DrawnOutputs:
     def _draw(self, row: int, donor: Donor) -> None:
         """A reservoir of two for each length."""
         length = len(donor.slots)
-        known, donors = self.seen.setdefault(length, set()), self.kept.setdefault(length, [])
+        known = self.seen.setdefault(length, set())
+        donors = self.kept.setdefault(length, [])
         name = len(known) if donor.text is None else donor.text
         if not length or name in known:
             return
         known.add(name)
         draw = self.draws.setdefault(length, random.Random(f"{self.seed} {length}"))
-        if (place := draw.randrange(len(known))) < 2:
-            donors[place : place + (len(donors) == 2)] = [donor]
+        index = draw.randrange(len(known))
+        if index < 2:
+            donors[index : index + (len(donors) == 2)] = [donor]
             self.drawn[row] = donor
 
     def substitute(self, slots: int = 0) -> Resampled:
         """For texts of so many slots, or as many as the donors have."""
-        donors = [one for _, own in sorted(self.kept.items()) for one in own]
+        donors = [donor for _, of_length in sorted(self.kept.items()) for donor in of_length]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
-        by_layer = zip(*(donor.outputs for donor in donors), strict=True)
-        outputs = torch.stack([torch.cat(own, dim=1) for own in by_layer])
-        lengths, asked = torch.tensor([len(one.slots) for one in donors]), torch.arange(slots + 1)
+        by_call = zip(*(donor.outputs for donor in donors), strict=True)
+        outputs = torch.stack([torch.cat(of_donors, dim=1) for of_donors in by_call])
+        lengths = torch.tensor([len(donor.slots) for donor in donors])
+        requested = torch.arange(slots + 1)
         starts = zip(donors, lengths.cumsum(0) - lengths, strict=True)
         # A slot that a donor lacks has its token before.
         rows = [
-            at - 1 + torch.searchsorted(one.slots, asked[:-1], right=True) for one, at in starts
+            start - 1 + torch.searchsorted(donor.slots, requested[:-1], right=True)
+            for donor, start in starts
         ]
         # The shortest that is long enough, else the longest.
-        longer = lengths - asked[:, None]
+        longer = lengths - requested[:, None]
         order = (longer.abs() + (longer < 0) * 2**32).argsort(dim=1, stable=True).T[:2]
-        held = torch.stack(rows)
-        made = tuple(ConstantOutputs(outputs, held[at], "resampled_output") for at in order)
-        return Resampled(made, tuple(donors[at].text for at in order[0].tolist()))
+        index = torch.stack(rows)
+        choices = tuple(
+            ConstantOutputs(outputs, index[chosen], "resampled_output", self.calls)
+            for chosen in order
+        )
+        return Resampled(choices, tuple(donors[chosen].text for chosen in order[0].tolist()))
 
     def constant_outputs(self, slots: int) -> ConstantOutputs:
         """What the first donor of each length output, for inputs of so many slots."""

@@ -52,6 +52,17 @@ def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[s
     assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
 
 
+def test_the_page_on_sweeps_saves_scores_when_pasted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "heads.tsv").write_text("1\t2\t3\t0\n5\t6\t0\t0\n")
+    pasted(PAGE.parent / "how-to" / "sweep.md")
+    assert capsys.readouterr().out == "2 ((1, 2), (1, 3))\n"
+    assert (tmp_path / "duo" / "full_attention_heads.tsv").is_file()
+    assert json.loads((tmp_path / "heads.json").read_text())["1-1"] == [6]
+
+
 def evaluations(number: int) -> dict[str, Any]:
     return pasted(EVALUATE, EVALUATE.read_text().split("\n## ")[number])
 

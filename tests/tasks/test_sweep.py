@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from safetensors.numpy import load_file
 
 from papa.spec import ExecutionSpec
@@ -23,6 +25,7 @@ from papa.tasks.sweep import _shards
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 from tests.finished import Told, described
+from tests.heads.copying import HALF
 from tests.tasks import test_decoder
 from tests.tasks.test_decoder import METRIC, TASK
 from tests.workers.parts import losses_of_shard_with_a_kill
@@ -52,6 +55,16 @@ def scores_of(step: Step, executor: Executor, to: Path) -> dict[str, np.ndarray]
     run_here(with_inputs(step.inputs), store, ExecutionSpec(device="cpu"), Told())
     run_once(StepGroup((step,)), Session(store, executor, ExecutionSpec(), Told()))
     return load_file(verified(step.reference(store)) / SCORES)
+
+
+def test_the_study_of_the_page_on_sweeps_has_one_sweep(folder: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "sweep.md"
+    (text,) = re.findall(r"^```yaml\n(.*?)^```$", page.read_text(), re.M | re.S)
+    document = {**yaml.safe_load(text), "encoders": [str(folder / "model")]}
+    document["tasks"][0]["slots"] = 2 * HALF
+    study = resolve_study(document, folder=folder, origin=str(page))
+    steps = build_pipeline(resolve_inputs(study).inputs()).steps
+    assert [step.stage.name for step in steps].count("sweep_heads") == 1
 
 
 @pytest.mark.parametrize(("batches", "workers"), [(1, 1), (1, 3), (5, 1), (40, 2)])
