@@ -155,13 +155,23 @@ def encoder_lines(device: str, extent: Extent) -> Iterator[Line]:
     yield difference("score of a cell", scores[1], scores[0], 0.05, scores[0])
 
 
+def copied(
+    model: GPT2LMHeadModel, device: str, dtype: torch.dtype = torch.float32
+) -> GPT2LMHeadModel:
+    """A copy of a model on a device."""
+    # transformers' type of `to` takes no device.
+    copy_of_model: Any = copy.deepcopy(model)
+    moved: GPT2LMHeadModel = copy_of_model.to(device, dtype)
+    return moved
+
+
 def sweep_lines(device: str, extent: Extent) -> Iterator[Line]:
     """Effects of single heads: in memory, by a study's worker, and in bfloat16."""
     small = random_decoder(Sizes(layers=3, heads=4, width=64))
     ids = random_ids(extent.texts)
     expected = effects_by_papa(small, ids)
     spread = float(expected.std())
-    on_device = copy.deepcopy(small).to(device)
+    on_device = copied(small, device)
     found = effects_by_papa(on_device, ids.to(device))
     yield difference("sweep in memory", found / spread, expected / spread, 0.01, 1.0)
     with tempfile.TemporaryDirectory() as folder:
@@ -172,8 +182,8 @@ def sweep_lines(device: str, extent: Extent) -> Iterator[Line]:
     spread = float(expected.std())
     yield difference("sweep by a worker", found / spread, expected / spread, 0.01, 1.0)
     model = random_decoder(extent.decoder)
-    single = copy.deepcopy(model).to(device)
-    half = copy.deepcopy(single).to(torch.bfloat16)
+    single = copied(model, device)
+    half = copied(model, device, torch.bfloat16)
     texts = random_ids(extent.texts, device)
     agreement = np.corrcoef(
         effects_by_papa(half, texts).ravel(), effects_by_papa(single, texts).ravel()
@@ -196,7 +206,8 @@ def average_lines(device: str, extent: Extent) -> Iterator[Line]:
     batch_texts = 16 if device != "cpu" else 2
     batches = [full_batch(batch_texts, extent.slots) for _ in range(extent.texts // batch_texts)]
     encoder = Encoder(base_sized("eager"), device)
-    model = base_sized("eager").to(device)
+    model: Any = base_sized("eager")
+    model.to(device)
     averages: list[Tensor] = []
 
     @torch.inference_mode()
