@@ -73,7 +73,8 @@ class SubstituteSource:
         if entry.origin == "outputs":
             return read_outputs(artifact, self.kind)
         if entry.is_by_distance and encoder.causal:
-            return ByDistance(**load_file(verified(artifact, DISTANCES) / DISTANCES))
+            tensors = load_file(verified(artifact, DISTANCES) / DISTANCES)
+            return ByDistance(tensors["weights"], tensors["ends"])
         matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
         if entry.function:
             special = special_slots_of(encoder, task)
@@ -131,11 +132,11 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
     average = AverageByDistance()
     split = context.open_text(text).split("train")
     native = context.open_native_head(text["task"], encoder, split)
-    native.observe(average.see, progress=context.progress)
+    native.observe(average.observe, progress=context.progress)
     by_distance = average.substitute()
     tensors = {
         "weights": by_distance.weights.cpu().contiguous(),
-        "ends": by_distance.ends.cpu().contiguous(),
+        "ends": by_distance.boundary_weights.cpu().contiguous(),
     }
     with context.published() as folder:
         save_file(tensors, folder / DISTANCES)

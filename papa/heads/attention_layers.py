@@ -62,7 +62,7 @@ def attention_modules(model: nn.Module, part: str | None = None) -> list[nn.Modu
 
 
 def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLayers:
-    """Return where the self-attention of a model, or of one of its parts, lies.
+    """Return where the self-attention of a model, or of one of its layers_by_part, lies.
 
     Args:
         model: of transformers.
@@ -73,8 +73,8 @@ def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLaye
         EncoderError: rules cannot replace heads of this model, or it has several parts and ``part``
             names none or more than one of them.
     """
-    parts = attention_parts(model)
-    layers = parts[_chosen_part(model, parts, part)]
+    layers_by_part = attention_parts(model)
+    layers = layers_by_part[_chosen_part(model, layers_by_part, part)]
     classes = sorted({type(module).__name__ for module in layers.modules})
     if len({head_count(module) for module in layers.modules}) > 1:
         raise EncoderError(
@@ -102,7 +102,8 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
     config = model.config
     family = family_of(config.model_type)
     if family is not None:
-        if reason := family.refuse(config):
+        reason = family.refuse(config)
+        if reason:
             raise EncoderError(f"this {family.name} model is not supported: {reason}")
         layers = family.modules(model.base_model, family.attention)
         return {"encoder": AttentionLayers(layers, [*range(len(layers))], len(layers))}
@@ -204,33 +205,38 @@ def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
     result: dict[str, str] = {}
     for stack, names in components.items():
         length = shared + 1
-        others = [other for other_stack, other in components.items() if other_stack != stack]
-        while length < len(names) and any(other[:length] == names[:length] for other in others):
+        while length < len(names) and any(
+            path[:length] == names[:length]
+            for other_stack, path in components.items()
+            if other_stack != stack
+        ):
             length += 1
         result[stack] = ".".join(names[shared:length]) or stack
     return result
 
 
-def _chosen_part(model: nn.Module, parts: dict[str, AttentionLayers], requested: str | None) -> str:
+def _chosen_part(
+    model: nn.Module, layers_by_part: dict[str, AttentionLayers], requested: str | None
+) -> str:
     """The name of the requested part: by name, by a word of its name or path, or by its
     configuration's key, such as "text" for ``text_config``.
     """
-    choices = joined(sorted(parts))
+    choices = joined(sorted(layers_by_part))
     if requested is None:
-        if len(parts) == 1:
-            return next(iter(parts))
+        if len(layers_by_part) == 1:
+            return next(iter(layers_by_part))
         raise EncoderError(
-            f"{type(model).__name__} has {len(parts)} parts with attention: choose one with "
-            f"part=, of {choices}"
+            f"{type(model).__name__} has {len(layers_by_part)} parts with attention: choose one "
+            f"with part=, of {choices}"
         )
-    if requested in parts:
+    if requested in layers_by_part:
         return requested
-    words = {name: _words_of(name, layers) for name, layers in parts.items()}
-    by_word = [name for name in parts if requested in words[name]]
-    by_fragment = [name for name in parts if requested in name]
+    words = {name: _words_of(name, layers) for name, layers in layers_by_part.items()}
+    by_word = [name for name in layers_by_part if requested in words[name]]
+    by_fragment = [name for name in layers_by_part if requested in name]
     matching = by_word or by_fragment
     if len(matching) != 1:
-        problem = "no part" if not matching else f"{len(matching)} parts"
+        problem = "no part" if not matching else f"{len(matching)} layers_by_part"
         raise EncoderError(
             f"part={requested!r} names {problem} of {type(model).__name__}: choose one of {choices}"
         )

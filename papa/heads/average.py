@@ -39,10 +39,10 @@ class AttentionSums:
     counts: Float[Tensor, "slots slots"]
 
     @torch.inference_mode()
-    def merge(self, other: AttentionSums) -> None:
+    def merge(self, shard: AttentionSums) -> None:
         """Add the sums over other inputs, in place: a third copy would be too large for memory."""
-        self.sums.add_(other.sums)
-        self.counts.add_(other.counts)
+        self.sums.add_(shard.sums)
+        self.counts.add_(shard.counts)
 
     def average(self) -> ConstantMatrices:
         """The average, entry by entry; entries never seen are 0."""
@@ -67,36 +67,38 @@ class AttentionAverager:
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
 
-    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         """Add A of one layer over one batch; the first layer's call also counts the inputs."""
-        if (more := attention.longest - len(self.counts)) > 0:
-            self.sums = F.pad(self.sums, (0, more, 0, more))
-            self.counts = F.pad(self.counts, (0, more, 0, more))
-        found, real = list[Tensor](), attention.real.double()
+        growth = attention.longest - len(self.counts)
+        if growth > 0:
+            self.sums = F.pad(self.sums, (0, growth, 0, growth))
+            self.counts = F.pad(self.counts, (0, growth, 0, growth))
         if layer == 0:
+            real = attention.real.double()
             self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
-        for part in attention.parts():
-            probabilities = part.probabilities(part.every)
-            found.append(probabilities @ part.value.to(probabilities.dtype))
+        outputs: list[Tensor] = []
+        for chunk in attention.parts():
+            probabilities = chunk.probabilities(chunk.every)
+            outputs.append(probabilities @ chunk.value.to(probabilities.dtype))
             # A row of an input without a token there adds nothing.
-            self._add(self.sums[layer], part, probabilities * part.real[:, None, :, None])
-        return attention.output(attention.every) if attention.rules else torch.cat(found, dim=2)
+            self._add(self.sums[layer], chunk, probabilities * chunk.real[:, None, :, None])
+        return attention.output(attention.every) if attention.rules else torch.cat(outputs, dim=2)
 
     def _add(
         self,
         sums: Float[Tensor, "heads slots slots"],
-        part: LayerAttention,
+        chunk: LayerAttention,
         weights: Float[Tensor, "batch heads queries keys"],
     ) -> None:
         """Add weights of pairs at their slots, rounded to the grid."""
-        pairs = part.query_slots[:, :, None] * len(self.counts) + part.key_slots[:, None, :]
+        pairs = chunk.query_slots[:, :, None] * len(self.counts) + chunk.key_slots[:, None, :]
         if len(pairs) == 1:
             weights = weights.sum(dim=0, keepdim=True)
         on_grid = weights.double().mul_(GRID).round_().div_(GRID)
         # One flat index: with three index tensors this would take six times as long.
-        at = pairs.expand(len(on_grid), -1, -1).flatten()
+        entries = pairs.expand(len(on_grid), -1, -1).flatten()
         added = on_grid.transpose(0, 1).flatten(1).to(sums.device)
-        sums.flatten(1).index_add_(1, at.to(sums.device), added)
+        sums.flatten(1).index_add_(1, entries.to(sums.device), added)
 
     def result(self) -> AttentionSums:
         return AttentionSums(self.sums.cpu(), self.counts.cpu())
@@ -117,9 +119,9 @@ def average_split(
     """Sum attention in one pass over a split; memory does not grow with the number of rows."""
     averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
     batches = micro_batches(split, None, batch_tokens)
-    encoder.watch(averager.see, batches, len(split), progress)
-    again = micro_batches(split, None, batch_tokens)
-    check_sums(averager.sums, encoder, again, f"the {split.name} split")
+    encoder.watch(averager.observe, batches, len(split), progress)
+    repeated_batches = micro_batches(split, None, batch_tokens)
+    check_sums(averager.sums, encoder, repeated_batches, f"the {split.name} split")
     return averager.result()
 
 
@@ -138,30 +140,33 @@ def check_sums(
     )
 
 
-APART = 2
-"""Tokens with a weight of their own, as heads rest on them: the first, and an encoder's last."""
+_BOUNDARY = 2
+"""Columns of tokens with a weight of their own, as heads rest on them: a text's first token, and in
+an encoder its last.
+"""
 
 
 @dataclass(frozen=True)
 class ByDistance(Weights):
-    """What a token takes from another by the distance between them, and from a text's ends.
+    """What a token takes from another by the distance between them, and from boundary tokens.
 
     Attributes:
         weights: r[layer, head, d], what a token takes from the one ``d`` before it; d = 0 is in the
             middle. A distance beyond the first or the last entry has that entry's.
-        ends: weights of the first token, and of the last one in an encoder.
+        boundary_weights: of a text's first token, and of the last one in an encoder.
         sinks: mean share of each head's learned sink, in models that have such.
     """
 
     weights: Float[Tensor, "layers heads distances"]
-    ends: Float[Tensor, "layers heads 2"]
+    boundary_weights: Float[Tensor, "layers heads 2"]
     sinks: Float[Tensor, "layers heads"] | None = None
     kind: ClassVar[str] = "relative by distance"
 
-    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        table = torch.cat([self.ends[layer], self.weights[layer]], dim=-1).to(part.value.device)
-        at = places(part, self.weights.shape[-1] // 2)
-        return table[indices(heads, table.device)][:, at].transpose(0, 1)
+    def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        table = torch.cat([self.boundary_weights[layer], self.weights[layer]], dim=-1)
+        table = table.to(chunk.value.device)
+        columns = _distance_columns(chunk, self.weights.shape[-1] // 2)
+        return table[indices(heads, table.device)][:, columns].transpose(0, 1)
 
     def sink_weights(self, layer: int, heads: Heads) -> Float[Tensor, " chosen"] | None:
         if self.sinks is None:
@@ -169,13 +174,13 @@ class ByDistance(Weights):
         return self.sinks[layer][indices(heads, self.sinks.device)]
 
 
-def places(part: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
-    """Where pairs find theirs in a table of the first key, the last one, and 2 · ``reach`` + 1
-    distances, farthest ahead first.
+def _distance_columns(chunk: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
+    """The column of each pair of tokens in a table of the first key, the last one, and
+    2 · ``reach`` + 1 distances, farthest ahead first.
     """
-    keys = part.key_slots[:, None, :]
-    apart = (part.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + APART
-    return torch.where(keys == 0, 0, torch.where(keys == part.ends, 1, apart))
+    keys = chunk.key_slots[:, None, :]
+    columns = (chunk.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _BOUNDARY
+    return torch.where(keys == 0, 0, torch.where(keys == chunk.ends, 1, columns))
 
 
 def average_by_distance(_model: ObservedModel) -> AverageByDistance:
@@ -185,49 +190,57 @@ def average_by_distance(_model: ObservedModel) -> AverageByDistance:
 
 @dataclass
 class AverageByDistance:
-    """Means of A along diagonals, a text's ends apart; the last row of the sums counts pairs."""
+    """Means of A along diagonals, and of its boundary tokens; the sums' last row counts pairs."""
 
-    sums: dict[int, Float[Tensor, "rows places"]] = field(default_factory=dict)
+    sums: dict[int, Float[Tensor, "rows columns"]] = field(default_factory=dict)
     sink_sums: dict[int, Float[Tensor, " heads"]] = field(default_factory=dict)
     queries: dict[int, int] = field(default_factory=dict)
 
-    def see(self, attention: LayerAttention, layer: int) -> Tensor:
-        empty = attention.value.new_zeros(len(attention.every) + 1, APART + 1, dtype=torch.float64)
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
+        heads = len(attention.every)
+        empty = attention.value.new_zeros(heads + 1, _BOUNDARY + 1, dtype=torch.float64)
         sums = self.sums.get(layer, empty)
-        if (more := attention.longest - 1 - (sums.shape[1] - APART) // 2) > 0:
-            sums = torch.cat([sums[:, :APART], F.pad(sums[:, APART:], (more, more))], dim=1)
+        growth = attention.longest - 1 - (sums.shape[1] - _BOUNDARY) // 2
+        if growth > 0:
+            distances = F.pad(sums[:, _BOUNDARY:], (growth, growth))
+            sums = torch.cat([sums[:, :_BOUNDARY], distances], dim=1)
         self.sums[layer] = sums
-        for part in attention.parts():
-            pairs = part.real[:, :, None].expand(-1, -1, part.key.shape[-2])
-            pairs = pairs if part.mask is None else pairs & part.mask[:, 0]
-            weights = part.probabilities(part.every).double() * pairs[:, None]
-            at = places(part, (sums.shape[1] - APART) // 2).expand(pairs.shape).flatten()
-            sums[:-1].index_add_(1, at, weights.transpose(0, 1).flatten(1))
-            sums[-1].index_add_(0, at, pairs.double().flatten())
+        reach = (sums.shape[1] - _BOUNDARY) // 2
+        for chunk in attention.parts():
+            pairs = chunk.real[:, :, None].expand(-1, -1, chunk.key.shape[-2])
+            pairs = pairs if chunk.mask is None else pairs & chunk.mask[:, 0]
+            weights = chunk.probabilities(chunk.every).double() * pairs[:, None]
+            columns = _distance_columns(chunk, reach).expand(pairs.shape).flatten()
+            sums[:-1].index_add_(1, columns, weights.transpose(0, 1).flatten(1))
+            sums[-1].index_add_(0, columns, pairs.double().flatten())
             if attention.sinks is not None:
-                shares = (1 - weights.sum(dim=-1)) * part.real[:, None]
+                shares = (1 - weights.sum(dim=-1)) * chunk.real[:, None]
                 self.sink_sums[layer] = self.sink_sums.get(layer, 0) + shares.sum(dim=(0, 2))
-                self.queries[layer] = self.queries.get(layer, 0) + int(part.real.sum())
+                self.queries[layer] = self.queries.get(layer, 0) + int(chunk.real.sum())
         return attention.output(attention.every)
 
     def substitute(self) -> ByDistance:
-        near, ends = list[Tensor](), list[Tensor]()
+        weights: list[Tensor] = []
+        boundary_weights: list[Tensor] = []
         for _, sums in sorted(self.sums.items()):
             means = sums[:-1] / sums[-1].clamp(min=1)
-            near.append(means[:, APART:][:, _last_seen(sums[-1, APART:] > 0)])
-            ends.append(means[:, :APART])
+            nearest = _nearest_observed(sums[-1, _BOUNDARY:] > 0)
+            weights.append(means[:, _BOUNDARY:][:, nearest])
+            boundary_weights.append(means[:, :_BOUNDARY])
         sinks: Tensor | None = None
         if len(self.sink_sums) == len(self.sums):
             shares = [self.sink_sums[layer] / self.queries[layer] for layer in sorted(self.sums)]
             sinks = torch.stack(shares).float()
-        return ByDistance(torch.stack(near).float(), torch.stack(ends).float(), sinks)
+        return ByDistance(
+            torch.stack(weights).float(), torch.stack(boundary_weights).float(), sinks
+        )
 
 
-def _last_seen(seen: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
+def _nearest_observed(observed: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
     """For each distance itself, or where no text had it the farthest nearer one that a text had."""
-    middle = len(seen) // 2
+    middle = len(observed) // 2
     behind, ahead = (
-        torch.where(side, torch.arange(middle + 1, device=seen.device), 0).cummax(dim=0).values
-        for side in (seen[: middle + 1].flip(0), seen[middle:])
+        torch.where(side, torch.arange(middle + 1, device=observed.device), 0).cummax(dim=0).values
+        for side in (observed[: middle + 1].flip(0), observed[middle:])
     )
     return torch.cat([(middle - behind).flip(0), middle + ahead[1:]])

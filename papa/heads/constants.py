@@ -7,7 +7,6 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pkgutil import resolve_name
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -36,15 +35,16 @@ class EntryCounts:
         self._layer: int | None = None
         self._sums = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, seen: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
+    def add(self, observed: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
         self._layer = layer if self._layer is None else self._layer
         if layer != self._layer:
             return
-        own, slots = batch.attention_mask.double(), batch.columns
+        real = batch.attention_mask.double()
+        slots = batch.columns
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
-        unseen = ((own @ (~seen[slots[:, None], slots]).double()) * own).sum()
+        unseen = ((real @ (~observed[slots[:, None], slots]).double()) * real).sum()
         # On the device, which is not waited for.
-        added = torch.stack([unseen, own.sum(dim=1).square().sum()])
+        added = torch.stack([unseen, real.sum(dim=1).square().sum()])
         self._sums = self._sums.to(added.device) + added
 
     @property
@@ -91,17 +91,18 @@ class ConstantMatrices(Weights):
     def values(self) -> Tensor:
         return self.matrices
 
-    def of(self, values: Tensor) -> ConstantMatrices:
+    def with_values(self, values: Tensor) -> ConstantMatrices:
         return replace(self, matrices=values, kind="trained")
 
-    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        if part.longest > self.slots:
+    def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        if chunk.longest > self.slots:
             raise DataError(
-                f"a text has {part.longest} tokens and the constant matrices have {self.slots} "
+                f"a text has {chunk.longest} tokens and the constant matrices have {self.slots} "
                 'slots: cut it, or take matrices for more slots, or "relative", which has no limit'
             )
-        matrices = self.matrices[layer].to(part.value.device)
-        return read_at(matrices, indices(heads, matrices.device), part.query_slots, part.key_slots)
+        matrices = self.matrices[layer].to(chunk.value.device)
+        rows = indices(heads, matrices.device)
+        return read_at(matrices, rows, chunk.query_slots, chunk.key_slots)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         batch = attention.batch
@@ -110,18 +111,21 @@ class ConstantMatrices(Weights):
         if self.entries is not None:
             self.entries.add(self.seen, batch, layer)
         value = at_least_single(chosen(attention.value, heads))
-        own = indices(heads, value.device)
-        slots, real = batch.columns[None], None if batch.dense else batch.attention_mask
-        matrices = read_at(self.matrices[layer], own, slots, slots)[0].to(value.dtype)
-        return constant_product(matrices, value, real, attention.dropout)
+        slots = batch.columns[None]
+        matrices = read_at(self.matrices[layer], indices(heads, value.device), slots, slots)[0]
+        real = None if batch.dense else batch.attention_mask
+        return constant_product(matrices.to(value.dtype), value, real, attention.dropout)
 
-    def save(self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, Any]) -> None:
+    def save(
+        self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, object]
+    ) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""
         made_for = {name: getattr(encoder, name) for name in ("name", "revision", "digest")}
         document = {**metadata, "kind": self.kind, "slots": self.slots, "encoder": made_for}
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
-        tensors |= {} if self.counts is None else {"counts": self.counts}
+        if self.counts is not None:
+            tensors["counts"] = self.counts
         with published(folder, document) as scratch:
             save_file(tensors, scratch / FILE)
 
@@ -134,17 +138,18 @@ class ConstantMatrices(Weights):
         slots: int | None = None,
     ) -> ConstantMatrices:
         """Load and verify: ArtifactError where it was made for another encoder or S than these."""
-        folder, metadata = verified(artifact, FILE), read_metadata(artifact)
-        of_encoder = "encoder", metadata["encoder"]["digest"], encoder and encoder.digest
-        for what, made_for, asked in (of_encoder, ("S", metadata["slots"], slots)):
-            if asked not in (None, made_for):
+        folder = verified(artifact, FILE)
+        metadata = read_metadata(artifact)
+        computed_for = {"encoder": metadata["encoder"]["digest"], "S": metadata["slots"]}
+        expected = {"encoder": encoder and encoder.digest, "S": slots}
+        for name, value in computed_for.items():
+            if expected[name] not in (None, value):
                 raise ArtifactError(
-                    f"{folder / FILE} was made for {what} {made_for}, this study uses {asked}: "
-                    "rerun 'average'"
+                    f"{folder / FILE} was computed for {name} {value}, this study uses "
+                    f"{expected[name]}: rerun 'average'"
                 )
         tensors = load_file(folder / FILE)
-        kind, counts = metadata["kind"], tensors.get("counts")
-        return cls(tensors["matrices"], tensors["seen"], kind, counts)
+        return cls(tensors["matrices"], tensors["seen"], metadata["kind"], tensors.get("counts"))
 
 
 def control(
@@ -164,13 +169,12 @@ def derived(
 ) -> ConstantMatrices:
     """A kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and [SEP]."""
     assert average.counts is not None
-    read = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
-    matrices = torch.from_numpy(
-        resolve_name(SUBSTITUTES[kind].function)(read, **parameters)
-    ).float()
+    averages = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
+    function = resolve_name(SUBSTITUTES[kind].function)
+    matrices = torch.from_numpy(function(averages, **parameters)).float()
     # Where a kind knows an entry that no input had, it counts as seen.
-    seen = average.seen | (matrices > 0).any(dim=0).any(dim=0)
-    return ConstantMatrices(matrices, seen, kind)
+    is_known = average.seen | (matrices > 0).any(dim=0).any(dim=0)
+    return ConstantMatrices(matrices, is_known, kind)
 
 
 def constant_product(

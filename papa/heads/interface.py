@@ -9,7 +9,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -143,7 +142,7 @@ def _hook_before_pass(
     signature = inspect.signature(module.forward)
 
     @torch.compiler.disable
-    def begin(_: nn.Module, positional: tuple[Any, ...], keywords: dict[str, Any]) -> None:
+    def begin(_: nn.Module, positional: tuple[object, ...], keywords: dict[str, object]) -> None:
         inputs = signature.bind_partial(*positional, **keywords).arguments
         inputs |= inputs.get("kwargs", {})
         requested = inputs.get("output_attentions")

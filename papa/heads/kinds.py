@@ -58,15 +58,17 @@ def fibonacci(slots: int, heads: int) -> Matrix:
     attends to all (Fibottention, Rahimian et al., 2024); no two heads share a distance.
     """
     distances = _distances(slots)
-    found, golden = np.zeros((heads, slots, slots)), (1 + 5**0.5) / 2
-    for head, matrix in enumerate(found):
+    golden = (1 + 5**0.5) / 2
+    matrices = np.zeros((heads, slots, slots))
+    for head, matrix in enumerate(matrices):
         start = int((head + 1) * golden)
-        lower, upper = int(start * golden), int(start * golden**2)
-        while lower < slots:
-            matrix[distances == lower] = 1
-            lower, upper = upper, lower + upper
-    found[:, 0] = found[:, :, 0] = 1
-    return found
+        distance = int(start * golden)
+        following = int(start * golden**2)
+        while distance < slots:
+            matrix[distances == distance] = 1
+            distance, following = following, distance + following
+    matrices[:, 0] = matrices[:, :, 0] = 1
+    return matrices
 
 
 class Averages(NamedTuple):
@@ -82,12 +84,14 @@ def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
     ``largest`` largest entries of C are exact. Entries below 0 become 0.
     """
     left, sizes, right = np.linalg.svd(average.matrices)
-    found = (left[..., :rank] * sizes[..., None, :rank]) @ right[..., :rank, :]
-    flat, own = found.reshape(*found.shape[:2], -1), average.matrices.reshape(*found.shape[:2], -1)
+    product = (left[..., :rank] * sizes[..., None, :rank]) @ right[..., :rank, :]
+    approximated = product.reshape(*product.shape[:2], -1)
     if largest:
-        places = np.argpartition(-own, largest - 1, axis=-1)[..., :largest]
-        np.put_along_axis(flat, places, np.take_along_axis(own, places, axis=-1), axis=-1)
-    return flat.clip(min=0).reshape(found.shape)
+        exact = average.matrices.reshape(approximated.shape)
+        entries = np.argpartition(-exact, largest - 1, axis=-1)[..., :largest]
+        largest_values = np.take_along_axis(exact, entries, axis=-1)
+        np.put_along_axis(approximated, entries, largest_values, axis=-1)
+    return approximated.clip(min=0).reshape(product.shape)
 
 
 def relative(average: Averages) -> Matrix:
@@ -97,16 +101,16 @@ def relative(average: Averages) -> Matrix:
     slots = np.arange(len(average.counts))
     special = np.zeros(len(slots), dtype=int)
     special[list(average.special)] = 1 + np.arange(len(average.special))
-    part = np.searchsorted(average.special, slots)
+    text_numbers = np.searchsorted(average.special, slots)
     text = (special[:, None] == 0) & (special == 0)
     distances = np.where(text, slots[:, None] - slots, 0)
-    across = text & (part[:, None] != part)
+    across = text & (text_numbers[:, None] != text_numbers)
     rows, columns = np.broadcast_arrays(special[:, None], special)
     kinds = np.stack([rows, columns, distances, across], axis=-1).reshape(-1, 4)
     group = np.unique(kinds, axis=0, return_inverse=True)[1].ravel()
     counts = np.bincount(group, average.counts.ravel()).clip(min=1)
-    found = np.empty(average.matrices.shape)
-    for head in np.ndindex(found.shape[:2]):
+    means = np.empty(average.matrices.shape)
+    for head in np.ndindex(means.shape[:2]):
         sums = np.bincount(group, (average.matrices[head] * average.counts).ravel())
-        found[head] = (sums / counts)[group].reshape(average.counts.shape)
-    return found
+        means[head] = (sums / counts)[group].reshape(average.counts.shape)
+    return means

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Int
@@ -16,7 +15,7 @@ INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs
 """What a model may be called with in place of token ids."""
 
 
-def check_rows(mask: Any, real: Bool[Tensor, "batch seen"] | None) -> None:
+def check_rows(mask: object, real: Bool[Tensor, "batch observed"] | None) -> None:
     """Refuse a mask of queries and keys that parts a row into texts: a token that does not see the
     one before it begins another.
     """
@@ -37,15 +36,17 @@ def check_rows(mask: Any, real: Bool[Tensor, "batch seen"] | None) -> None:
 
 
 def lost_tokens(
-    inputs: Mapping[str, Any], real: Bool[Tensor, "batch seen"] | None
+    inputs: Mapping[str, object], real: Bool[Tensor, "batch observed"] | None
 ) -> Int[Tensor, "batch 1"] | int:
     """How many tokens each text has before those of a mask that holds the keys of a window alone,
     as generation with a cache of a fixed size gives it.
     """
     mask = _whole_mask(inputs.get("attention_mask"))
-    cache: Any = inputs.get("past_key_values")
-    queries = next((inputs[name] for name in INPUTS if inputs.get(name) is not None), None)
-    if real is None or mask.dim() != 4 or queries is None or not hasattr(cache, "get_seq_length"):
+    cache = inputs.get("past_key_values")
+    queries = next((inputs[name] for name in INPUTS if isinstance(inputs.get(name), Tensor)), None)
+    if not isinstance(mask, Tensor) or mask.dim() != 4:
+        return 0
+    if real is None or not isinstance(queries, Tensor) or not hasattr(cache, "get_seq_length"):
         return 0
     lost = int(cache.get_seq_length()) + queries.shape[1] - mask.shape[-1]
     if lost <= 0:
@@ -57,14 +58,14 @@ def lost_tokens(
     return lost
 
 
-def _whole_mask(mask: Any) -> Any:
+def _whole_mask(mask: object) -> object:
     """Of masks by kind of layer that of layers which see all, where there is one."""
     if isinstance(mask, Mapping):
         return mask.get("full_attention", next(iter(mask.values()), None))
     return mask
 
 
-def real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
+def real_tokens(mask: object) -> Bool[Tensor, "batch observed"] | None:
     """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
     keys, where a key is real that a later query sees, and the last one is.
     """
@@ -73,11 +74,12 @@ def real_tokens(mask: Any) -> Bool[Tensor, "batch seen"] | None:
         return None
     if mask.dim() == 2:
         return mask.bool()
-    allowed, places = visible(mask)[:, 0], torch.arange(mask.shape[-1], device=mask.device)
-    own = (allowed * places).amax(dim=-1)
-    seen = int(own[:, -1].max()) + 1
+    allowed = visible(mask)[:, 0]
+    keys = torch.arange(mask.shape[-1], device=mask.device)
+    last_keys = (allowed * keys).amax(dim=-1)
+    length = int(last_keys[:, -1].max()) + 1
     # Rows of padding may see all.
     whole = allowed.all(dim=-1, keepdim=True)
     whole[:, -1] = False
-    real = (allowed & ~whole & (places < own[..., None])).any(dim=1)
-    return (real | (places == own[:, -1:]) & allowed[:, -1])[:, :seen]
+    real = (allowed & ~whole & (keys < last_keys[..., None])).any(dim=1)
+    return (real | (keys == last_keys[:, -1:]) & allowed[:, -1])[:, :length]

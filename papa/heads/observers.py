@@ -41,7 +41,7 @@ class ObservedModel:
 class Observer(Protocol):
     """Observes every layer in some passes, and computes a substitute from them."""
 
-    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         """Observe one layer in one pass; return what its heads output, [batch, H, queries, d/H]."""
 
     def substitute(self) -> Substitute:

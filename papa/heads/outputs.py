@@ -31,36 +31,39 @@ FILE = "outputs.safetensors"
 
 @dataclass(frozen=True)
 class ConstantOutputs(Substitute):
-    """What every head outputs, ``values`` by place; the place is ``index`` of slot s in an input
-    of n tokens, of which longer inputs and later slots have the last.
+    """The constant output of every head.
 
-    A layer that calls attention more than once a pass (DiffLlama) has values for each of its
-    ``calls``, one after the other.
+    Attributes:
+        values: outputs, of which several slots or lengths may share one; of a layer that calls
+            attention more than once a pass (DiffLlama) those of each call, one after the other.
+        index: which of the outputs slot s takes in an input of n tokens; longer inputs and later
+            slots take the last one's.
+        calls: how often a layer calls attention in a pass.
     """
 
-    values: Float[Tensor, "layers_calls heads places width"]
+    values: Float[Tensor, "layers_calls heads outputs width"]
     index: Int[Tensor, "lengths slots"]
     kind: ConstantsKind
     calls: int = 1
 
-    def of(self, values: Tensor) -> ConstantOutputs:
+    def with_values(self, values: Tensor) -> ConstantOutputs:
         return replace(self, values=values, kind="optimal_output")
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         lengths, slots = self.index.shape
         length = attention.lengths.clamp(max=lengths - 1)[:, None]
-        places = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
-        outputs = self.values[layer * self.calls + attention.call].to(places.device)
-        return outputs[indices(heads, places.device)][:, places].transpose(0, 1)
+        index = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
+        outputs = self.values[layer * self.calls + attention.call].to(index.device)
+        return outputs[indices(heads, index.device)][:, index].transpose(0, 1)
 
     def save(self, path: Path) -> None:
         save_file({"outputs": self.values.contiguous(), "place": self.index}, path)
 
 
-def read_outputs(found: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
+def read_outputs(artifact: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
     """What a finished step of stage ``outputs`` holds."""
-    held = load_file(verified(found, FILE) / FILE)
-    return ConstantOutputs(held["outputs"], held["place"], kind)
+    tensors = load_file(verified(artifact, FILE) / FILE)
+    return ConstantOutputs(tensors["outputs"], tensors["place"], kind)
 
 
 @dataclass
@@ -71,7 +74,7 @@ class MeanOutputs:
     sums: dict[tuple[int, int], Float[Tensor, "heads slots width"]] = field(default_factory=dict)
     counts: Float[Tensor, " slots"] | float = 0.0
 
-    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         output = attention.output(attention.every)
         real = attention.real
         slots = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
@@ -116,16 +119,24 @@ def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
 
 @dataclass
 class DrawnOutputs:
-    """What heads output in two drawn texts of each length seen, so that one is another text."""
+    """What heads output in two drawn texts of each length, so that one is another text.
+
+    Attributes:
+        seed: of the draws.
+        donors: by length, at most two.
+        draws: the generator of each length.
+        texts: by length, digests of the texts observed, or numbers where these are not known.
+        drawn: donors of this pass, by their row; filled layer by layer.
+    """
 
     seed: int
-    kept: dict[int, list[Donor]] = field(default_factory=dict)
+    donors: dict[int, list[Donor]] = field(default_factory=dict)
     draws: dict[int, random.Random] = field(default_factory=dict)
-    seen: dict[int, set[bytes | int]] = field(default_factory=dict)
+    texts: dict[int, set[bytes | int]] = field(default_factory=dict)
     drawn: dict[int, Donor] = field(default_factory=dict)
     calls: int = 1
 
-    def see(self, attention: LayerAttention, layer: int) -> Tensor:
+    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         output = attention.output(attention.every)
         real = attention.real
         self.calls = max(self.calls, attention.call + 1)
@@ -136,14 +147,14 @@ class DrawnOutputs:
             for row, text in enumerate(_digests(attention, len(output))):
                 self._draw(row, Donor(text, slots[row, real_here[row]], []))
         for row, donor in self.drawn.items():
-            donor.outputs.append(output[row][:, real[row]].float().cpu())
+            donor.outputs.append(output[row][:, attention.real[row]].float().cpu())
         return output
 
     def _draw(self, row: int, donor: Donor) -> None:
         """A reservoir of two for each length."""
         length = len(donor.slots)
-        known = self.seen.setdefault(length, set())
-        donors = self.kept.setdefault(length, [])
+        known = self.texts.setdefault(length, set())
+        donors = self.donors.setdefault(length, [])
         name = len(known) if donor.text is None else donor.text
         if not length or name in known:
             return
@@ -156,7 +167,7 @@ class DrawnOutputs:
 
     def substitute(self, slots: int = 0) -> Resampled:
         """For texts of so many slots, or as many as the donors have."""
-        donors = [donor for _, of_length in sorted(self.kept.items()) for donor in of_length]
+        donors = [donor for _, of_length in sorted(self.donors.items()) for donor in of_length]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
         by_call = zip(*(donor.outputs for donor in donors), strict=True)
         outputs = torch.stack([torch.cat(of_donors, dim=1) for of_donors in by_call])
@@ -210,19 +221,22 @@ class Resampled(Substitute):
     texts: tuple[bytes | None, ...]
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        found = self.choices[0].output(attention, layer, heads)
-        own = [self.texts[n] for n in attention.lengths.clamp(max=len(self.texts) - 1).tolist()]
-        texts = _digests(attention, len(own))
-        same = [text is not None and text == donor for text, donor in zip(texts, own, strict=True)]
-        if not any(same):
-            return found
+        output = self.choices[0].output(attention, layer, heads)
+        lengths = attention.lengths.clamp(max=len(self.texts) - 1).tolist()
+        is_donor = [
+            text is not None and text == self.texts[length]
+            for text, length in zip(_digests(attention, len(lengths)), lengths, strict=True)
+        ]
+        if not any(is_donor):
+            return output
         if len(self.choices) < 2:
             raise DataError(
                 "there is no other text to resample from: give more texts in data, or "
                 "another substitute"
             )
-        other = self.choices[1].output(attention, layer, heads)
-        return torch.where(torch.tensor(same).to(found.device)[:, None, None, None], other, found)
+        alternative = self.choices[1].output(attention, layer, heads)
+        mask = torch.tensor(is_donor).to(output.device)[:, None, None, None]
+        return torch.where(mask, alternative, output)
 
 
 @runtime_checkable
@@ -253,7 +267,7 @@ def outputs_over(
     if entry.drawn:
         rows = np.array(sorted(drawn_rows(split, model.seed).values()))
     batches = micro_batches(split, rows, batch_tokens)
-    encoder.watch(observer.see, batches, len(rows), progress)
+    encoder.watch(observer.observe, batches, len(rows), progress)
     return observer.constant_outputs(split.slots)
 
 

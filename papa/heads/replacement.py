@@ -52,5 +52,5 @@ def mixed_by(
     Section 3.2), whose gradients serve one backward pass.
     """
     check_fits(constants, encoder)
-    every = [*product(range(encoder.layers), range(encoder.heads))]
-    return replaced(encoder, Mixed(constants, shares), every)
+    heads = [*product(range(encoder.layers), range(encoder.heads))]
+    return replaced(encoder, Mixed(constants, shares), heads)

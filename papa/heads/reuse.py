@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise, product
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ from papa.heads.substitutes import Zeros, rules_of
 from papa.spec.orders import Head
 
 Outputs = TypeVar("Outputs")
-Forward = Callable[..., Any]
+Forward = Callable[..., object]
 _MOST_BYTES = 2**30
 """Of layer outputs that are kept, of all batches together; what does not fit runs plainly."""
 _CACHES = ("past_key_values", "mems", "state", "cache_params")
@@ -65,7 +65,7 @@ class LayerReuse:
             return forward()
         replaced = frozenset(heads)
         before = self._recordings.pop(batch, None)
-        reused: Sequence[Any] = []
+        reused: Sequence[object] = []
         if before is not None:
             is_alike = before.substitute is substitute
             changed = before.heads ^ replaced if is_alike else before.heads | replaced
@@ -88,8 +88,8 @@ class LayerReuse:
         return self.positions[min((layer for layer, _ in changed), default=-1)]
 
     def _keep(self, batch: Hashable, recording: _Recording) -> None:
-        kept = sum(other.size for other in self._recordings.values())
-        if kept + recording.size <= _MOST_BYTES:
+        stored = sum(recording.size for recording in self._recordings.values())
+        if stored + recording.size <= _MOST_BYTES:
             self._recordings[batch] = recording
 
 
@@ -99,7 +99,7 @@ class _Recording:
 
     substitute: object
     heads: frozenset[Head]
-    outputs: Sequence[Any]
+    outputs: Sequence[object]
 
     @property
     def size(self) -> int:
@@ -108,7 +108,7 @@ class _Recording:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def reuse_in(model: PreTrainedModel, forward: Callable[[], Any]) -> LayerReuse:
+def reuse_in(model: PreTrainedModel, forward: Callable[[], object]) -> LayerReuse:
     """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
 
     Layers may depend on each other in more ways than by what they output: by keys and values that
@@ -139,7 +139,9 @@ def _sequential_layers(model: PreTrainedModel) -> tuple[list[nn.Module], list[in
     for stack in model.modules():
         if not isinstance(stack, nn.ModuleList):
             continue
-        index_of = {part: index for index, layer in enumerate(stack) for part in layer.modules()}
+        index_of = {
+            module: index for index, layer in enumerate(stack) for module in layer.modules()
+        }
         indices = [index_of.get(module, -1) for module in modules]
         if indices[0] >= 0 and all(first < second for first, second in pairwise(indices)):
             return list(stack), indices
@@ -151,7 +153,7 @@ def _is_exact(
     model: PreTrainedModel,
     layers: Sequence[nn.Module],
     positions: Sequence[int],
-    forward: Callable[[], Any],
+    forward: Callable[[], object],
 ) -> bool:
     """Whether passes with reused layers output what the plain pass does, for each layer."""
     modules = attention_modules(model)
@@ -171,7 +173,7 @@ def _is_exact(
     return True
 
 
-def _is_same(first: Any, second: Any) -> bool:
+def _is_same(first: object, second: object) -> bool:
     """Whether two passes output the same tensors, but for caches."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         first = [value for name, value in first.items() if name not in _CACHES]
@@ -186,19 +188,21 @@ def _is_same(first: Any, second: Any) -> bool:
 
 
 @contextmanager
-def _layers_reused(layers: Sequence[nn.Module], reused: Sequence[Any]) -> Iterator[dict[int, Any]]:
+def _layers_reused(
+    layers: Sequence[nn.Module], reused: Sequence[object]
+) -> Iterator[dict[int, object]]:
     """Inside the block the first layers return ``reused`` and compute nothing. Yields what the
     others output, by their index, in the order in which they are called; after a second call of a
     layer nothing.
     """
-    computed: dict[int, Any] = {}
+    computed: dict[int, object] = {}
     is_sequential = True
 
-    def returning(output: Any) -> Forward:
+    def returning(output: object) -> Forward:
         return lambda *inputs, **options: output
 
     def recording(index: int, forward: Forward) -> Forward:
-        def call(*inputs: Any, **options: Any) -> Any:
+        def call(*inputs: object, **options: object) -> object:
             nonlocal is_sequential
             output = forward(*inputs, **options)
             is_sequential = is_sequential and index not in computed
@@ -209,7 +213,7 @@ def _layers_reused(layers: Sequence[nn.Module], reused: Sequence[Any]) -> Iterat
 
         return call
 
-    own = [vars(layer).get("forward") for layer in layers]
+    replaced_methods = [vars(layer).get("forward") for layer in layers]
     for index, layer in enumerate(layers):
         # Not the module's hooks, which observe layers that are reused as they do others.
         layer.forward = (
@@ -218,7 +222,7 @@ def _layers_reused(layers: Sequence[nn.Module], reused: Sequence[Any]) -> Iterat
     try:
         yield computed
     finally:
-        for layer, forward in zip(layers, own, strict=True):
+        for layer, forward in zip(layers, replaced_methods, strict=True):
             if forward is None:
                 del layer.forward
             else:

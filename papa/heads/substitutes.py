@@ -1,7 +1,7 @@
 """What heads output in place of their own attention, and the rules by which they do.
 
 A substitute has one method, for packed and padded inputs. One that needs text is made by an
-observer's ``substitute``, which ``see``s every layer of some passes.
+observer (``papa.heads.observers``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 from papa.errors import DataError, SpecError
 from papa.models.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
 
-One = TypeVar("One", bound="Substitute")
+SomeSubstitute = TypeVar("SomeSubstitute", bound="Substitute")
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,13 @@ class Substitute:
     ) -> Float[Tensor, "batch chosen queries width"]:
         raise NotImplementedError
 
-    def to(self: One, device: torch.device | str) -> One:
+    def to(self: SomeSubstitute, device: torch.device | str) -> SomeSubstitute:
         """Itself, its tensors on a device."""
-        held = {one.name: getattr(self, one.name) for one in fields(self)}
-        moved = {n: v.to(device) for n, v in held.items() if isinstance(v, Tensor | Substitute)}
+        moved = {}
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, Tensor | Substitute):
+                moved[field.name] = value.to(device)
         return replace(self, **moved) if moved else self
 
 
@@ -49,7 +52,8 @@ class Zeros(Substitute):
     mixes: ClassVar[bool] = True
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        value, queries = attention.value, attention.query.shape[-2]
+        value = attention.value
+        queries = attention.query.shape[-2]
         return value.new_zeros(len(value), len(heads), queries, value.shape[-1])
 
 
@@ -60,7 +64,7 @@ class Weights(Substitute):
     mixes: ClassVar[bool] = True
 
     def rows(
-        self, part: LayerAttention, layer: int, heads: Heads
+        self, chunk: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "#batch chosen queries keys"]:
         """Weights of each pair of tokens."""
         raise NotImplementedError
@@ -70,25 +74,26 @@ class Weights(Substitute):
         return None
 
     def matrices_of(
-        self, part: LayerAttention, layer: int, heads: Heads
+        self, chunk: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "batch chosen queries keys"]:
         """What takes the place of A, written out."""
-        rows = self.rows(part, layer, heads)
-        rows = rows.to(torch.promote_types(part.value.dtype, torch.float32))
-        if part.visible is not None:
-            rows = rows * chosen(part.visible, heads)
-        if part.sinks is not None:
+        rows = self.rows(chunk, layer, heads)
+        rows = rows.to(torch.promote_types(chunk.value.dtype, torch.float32))
+        if chunk.visible is not None:
+            rows = rows * chosen(chunk.visible, heads)
+        if chunk.sinks is not None:
             rows = beside_sink(rows, self.sink_weights(layer, heads))
         else:
             rows = normalised(rows)
-        return rows.expand(len(part.value), -1, -1, -1)
+        return rows.expand(len(chunk.value), -1, -1, -1)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        value, found = at_least_single(chosen(attention.value, heads)), list[Tensor]()
-        for part in attention.parts():
-            rows = F.dropout(self.matrices_of(part, layer, heads), attention.dropout)
-            found.append(rows @ value)
-        return torch.cat(found, dim=2)
+        value = at_least_single(chosen(attention.value, heads))
+        outputs: list[Tensor] = []
+        for chunk in attention.parts():
+            rows = F.dropout(self.matrices_of(chunk, layer, heads), attention.dropout)
+            outputs.append(rows @ value)
+        return torch.cat(outputs, dim=2)
 
 
 @dataclass(frozen=True)
@@ -109,32 +114,33 @@ class Streaming(Weights):
                 "1: a token always attends to itself"
             )
 
-    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        keys = part.key_slots[:, None, :]
-        near = (part.query_slots[:, :, None] - keys).abs() < self.recent
-        seen = (near | (keys < self.sinks))[:, None]
-        mask = seen if part.mask is None else seen & part.mask
-        return replace(part, mask=mask).probabilities(heads)
+    def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        keys = chunk.key_slots[:, None, :]
+        near = (chunk.query_slots[:, :, None] - keys).abs() < self.recent
+        visible = (near | (keys < self.sinks))[:, None]
+        mask = visible if chunk.mask is None else visible & chunk.mask
+        return replace(chunk, mask=mask).probabilities(heads)
 
 
 @dataclass(frozen=True)
 class OfFunction(Weights):
-    """A user's own matrices, made for as many slots as each text has up to its last token."""
+    """Custom matrices, computed for as many slots as each text has up to its last token."""
 
     function: Callable[[int, int, int], Float[Tensor, "slots slots"]]
 
-    def rows(self, part: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        device, rows = part.value.device, list[Tensor]()
-        every = torch.arange(len(heads), device=device)
-        lengths, group = part.lengths.unique(return_inverse=True)
+    def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
+        device = chunk.value.device
+        rows: list[Tensor] = []
+        lengths, group = chunk.lengths.unique(return_inverse=True)
         for number, slots in enumerate(lengths.tolist()):
             of_heads = torch.stack([self.matrix(layer, head, slots) for head in heads]).to(device)
             # What lies beyond a text is padding, which nobody reads.
             query_slots, key_slots = (
-                places.clamp(max=slots - 1).expand(len(group), -1)[group == number]
-                for places in (part.query_slots, part.key_slots)
+                token_slots.clamp(max=slots - 1).expand(len(group), -1)[group == number]
+                for token_slots in (chunk.query_slots, chunk.key_slots)
             )
-            rows.append(read_at(of_heads, every, query_slots, key_slots))
+            all_heads = torch.arange(len(heads), device=device)
+            rows.append(read_at(of_heads, all_heads, query_slots, key_slots))
         return torch.cat(rows)[group.argsort(stable=True).argsort()]
 
     def matrix(self, layer: int, head: int, slots: int) -> Float[Tensor, "slots slots"]:
@@ -177,8 +183,8 @@ def read_at(
 ) -> Float[Tensor, "#batch chosen queries keys"]:
     """Matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
     pairs = query_slots[:, :, None] * matrices.shape[-1] + key_slots[:, None, :]
-    found = matrices.index_select(0, heads).flatten(1).index_select(1, pairs.flatten())
-    return found.unflatten(1, pairs.shape).transpose(0, 1)
+    entries = matrices.index_select(0, heads).flatten(1).index_select(1, pairs.flatten())
+    return entries.unflatten(1, pairs.shape).transpose(0, 1)
 
 
 @dataclass(frozen=True)
@@ -215,8 +221,8 @@ class Replacing(Rule):
 
     @property
     def mixes(self) -> bool:
-        one = self.substitute
-        return one.substitute.mixes if isinstance(one, Mixed) else one.mixes
+        mixed = self.substitute
+        return mixed.substitute.mixes if isinstance(mixed, Mixed) else mixed.mixes
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         if self.substitute.reads_attention:
@@ -224,20 +230,23 @@ class Replacing(Rule):
         return outer.union(self.heads)
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
-        own = tuple(head for head in heads if head in self.heads)
-        if own == heads:
+        replaced = tuple(head for head in heads if head in self.heads)
+        if replaced == heads:
             return self.substitute.output(attention, self.layer, heads)
-        rest = tuple(head for head in heads if head not in own)
-        parts = [attention.output(rest)]
-        if own:
-            parts.append(self.substitute.output(attention, self.layer, own))
-        states = torch.cat([at_least_single(part) for part in parts], dim=1)
-        return states[:, indices(tuple(map((*rest, *own).index, heads)), states.device)]
+        untouched = tuple(head for head in heads if head not in replaced)
+        outputs = [attention.output(untouched)]
+        if replaced:
+            outputs.append(self.substitute.output(attention, self.layer, replaced))
+        states = torch.cat([at_least_single(output) for output in outputs], dim=1)
+        order = tuple(map((*untouched, *replaced).index, heads))
+        return states[:, indices(order, states.device)]
 
 
 def rules_of(substitute: Substitute, pairs: Iterable[tuple[int, int]]) -> dict[int, Rule]:
     """The rules of a model's layers some of whose heads, (layer, head), output a substitute."""
-    found: dict[int, list[int]] = {}
+    heads_by_layer: dict[int, list[int]] = {}
     for layer, head in sorted(pairs):
-        found.setdefault(layer, []).append(head)
-    return {layer: Replacing(substitute, layer, tuple(own)) for layer, own in found.items()}
+        heads_by_layer.setdefault(layer, []).append(head)
+    return {
+        layer: Replacing(substitute, layer, tuple(heads)) for layer, heads in heads_by_layer.items()
+    }

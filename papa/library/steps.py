@@ -106,7 +106,7 @@ def average(
     running, inputs = encoder.encoder, laid_out(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress) as report:
-        running.watch(averager.see, inputs.batches(), len(inputs), report)
+        running.watch(averager.observe, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     found, digest = averager.result().average(), encoder.reference.digest
     return ConstantMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})

@@ -133,7 +133,9 @@ def _observed(
     observer = observer_of(
         name, ObservedModel(len(layers.modules), heads, device=pretrained.device, seed=seed)
     )
-    rules = {layer: Watching(see=observer.see, layer=layer) for layer in range(len(layers.modules))}
+    rules = {
+        layer: Watching(see=observer.observe, layer=layer) for layer in range(len(layers.modules))
+    }
     with torch.no_grad(), routed(pretrained, layers.modules, rules):
         for inputs in batches:
             call_model(pretrained, inputs)

@@ -15,7 +15,7 @@ def average_by_position(
     """Return sums of A over all texts by position, which merge as those of encoders."""
     layers, heads = native.size
     averager = AttentionAverager(layers, heads, slots, native.device)
-    native.observe(averager.see, progress=progress)
+    native.observe(averager.observe, progress=progress)
     if not sum_is_finite(averager.sums):
         raise NumbersError("the decoder's attention", "look at the size of its weights")
     return averager.result()

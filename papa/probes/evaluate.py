@@ -106,7 +106,7 @@ def evaluate_cell(
             loss = probe_loss(model, seed_probe, train_split, task.probe.encoder_dropout)
             # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are
             # masked and divided by their absolute sum, as training may make entries negative.
-            with replaced(model, constants.of(values), heads):
+            with replaced(model, constants.with_values(values), heads):
                 train_parts(
                     (groups, loss),
                     model,

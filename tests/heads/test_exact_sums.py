@@ -53,7 +53,7 @@ def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) ->
             given, slots = probabilities[chosen, layer], torch.arange(SLOTS)[None]
             real, ends = mask[chosen], slots[:, -1:, None]
             of_batch = given, given, given, None, 1, slots, slots, real, real.sum(1), ends
-            averager.see(Given(*of_batch), layer)
+            averager.observe(Given(*of_batch), layer)
     return averager.result()
 
 
@@ -150,7 +150,7 @@ def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) 
     assert torch.equal(loaded.matrices, saved.matrices)
     assert torch.equal(loaded.seen, saved.seen)
     assert loaded.kind == "average"
-    with pytest.raises(ArtifactError, match="was made for S 8, this study uses 16"):
+    with pytest.raises(ArtifactError, match="S 8, this study uses 16"):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
     other = replace(reference, name="other", digest="0" * 64)
     with pytest.raises(ArtifactError, match=r"was made for encoder \w+, this study uses 0000"):

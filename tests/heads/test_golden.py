@@ -93,7 +93,7 @@ def test_average(golden: Golden, minilm: Encoder) -> None:
     by_length = corpus.attention_mask.sum(dim=1).argsort(stable=True)
     averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
     with torch.inference_mode():
-        minilm.watch(averager.see, [corpus[rows].compact() for rows in by_length.split(50)])
+        minilm.watch(averager.observe, [corpus[rows].compact() for rows in by_length.split(50)])
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
     found = averager.result().average().matrices
     assert float((found - golden.tensors["average_attention"]).abs().max()) < 2e-6

@@ -231,6 +231,6 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
 
 def test_constants_of_another_shape_are_refused() -> None:
     case = Case("bert")
-    other = case.constants().of(case.constants().matrices[:2])
+    other = case.constants().with_values(case.constants().matrices[:2])
     with pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"):
         replaced(case.encoder, other, HALF).__enter__()

@@ -239,7 +239,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
     given = ([{"params": [matrices]}], loss), encoder, split, task.probe
-    with replaced(encoder, start.of(matrices), HEADS[:18]):
+    with replaced(encoder, start.with_values(matrices), HEADS[:18]):
         train_parts(*given, seed=0, rows=np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
