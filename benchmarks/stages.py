@@ -251,7 +251,7 @@ def whole_study(name: str, folder: Path) -> Comparison:
     def ours() -> None:
         constants = average(setting)
         lambdas = ranking(setting, constants, epochs=LAMBDA_EPOCHS)
-        order = head_order("lambda", lambdas[-1], model.layers, model.heads)
+        order = head_order("lambda", lambdas[-1].numpy(), model.layers, model.heads)
         for fraction in FRACTIONS:
             heads = constant_heads(order, fraction)
             probing(setting, folder, constants if heads else None, heads)

@@ -18,7 +18,7 @@ import numpy as np
 import psutil
 
 from papa.credentials import without_credentials
-from papa.ranking.seeds import HeadScores, TrainedLambda
+from papa.ranking.head_scores import HeadScores, TrainedLambda
 from papa.spec import StudySpec
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest

@@ -67,7 +67,7 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
         if order is None or order.text is None:
             continue
         # It imports torch, which looking at a finished study does without.
-        from papa.ranking.given import scores_of
+        from papa.ranking.external_scores import scores_of
 
         try:
             values = scores_of(order.load(), layers, heads)

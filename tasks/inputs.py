@@ -207,9 +207,9 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for task, method in product(study.tasks, methods):
         asked = HEAD_SCORES[method]
-        unread = asked.own_head == "with a loss" and task.with_itself
+        unread = asked.native_head == "with a loss" and task.with_itself
         of_words = task.kind in ("mlm", "causal") and task.head == "native"
-        if asked.own_head == "words" and not of_words:
+        if asked.native_head == "words" and not of_words:
             yield (
                 "orders",
                 f"{method} follows the loss of a language model's native head, and task "
@@ -251,7 +251,7 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 )
         for method in sorted(methods):
             asked, given = HEAD_SCORES[method], study.ranking.evaluations
-            if given < (least := asked.least(layers * heads)):
+            if given < (least := asked.minimum_evaluations(layers * heads)):
                 yield (
                     "ranking",
                     f"evaluations is {given:,}, and {asked.label} of {layers * heads} heads take "

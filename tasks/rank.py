@@ -16,8 +16,14 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
+from papa.ranking.head_scores import (
+    HeadScores,
+    TrainedLambda,
+    divided_rows,
+    order_of_rows,
+    rows_of_seed,
+)
 from papa.ranking.orders import HEAD_SCORES
-from papa.ranking.seeds import HeadScores, TrainedLambda, divided_rows, order_of_rows, rows_of_seed
 from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.context import Context
@@ -172,7 +178,7 @@ def score_heads(
     """
     from papa.heads.constants import ConstantMatrices
     from papa.native.scores import CausalGateScores
-    from papa.ranking.sets import Asked
+    from papa.ranking.loss_scores import ScoringRequest
     from papa.ranking.streamed import streamed
 
     entry = HEAD_SCORES[methods[0]]
@@ -190,7 +196,7 @@ def score_heads(
             context, native, constants, task, ranking, methods, seed, seeds
         )
     else:
-        request = Asked(
+        request = ScoringRequest(
             encoder=context.loaded_encoder,
             constants=constants,
             corpus=corpus,
@@ -236,7 +242,7 @@ def _score_native_head(
     from papa.native.scores import NativeRequest, score_heads_by
     from papa.native.training import epochs_of_gates
     from papa.ranking.learned import lambda_spec
-    from papa.ranking.sets import VALUED_ROWS
+    from papa.ranking.loss_scores import VALUED_ROWS
 
     entry = HEAD_SCORES[methods[0]]
     count = len(native.texts)
@@ -288,7 +294,7 @@ def read_head_scores(
     if method == "lambda":
         return TrainedLambda(
             _lambda_by_epoch(rankings),
-            own_rows=_have_own_rows(rankings),
+            distinct_rows=_have_own_rows(rankings),
             shuffled=_lambda_by_epoch(controls),
             native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
         )

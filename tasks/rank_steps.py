@@ -9,8 +9,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 
+from papa.ranking.head_scores import order_of_rows
 from papa.ranking.orders import HEAD_SCORES, scored_by
-from papa.ranking.seeds import order_of_rows
 from papa.spec import Order, TaskSpec
 from papa.spec.study import CONTROLLED
 from papa.tasks.pair import (

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pandas import DataFrame
 
-    from papa.ranking.seeds import HeadScores, TrainedLambda
+    from papa.ranking.head_scores import HeadScores, TrainedLambda
     from papa.scores.intervals import SeedScores
     from papa.scores.order_comparison import StudiedOrder
 

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking.seeds import divided_rows, rows_of_seed
+from papa.ranking.head_scores import divided_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.store import Store
@@ -156,7 +156,7 @@ def batches_of_rows(
     model: PreTrainedModel,
 ) -> list[_Rows]:
     """On a worker: the rows of each batch that the native head takes at once."""
-    from papa.ranking.sets import VALUED_ROWS
+    from papa.ranking.loss_scores import VALUED_ROWS
 
     context = Context((step,), store, execution, progress, model)
     corpus = context.open_text(step["text"])
@@ -218,7 +218,7 @@ def publish_effect(
     progress: Progress,
 ) -> None:
     """On a worker: publish the effect of every head, and its standard error over texts."""
-    from papa.ranking.sets import effect_of_losses
+    from papa.ranking.loss_scores import effect_of_losses
 
     context = Context((step,), store, execution, progress)
     scores = effect_of_losses(lost, lengths, size, by_text=True)

@@ -79,7 +79,7 @@ def _answers(found: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]
     from papa.spec.orders import Cell
 
     agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
-    constant = {Cell.of(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
+    constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
     frame = heads_at(drops_of_all_lines(found.results), constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         ends = {"low": "drop_low", "high": "drop_high"}

@@ -21,10 +21,10 @@ from papa.library.substitutes import constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.native.batches import rebatched
 from papa.native.scores import ScoringSettings
-from papa.ranking.given import score_of_each
+from papa.ranking.external_scores import scores_by_head
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import scores_by_group
 from papa.ranking.orders import HEAD_SCORES, head_order
-from papa.ranking.seeds import HeadScores
 from papa.scores.custom import CustomScore
 from papa.spec.orders import Head, read_scores
 from papa.spec.orders import constant_heads as first_heads
@@ -200,7 +200,7 @@ def constant_heads(
         SpecError: Neither or both of ``keep`` and ``count`` are given, one is out of range, or
             scores are missing or not finite.
     """
-    numbers = score_of_each(scores)
+    numbers = scores_by_head(scores)
     fits = 0 <= (keep or 0) <= 1 and (count or 0) in range(numbers.size + 1)
     if (keep is None) == (count is None) or not fits:
         raise SpecError(

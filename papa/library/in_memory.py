@@ -30,9 +30,9 @@ from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.native.scores import ScoringSettings, score_native_heads
 from papa.progress import bar
-from papa.ranking.given import OwnOrder, named_orders
+from papa.ranking.external_scores import CustomOrder, named_orders
+from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scored_by
-from papa.ranking.seeds import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty
 from papa.scores.answers import commonest_answer, same_answer, score_answers
@@ -98,7 +98,7 @@ def measure_in_memory(
     tokenizer: PreTrainedTokenizerBase | None,
     score: str | CustomScore | None,
     substitutes: Sequence[Any],
-    orders: Sequence[str | OwnOrder],
+    orders: Sequence[str | CustomOrder],
     keep: Sequence[float],
     probe_seeds: Sequence[int],
     ranking_seeds: Sequence[int],
@@ -237,7 +237,7 @@ def _certainty(
     trained: TrainedLambda, native: NativeHead, keep: Sequence[float], labelled: bool
 ) -> str:
     """What is known of the certainty of λ, in a sentence."""
-    if not trained.own_rows:
+    if not trained.distinct_rows:
         return (
             f"Nothing is known of the certainty of λ: that takes two seeds or more with "
             f"{LEAST_TEXTS} texts of their own, and {len(trained.by_epoch)} shared "
@@ -250,7 +250,7 @@ def _certainty(
 
 
 def _named_orders(
-    orders: Sequence[str | OwnOrder], shape: tuple[int, int], numbers: Sequence[int]
+    orders: Sequence[str | CustomOrder], shape: tuple[int, int], numbers: Sequence[int]
 ) -> tuple[list[str], dict[str, Any]]:
     """The names of orders, and the scores of those that a user supplied, by name."""
     if len(numbers) < shape[0]:

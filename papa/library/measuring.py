@@ -21,8 +21,8 @@ from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
-from papa.ranking.given import OwnOrder, named_orders
-from papa.ranking.seeds import TrainedLambda
+from papa.ranking.external_scores import CustomOrder, named_orders
+from papa.ranking.head_scores import TrainedLambda
 from papa.reporting.answers import answers, certainty, corpus_warnings
 from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
@@ -51,7 +51,7 @@ def measure(
     *,
     task: Task | None = None,
     substitutes: Sequence[Any] = ("average",),
-    orders: Sequence[Order | OwnOrder] = ("lambda",),
+    orders: Sequence[Order | CustomOrder] = ("lambda",),
     keep: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     probe_seeds: Sequence[int] = (0, 1, 2),
     ranking_seeds: Sequence[int] = (0, 1, 2),
@@ -217,6 +217,6 @@ def measure(
         heads: dict[Cell, tuple[Head, ...] | None] = {}
         for cell, made in part.cells.items():
             every = {read_scores(found[step]).constant_heads for step in made}
-            heads[Cell.of(vars(cell))] = every.pop() if len(every) == 1 else None
+            heads[Cell.from_row(vars(cell))] = every.pop() if len(every) == 1 else None
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
         return Measurement(results, frame, told, heads)

@@ -11,7 +11,7 @@ from jaxtyping import Float
 
 from papa.errors import SpecError, meant
 from papa.files import write_atomically
-from papa.ranking.given import score_of_each
+from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_scores
 
 ScoreFormat = Literal["duo_attention", "retrieval_head"]
@@ -58,7 +58,7 @@ def save_scores(
     """
     if format not in _FORMATS:
         raise SpecError(f"format is {format!r}{meant(format, _FORMATS)}: give one of {_FORMATS}")
-    numbers = score_of_each(scores)
+    numbers = scores_by_head(scores)
     if format == "retrieval_head":
         by_head = {f"{layer}-{head}": [score] for (layer, head), score in np.ndenumerate(numbers)}
         write_atomically(Path(path), json.dumps(by_head).encode())

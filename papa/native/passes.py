@@ -21,9 +21,9 @@ from papa.models.layer import Rule, See, Watching
 from papa.native.batches import Batch, Rows, Texts
 from papa.native.losses import ANSWERS, AnswerLosses, Loss
 from papa.native.outputs import Answers, answers_of, concatenated
-from papa.probes.training import Summed, part_tokens
+from papa.probes.training import Summed, chunk_tokens
 from papa.progress import Progress, ignore_progress
-from papa.ranking.sets import ExampleValues
+from papa.ranking.loss_scores import ExampleValues
 from papa.scores.answers import AnswerArrays
 from papa.scores.custom import CustomScore
 from papa.spec.orders import Head
@@ -114,9 +114,9 @@ class NativeHead:
         """Return the answers of the original model; none where the loss compares nothing."""
         return self.answers(batch) if self.loss.compares else {}
 
-    def parts(self, rows: Rows) -> Iterator[Batch]:
+    def gradient_batches(self, rows: Rows) -> Iterator[Batch]:
         """Yield batches of these texts with as many tokens as gradients allow."""
-        yield from self.texts.batches(rows, part_tokens(self.device))
+        yield from self.texts.batches(rows, chunk_tokens(self.device))
 
     def summed(self, batch: Batch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
         """Return the sum of a batch's losses while ``heads`` output a substitute, and how many each

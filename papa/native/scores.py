@@ -27,10 +27,10 @@ from papa.native.training import (
     train_lambda,
 )
 from papa.progress import Progress, bar, ignore_progress
+from papa.ranking.head_scores import HeadScores, TrainedLambda, divided_rows, rows_of_seed
+from papa.ranking.loss_scores import VALUED_ROWS
 from papa.ranking.orders import HEAD_SCORES
-from papa.ranking.seeds import HeadScores, TrainedLambda, divided_rows, rows_of_seed
-from papa.ranking.sets import VALUED_ROWS
-from papa.ranking.streamed import OfRows, RowMeans, output_norms
+from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
 from papa.spec import ProbeSpec
 from papa.spec.task import NATIVE_TRAINING
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class NativeRequest:
-    """Which heads of a native head are scored, and by what; as ``papa.ranking.sets.LossRequest``.
+    """Which heads of a native head are scored, and by what; a ``LossRequest``.
 
     Attributes:
         loss: The native head.
@@ -66,7 +66,7 @@ def streamed(
     native: NativeHead,
     substitute: Substitute,
     rows: Rows,
-    methods: Mapping[str, OfRows],
+    methods: Mapping[str, ScoreRows],
     progress: Progress = ignore_progress,
 ) -> dict[str, HeadScores]:
     """Score all heads by means over the rows of their attention, in one pass.

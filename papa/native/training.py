@@ -88,7 +88,7 @@ def train_shares(
     train_theta(
         theta,
         loss,
-        native.parts,
+        native.gradient_batches,
         rows,
         spec,
         seed,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
@@ -16,6 +16,8 @@ from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
+from papa.heads.substitutes import Substitute
+from papa.models.encoder import Encoder
 from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
 from papa.probes.probes import (
     Inputs,
@@ -33,7 +35,7 @@ from papa.probes.training import (
     probe_loss,
     probe_window,
     train,
-    train_parts,
+    train_in_chunks,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_of
@@ -70,7 +72,7 @@ def evaluate_cell(
     task: TaskSpec,
     seeds: Sequence[int],
     *,
-    constants: Any = None,
+    constants: Substitute | None = None,
     heads: Sequence[Head] = (),
     trained: bool = False,
     features: FeaturesSpec,
@@ -90,26 +92,26 @@ def evaluate_cell(
     """
     score = scorer(task, corpus.label_names, code)
     validation = corpus.split("validation")
-    # Heads are replaced in encoders alone; word embeddings come with no heads to replace.
-    model: Any = encoder
     if trained and heads:
+        assert isinstance(encoder, Encoder)
+        assert isinstance(constants, ConstantMatrices | ConstantOutputs)
         train_split = corpus.split("train")
         tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
         scores: list[Scored] = []
         for seed in seeds:
-            seed_probe = build_probe(model, corpus, task, [seed]).to(model.device)
-            values = nn.Parameter(constants.values.to(model.device, copy=True))
+            seed_probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+            values = nn.Parameter(constants.values.to(encoder.device, copy=True))
             groups: Groups = [{"params": [values]}, {"params": [*seed_probe.parameters()]}]
             if isinstance(constants, ConstantOutputs):
                 groups[0]["lr"] = _OPTIMAL_RATE
-            loss = probe_loss(model, seed_probe, train_split, task.probe.encoder_dropout)
+            loss = probe_loss(encoder, seed_probe, train_split, task.probe.encoder_dropout)
             # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are
             # masked and divided by their absolute sum, as training may make entries negative.
-            with replaced(model, constants.with_values(values), heads):
-                train_parts(
+            with replaced(encoder, constants.with_values(values), heads):
+                train_in_chunks(
                     (groups, loss),
-                    model,
+                    encoder,
                     train_split,
                     task.probe,
                     seed,
@@ -118,8 +120,12 @@ def evaluate_cell(
                 )
                 scores += score_probe(seed_probe, source, score)
         return scores
-    is_replaced = heads and constants is not None
-    with replaced(model, constants, heads) if is_replaced else nullcontext():
+    replacement: AbstractContextManager[object] = nullcontext()
+    if heads and constants is not None:
+        # Word embeddings come with no heads to replace.
+        assert isinstance(encoder, Encoder)
+        replacement = replaced(encoder, constants, heads)
+    with replacement:
         probe = train_probe(
             encoder,
             corpus,
@@ -145,7 +151,7 @@ def train_probe(
     execution: ExecutionSpec,
     dtype: Precision = "float32",
     *,
-    estimator: Any = None,
+    estimator: Estimator | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Probe:
@@ -240,11 +246,33 @@ def build_probe(
     )
 
 
+@runtime_checkable
+class Estimator(Protocol):
+    """A classifier as scikit-learn's, which takes float32 [inputs, width] and classes [inputs]."""
+
+    def fit(self, inputs: np.ndarray, labels: np.ndarray, /) -> object:
+        """Train on all inputs."""
+
+    def predict(self, inputs: np.ndarray, /) -> np.ndarray:
+        """Return a class for each input."""
+
+
+@runtime_checkable
+class _Settable(Protocol):
+    def get_params(self) -> Mapping[str, object]: ...
+
+    def set_params(self, **settings: object) -> object: ...
+
+
+def _is_seeded(estimator: object) -> TypeGuard[_Settable]:
+    return isinstance(estimator, _Settable) and "random_state" in estimator.get_params()
+
+
 def check_probe(probe: object) -> None:
     """Raise a SpecError unless ``probe`` is an estimator with fit and predict, as
     scikit-learn's.
     """
-    if isinstance(probe, type) or not (hasattr(probe, "fit") and hasattr(probe, "predict")):
+    if isinstance(probe, type) or not isinstance(probe, Estimator):
         raise SpecError(
             f"probe is a {type(probe).__name__}, expected an estimator with fit and predict"
         )
@@ -256,7 +284,7 @@ class FittedProbe(Probe):
     It reads the mean over a text's tokens of all layers, or the states of labelled words.
     """
 
-    def __init__(self, estimator: Any, source: FeatureSource, seeds: Sequence[int]) -> None:
+    def __init__(self, estimator: Estimator, source: FeatureSource, seeds: Sequence[int]) -> None:
         super().__init__(seeds[:1])  # All estimators read the same inputs.
         windows: list[np.ndarray] = []
         # All tokens of a window are in memory at once; of all rows only a probe's inputs.
@@ -266,10 +294,10 @@ class FittedProbe(Probe):
         inputs = np.concatenate(windows)
         labels, _ = labels_of(source.split)
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
-        for seed, copied in zip(seeds, self.fitted, strict=True):
-            if hasattr(copied, "get_params") and "random_state" in copied.get_params():
-                copied.set_params(random_state=seed)
-            copied.fit(inputs, labels)
+        for seed, seed_estimator in zip(seeds, self.fitted, strict=True):
+            if _is_seeded(seed_estimator):
+                seed_estimator.set_params(random_state=seed)
+            seed_estimator.fit(inputs, labels)
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
         if features.token_labels:

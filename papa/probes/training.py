@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ from papa.spec import ProbeSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedSplit
 
+Batch = TypeVar("Batch")
 Rows = Int[np.ndarray, " rows"]
 Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
 """The sum of the losses of what rows are asked, and how much each is; gradients pass."""
@@ -39,6 +40,7 @@ Window = Callable[[Rows, int, int], Sequence[Losses]]
 """From the rows of a window, of what epoch and which of its windows, to the losses of each learner.
 """
 Groups = list[dict[str, Any]]
+"""Parameters with settings of their own, as optimisers of PyTorch take them."""
 _STEPS_IN_TURN = 8
 """How many steps a learner takes before the next one has its turn: starting a thread and counting
 idle workers then cost little beside them."""
@@ -89,12 +91,12 @@ def probe_window(
     return window
 
 
-def part_tokens(device: torch.device) -> int:
-    """About how many real tokens a part has at most."""
+def chunk_tokens(device: torch.device) -> int:
+    """About how many real tokens a chunk has at most."""
     return 256 if device.type == "cpu" else 4_096
 
 
-class Part(NamedTuple):
+class Chunk(NamedTuple):
     """Rows of a minibatch in one pass, their shares of its loss and tokens, and a dropout seed."""
 
     rows: np.ndarray
@@ -103,43 +105,44 @@ class Part(NamedTuple):
     dropout_seed: int
 
 
-def parts_of(
+def chunks_of(
     split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
-) -> list[Part]:
-    """Cut a minibatch into parts of like length and at most ``tokens``, shortest first, an even
-    number unless one is enough or rows are few; ``seed`` and a part's place seed its dropout.
+) -> list[Chunk]:
+    """Cut a minibatch into chunks of like length and at most ``tokens``, shortest first, an even
+    number unless one is enough or rows are few; ``seed`` and a chunk's number seed its dropout.
     """
     index = split.index_of(minibatch)
-    first, lengths = split.first_lengths[index], split.lengths[index]
-    # What a mean loss is taken over: rows, or their labelled tokens.
+    first = split.first_lengths[index]
+    lengths = split.lengths[index]
+    # What a mean loss is values over: rows, or their labelled tokens.
     terms = split.probed_lengths[index] if split.label_per_token else np.ones_like(lengths)
-    # As micro-batches are sorted: rows of like length share a part, so little of it is padding.
+    # As micro-batches are sorted: rows of like length share a chunk, so little of it is padding.
     order = np.lexsort((minibatch, lengths - first, first))
-    ends = lengths[order].cumsum()
-    count = -(-int(ends[-1]) // tokens)
+    total = lengths[order].cumsum()
+    count = -(-int(total[-1]) // tokens)
     count = min(len(order), count + count % 2 if count > 1 else 1)
-    # A row belongs to the part in which its middle lies.
-    part = ((ends - lengths[order] / 2) * count // ends[-1]).astype(np.int64)
-    pieces = [order[part == number] for number in range(count)]
-    labelled = [piece for piece in pieces if terms[piece].any()]
-    total = sum(int(lengths[piece].sum()) for piece in labelled)
+    # A row belongs to the chunk in which its middle lies.
+    chunk_numbers = ((total - lengths[order] / 2) * count // total[-1]).astype(np.int64)
+    members = [order[chunk_numbers == number] for number in range(count)]
+    labelled = [indices for indices in members if terms[indices].any()]
+    labelled_tokens = sum(int(lengths[indices].sum()) for indices in labelled)
     return [
-        Part(
-            minibatch[piece],
-            int(terms[piece].sum()) / int(terms.sum()),
-            int(lengths[piece].sum()) / total,
+        Chunk(
+            minibatch[indices],
+            int(terms[indices].sum()) / int(terms.sum()),
+            int(lengths[indices].sum()) / labelled_tokens,
             seed_of(*seed, number),
         )
-        for number, piece in enumerate(labelled)
+        for number, indices in enumerate(labelled)
     ]
 
 
-PartLoss = Callable[[Part], Float[Tensor, ""]]
-"""The share of a minibatch's loss that a part of it has; gradients pass."""
-Learned = tuple[Groups, PartLoss]
+ChunkLoss = Callable[[Chunk], Float[Tensor, ""]]
+"""The share of a minibatch's loss that a chunk of it has; gradients pass."""
+Learned = tuple[Groups, ChunkLoss]
 
 
-def seen_alone(
+def single_seed_window(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
     """For one seed: ``losses`` takes a minibatch's rows, epoch and number, of so many a window."""
@@ -151,15 +154,17 @@ def seen_alone(
     return window
 
 
-def train_parts(
+def train_in_chunks(
     learned: Learned,
     encoder: Encoder,
     split: TokenisedSplit,
     spec: ProbeSpec,
     seed: int,
     rows: Rows | None = None,
-    twin_loss: Callable[[], PartLoss] | None = None,
-    **how: Any,
+    twin_loss: Callable[[], ChunkLoss] | None = None,
+    *,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
     """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed.
 
@@ -170,53 +175,61 @@ def train_parts(
         spec: Epochs, batch size and the optimiser's settings.
         seed: The seed of the order of rows, and of dropout.
         rows: The rows that are trained on; None takes all.
-        twin_loss: Returns the same loss on an encoder of its own, for another thread: parts of a
+        twin_loss: Returns the same loss on an encoder of its own, for another thread: chunks of a
             minibatch then run side by side on cores that no worker uses.
-        how: As for ``train``.
+        progress: Called with (done, total) rows of all epochs.
+        on_epoch: Called after each epoch with its number and each seed's mean loss.
     """
     groups, loss = learned
     rows = split.rows if rows is None else rows
-    tokens = part_tokens(encoder.device)
+    tokens = chunk_tokens(encoder.device)
     window = window_of(encoder, split, spec.batch_size)
     parameters = [parameter for group in groups for parameter in group["params"]]
     losses_of_threads = [loss]
 
-    def losses(minibatch: Rows, *place: int) -> Float[Tensor, " 1"]:
-        parts = parts_of(split, minibatch, tokens, (seed, *place))
-        threads = 1 if twin_loss is None else min(free_threads(), len(parts))
+    def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
+        chunks = chunks_of(split, minibatch, tokens, (seed, epoch, number))
+        threads = 1 if twin_loss is None else min(free_threads(), len(chunks))
         while twin_loss is not None and len(losses_of_threads) < threads:
             losses_of_threads.append(twin_loss())
-        return total_loss(losses_of_threads[: max(1, threads)], parts, parameters)
+        return total_loss(losses_of_threads[: max(1, threads)], chunks, parameters)
 
-    learn = seen_alone(rows, losses, window // spec.batch_size)
-    train([Learner(groups, [seed])], learn, spec, rows=len(rows), window=window, **how)
+    train(
+        [Learner(groups, [seed])],
+        single_seed_window(rows, losses, window // spec.batch_size),
+        spec,
+        rows=len(rows),
+        window=window,
+        progress=progress,
+        on_epoch=on_epoch,
+    )
 
 
 def total_loss(
-    losses: Sequence[PartLoss], parts: Sequence[Part], parameters: Sequence[nn.Parameter]
+    losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, " 1"]:
     """Return the loss of a minibatch, and set the gradients of parameters.
 
-    Gradients of parts are added in the order of the parts, so they are the same, bit for bit, in
-    any number of threads.
+    Gradients are added in the order of the chunks, so they are the same, bit for bit, in any number
+    of threads.
 
     Args:
         losses: The loss, on an encoder of its own for each thread.
-        parts: The parts of the minibatch.
+        chunks: The chunks of the minibatch.
         parameters: What is trained.
     """
 
     def gradients_of(
-        loss: PartLoss, part: Part
+        loss: ChunkLoss, chunk: Chunk
     ) -> tuple[Float[Tensor, ""], Sequence[Tensor | None]]:
-        value = loss(part)
+        value = loss(chunk)
         return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
 
     total = torch.zeros(1, device=parameters[0].device)
     with map_in_threads(len(losses)) as compute:
-        # As many parts at a time as there are threads: each encoder serves one of them.
-        for start in range(0, len(parts), len(losses)):
-            side_by_side = parts[start : start + len(losses)]
+        # As many chunks at a time as there are threads: each encoder serves one of them.
+        for start in range(0, len(chunks), len(losses)):
+            side_by_side = chunks[start : start + len(losses)]
             for value, gradients in compute(gradients_of, losses, side_by_side):
                 total += value
                 _add_gradients(parameters, gradients)
@@ -236,31 +249,42 @@ def _add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tenso
 
 def train_theta(
     theta: nn.Parameter,
-    loss: Callable[[Any, Float[Tensor, "layers heads"]], Summed],
-    parts: Callable[[Rows], Iterable[Any]],
+    loss: Callable[[Batch, Float[Tensor, "layers heads"]], Summed],
+    batches: Callable[[Rows], Iterable[Batch]],
     rows: Rows,
     spec: ProbeSpec,
     seed: int,
     window: int,
-    **how: Any,
+    *,
+    progress: Progress = ignore_progress,
+    on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train θ alone, by a loss of a batch and θ; ``parts`` are the batches of a mini-batch."""
+    """Train θ alone, by a loss of a batch and θ; ``batches`` are those of a minibatch's rows."""
 
-    def losses(minibatch: Rows, *_: int) -> Float[Tensor, " 1"]:
-        total, answered = 0.0, 0
+    def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
+        total = 0.0
+        loss_count = 0
         theta.grad = torch.zeros_like(theta)
-        for batch in parts(minibatch):
+        for batch in batches(minibatch):
             with torch.enable_grad():
                 summed, lengths = loss(batch, theta)
-            if count := int(lengths.sum()):
+            count = int(lengths.sum())
+            if count:
                 theta.grad += torch.autograd.grad(summed, theta)[0]
-                total, answered = total + summed.item(), answered + count
-        theta.grad /= max(answered, 1)
-        return torch.tensor([total / max(answered, 1)], device=theta.device)
+                total += summed.item()
+                loss_count += count
+        theta.grad /= max(loss_count, 1)
+        return torch.tensor([total / max(loss_count, 1)], device=theta.device)
 
-    learn = seen_alone(rows, losses, window // spec.batch_size)
-    learner = Learner([{"params": [theta]}], [seed])
-    train([learner], learn, spec, rows=len(rows), window=window, **how)
+    train(
+        [Learner([{"params": [theta]}], [seed])],
+        single_seed_window(rows, losses, window // spec.batch_size),
+        spec,
+        rows=len(rows),
+        window=window,
+        progress=progress,
+        on_epoch=on_epoch,
+    )
 
 
 def probe_loss(
@@ -268,20 +292,20 @@ def probe_loss(
     probe: Probe,
     split: TokenisedSplit,
     dropout: bool,
-    block: Callable[[Part], AbstractContextManager[Any]] = lambda part: nullcontext(),
-) -> PartLoss:
-    """The loss of one seed's probe on what the encoder computes inside a part's ``block``."""
+    block: Callable[[Chunk], AbstractContextManager[object]] = lambda chunk: nullcontext(),
+) -> ChunkLoss:
+    """The loss of one seed's probe on what the encoder computes inside a chunk's ``block``."""
 
-    def loss(part: Part) -> Float[Tensor, ""]:
-        batch = micro_batch(split, part.rows)
-        dropped = active_dropout(encoder, part.dropout_seed) if dropout else nullcontext()
-        with block(part), dropped:
+    def loss(chunk: Chunk) -> Float[Tensor, ""]:
+        batch = micro_batch(split, chunk.rows)
+        dropped = active_dropout(encoder, chunk.dropout_seed) if dropout else nullcontext()
+        with block(chunk), dropped:
             token_states = encoder.token_states(batch)
         features = live_features(token_states, split, batch)
         # Not the seed of the encoder's dropout: both would draw the same numbers.
-        dropout_seeds = [seed_of(part.dropout_seed, 1)] if dropout else None
-        rows = torch.arange(len(part.rows))[None]
-        return part.share * probe.losses(features, rows, dropout_seeds).sum()
+        dropout_seeds = [seed_of(chunk.dropout_seed, 1)] if dropout else None
+        rows = torch.arange(len(chunk.rows))[None]
+        return chunk.share * probe.losses(features, rows, dropout_seeds).sum()
 
     return loss
 
@@ -386,7 +410,7 @@ class _Training:
         batches = torch.from_numpy(np.stack(orders)).split(self.spec.batch_size, dim=1)
         losses_by_step: list[Float[Tensor, " seeds"]] = []
         for step, batch in enumerate(batches):
-            with numbers_of(self._place(epoch, index, step)):
+            with numbers_of(self._location(epoch, index, step)):
                 loss, norm = take_step(losses, batch, step, self.optimizer, self.spec.max_grad_norm)
             checked = torch.where(norm.isfinite(), loss, norm)
             losses_by_step.append(checked)
@@ -394,15 +418,15 @@ class _Training:
             if checked.device.type == "cpu" and not checked.isfinite().all():
                 break
             yield batch.shape[1]
-        taken = np.array([step_losses.tolist() for step_losses in losses_by_step])
-        for step, number in np.argwhere(~np.isfinite(taken)).tolist():
+        values = np.array([step_losses.tolist() for step_losses in losses_by_step])
+        for step, number in np.argwhere(~np.isfinite(values)).tolist():
             raise SpecError(
-                f"learning_rate: the loss of seed {self.seeds[number]} is {taken[step, number]}, "
-                f"or the norm of its gradient, in {self._place(epoch, index, step)}: lower the "
+                f"learning_rate: the loss of seed {self.seeds[number]} is {values[step, number]}, "
+                f"or the norm of its gradient, in {self._location(epoch, index, step)}: lower the "
                 f"rate, now {self.spec.learning_rate:g}"
             )
-        self.summed += taken.sum(axis=0)
-        self.steps += len(taken)
+        self.summed += values.sum(axis=0)
+        self.steps += len(values)
 
     def end_epoch(self) -> Mapping[int, float]:
         """Return each seed's mean loss in the epoch, and begin the next one."""
@@ -411,7 +435,7 @@ class _Training:
         self.steps = 0
         return means
 
-    def _place(self, epoch: int, index: int, step: int) -> str:
+    def _location(self, epoch: int, index: int, step: int) -> str:
         return f"minibatch {index * self.steps_in_window + step + 1} of epoch {epoch + 1}"
 
 
@@ -451,11 +475,13 @@ def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
     """AdamW at a constant rate, with ε where transformers 4, the authors' library, has it: that
     divides by (√v + ε) / √(1 - β₂ᵗ), PyTorch by √(v / (1 - β₂ᵗ)) + ε, so ε shrinks by step.
     """
-    decay, steps = spec.weight_decay, count(1)
-    optimizer = torch.optim.AdamW(groups, lr=spec.learning_rate, weight_decay=decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        groups, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True
+    )
     _, beta = optimizer.defaults["betas"]
+    steps = count(1)
 
-    def set_epsilon(*_: Any) -> None:
+    def set_epsilon(*_: object) -> None:
         epsilon = spec.adam_epsilon / math.sqrt(1 - beta ** next(steps))
         for group in optimizer.param_groups:
             group["eps"] = epsilon

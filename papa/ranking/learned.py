@@ -14,25 +14,27 @@ from papa.heads.replacement import mixed_by
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.training import (
+    Chunk,
+    ChunkLoss,
     Groups,
-    Part,
-    PartLoss,
     probe_loss,
     seed_of,
-    train_parts,
+    train_in_chunks,
 )
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.seeds import HeadScores, rows_of_seed
-from papa.ranking.sets import Asked
+from papa.ranking.head_scores import HeadScores, rows_of_seed
+from papa.ranking.loss_scores import ScoringRequest
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
-LearnedOn = tuple[Groups, Callable[[Encoder], PartLoss]]
+Trainable = tuple[Groups, Callable[[Encoder], ChunkLoss]]
 """What is trained, and its loss on an encoder."""
-TEMPERATURE, LOW, HIGH = 0.33, -0.1, 1.1
-"""β, γ and ζ of the hard concrete distribution: a draw is stretched from (0, 1) to (γ, ζ), and what
-lies beyond 0 and 1 is cut off."""
+TEMPERATURE = 0.33
+"""β of the hard concrete distribution."""
+LOW = -0.1
+HIGH = 1.1
+"""γ and ζ: a draw is stretched from (0, 1) to (γ, ζ), and what lies beyond 0 and 1 is cut off."""
 COST = 0.01
 """Of an open gate, in units of the loss."""
 SELF_RATE = 0.02
@@ -58,7 +60,7 @@ def train_lambda(
     split = corpus.split("train")
     spec = lambda_spec(task, ranking)
     rows = rows_of_seed(len(split), ranking.rows, seed)
-    groups, loss_on = mixing(encoder, constants, corpus, task, seed)
+    groups, loss_on = trainable_mix(encoder, constants, corpus, task, seed)
     (theta,) = groups[0]["params"]
     lambdas: list[Tensor] = []
 
@@ -66,7 +68,7 @@ def train_lambda(
         lambdas.append(theta.detach().sigmoid().cpu())
         on_epoch(epoch, losses)
 
-    train_parts(
+    train_in_chunks(
         (groups, loss_on(encoder)),
         encoder,
         split,
@@ -87,35 +89,35 @@ def lambda_spec(task: TaskSpec, ranking: RankingSpec, rate: float | None = None)
     return task.probe.model_copy(update=changes)
 
 
-def mixing(
+def trainable_mix(
     encoder: Encoder,
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
     task: TaskSpec,
     seed: int,
-    shares: Callable[[Tensor, Part], Tensor] = lambda theta, part: theta.sigmoid(),
-) -> LearnedOn:
+    shares: Callable[[Tensor, Chunk], Tensor] = lambda theta, chunk: theta.sigmoid(),
+) -> Trainable:
     """θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
 
-    def loss_on(running: Encoder) -> PartLoss:
+    def loss_on(running: Encoder) -> ChunkLoss:
         return probe_loss(
             running,
             probe,
             corpus.split("train"),
             task.probe.encoder_dropout,
-            block=lambda part: mixed_by(running, on_device, shares(theta, part)),
+            block=lambda chunk: mixed_by(running, on_device, shares(theta, chunk)),
         )
 
     return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss_on
 
 
 def _twin_loss(
-    encoder: Encoder, loss_on: Callable[[Encoder], PartLoss], spec: ProbeSpec
-) -> Callable[[], PartLoss] | None:
-    """What returns the loss for another thread; None where parts must run one after the other."""
+    encoder: Encoder, loss_on: Callable[[Encoder], ChunkLoss], spec: ProbeSpec
+) -> Callable[[], ChunkLoss] | None:
+    """What returns the loss for another thread; None where chunks must run one after the other."""
     if spec.encoder_dropout or not encoder.can_have_twins:
         return None
     return lambda: loss_on(encoder.twin())
@@ -134,87 +136,91 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
-def gating(asked: Asked) -> LearnedOn:
+def trainable_gates(request: ScoringRequest) -> Trainable:
     """log α of every gate, 0 at the start, and the task's probe; and their loss."""
 
-    def drawn(location: Tensor, part: Part) -> Tensor:
+    def drawn(location: Tensor, chunk: Chunk) -> Tensor:
         # Not a seed that dropout draws from.
-        generator = torch.Generator().manual_seed(seed_of(part.dropout_seed, 2))
+        generator = torch.Generator().manual_seed(seed_of(chunk.dropout_seed, 2))
         uniform = torch.rand(location.shape, generator=generator)
         return drawn_gates(location, uniform.clamp(1e-6, 1 - 1e-6).to(location))
 
-    given = asked.encoder, asked.constants, asked.corpus, asked.task, asked.seed
-    groups, probe_loss_on = mixing(*given, drawn)
+    groups, probe_loss_on = trainable_mix(
+        request.encoder, request.constants, request.corpus, request.task, request.seed, drawn
+    )
     (location,) = groups[0]["params"]
 
-    def loss_on(running: Encoder) -> PartLoss:
+    def loss_on(running: Encoder) -> ChunkLoss:
         of_probe = probe_loss_on(running)
 
-        def loss(part: Part) -> Tensor:
-            return of_probe(part) + part.share * COST * open_probability(location).sum()
+        def loss(chunk: Chunk) -> Tensor:
+            return of_probe(chunk) + chunk.share * COST * open_probability(location).sum()
 
         return loss
 
     return groups, loss_on
 
 
-def gates(asked: Asked) -> HeadScores:
+def gates(request: ScoringRequest) -> HeadScores:
     """How likely each head's gate is to stay open, where every open gate costs something (Voita et
     al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ: a head
-    outputs g·A·V + (1-g)·C·V, with g drawn anew for each part of a minibatch.
+    outputs g·A·V + (1-g)·C·V, with g drawn anew for each chunk of a minibatch.
     """
-    return _trained(asked, gating(asked), open_probability, passes=2)
+    return _trained(request, trainable_gates(request), open_probability, passes=2)
 
 
-def keeping(asked: Asked) -> LearnedOn:
+def trainable_self_lambda(request: ScoringRequest) -> Trainable:
     """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
     penalty, with h a token's last hidden state and h' that of the encoder whose heads output
-    λ·A·V + (1-λ)·C·V. The mean is the same in whatever parts a device takes a minibatch.
+    λ·A·V + (1-λ)·C·V. The mean is the same in whatever chunks a device takes a minibatch.
     """
-    encoder, split = asked.encoder, asked.corpus.split("train")
-    constants = asked.constants.to(encoder.device)
+    encoder = request.encoder
+    split = request.corpus.split("train")
+    constants = request.constants.to(encoder.device)
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
 
-    def loss_on(running: Encoder) -> PartLoss:
-        def loss(part: Part) -> Float[Tensor, ""]:
-            batch = micro_batch(split, part.rows)
+    def loss_on(running: Encoder) -> ChunkLoss:
+        def loss(chunk: Chunk) -> Float[Tensor, ""]:
+            batch = micro_batch(split, chunk.rows)
             with torch.no_grad():
-                own = running.token_states(batch)[-1]
+                original = running.token_states(batch)[-1]
             with mixed_by(running, constants, theta.sigmoid()):
-                error = running.token_states(batch)[-1] - own
-            lost = (error.square().sum(-1) / own.square().sum(-1)).mean()
-            return part.token_share * (lost + PENALTY * theta.sigmoid().mean())
+                error = running.token_states(batch)[-1] - original
+            lost = (error.square().sum(-1) / original.square().sum(-1)).mean()
+            return chunk.token_share * (lost + PENALTY * theta.sigmoid().mean())
 
         return loss
 
     return [{"params": [theta]}], loss_on
 
 
-def self_lambda(asked: Asked) -> HeadScores:
+def self_lambda(request: ScoringRequest) -> HeadScores:
     """λ trained so that the encoder keeps its own last hidden states, without labels or a probe,
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
-    return _trained(asked, keeping(asked), torch.sigmoid, passes=3, rate=SELF_RATE)
+    return _trained(
+        request, trainable_self_lambda(request), torch.sigmoid, passes=3, rate=SELF_RATE
+    )
 
 
 def _trained(
-    asked: Asked,
-    learned: LearnedOn,
+    request: ScoringRequest,
+    trainable: Trainable,
     score: Callable[[Tensor], Tensor],
     passes: int,
     rate: float | None = None,
 ) -> HeadScores:
-    split, spec = asked.corpus.split("train"), lambda_spec(asked.task, asked.ranking, rate)
-    groups, loss_on = learned
-    train_parts(
-        (groups, loss_on(asked.encoder)),
-        asked.encoder,
-        split,
+    spec = lambda_spec(request.task, request.ranking, rate)
+    groups, loss_on = trainable
+    train_in_chunks(
+        (groups, loss_on(request.encoder)),
+        request.encoder,
+        request.corpus.split("train"),
         spec,
-        asked.seed,
-        asked.rows,
-        _twin_loss(asked.encoder, loss_on, asked.task.probe),
-        progress=asked.progress,
+        request.seed,
+        request.rows,
+        _twin_loss(request.encoder, loss_on, request.task.probe),
+        progress=request.progress,
     )
     (theta,) = groups[0]["params"]
     values = score(theta.detach()).cpu().numpy()

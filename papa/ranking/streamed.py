@@ -15,13 +15,13 @@ from papa.heads.average import check_sums
 from papa.heads.replacement import check_fits
 from papa.heads.substitutes import Weights
 from papa.models.layer import LayerAttention
-from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import Asked
+from papa.ranking.head_scores import HeadScores
+from papa.ranking.loss_scores import ScoringRequest
 from papa.scores.intervals import ratio
 from papa.text.batches import micro_batches
 
 
-class Rows(NamedTuple):
+class AttentionRows(NamedTuple):
     """One layer's attention over one batch: A; C as it replaces A; V; what gives A·V the norms that
     W_O gives it; where inputs have tokens; and which are separators: like that in the last slot.
     """
@@ -31,54 +31,58 @@ class Rows(NamedTuple):
     value: Float[Tensor, "batch heads m head_width"]
     output_map: Float[Tensor, "heads head_width head_width"]
     real: Bool[Tensor, "batch m"]
-    ends: Bool[Tensor, "batch m"]
+    separators: Bool[Tensor, "batch m"]
 
 
-OfEach = tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]
+RowScores = tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]
 """A number for each row, and which of them count."""
-OfRows = Callable[[Rows], OfEach]
+ScoreRows = Callable[[AttentionRows], RowScores]
 
 
-def confidence(rows: Rows) -> OfEach:
+def confidence(rows: AttentionRows) -> RowScores:
     """The largest weight of each row (Voita et al., 2019, Section 4): separators are no real
     tokens, and neither they nor what looks at them counts.
     """
-    looked_at = rows.attention.masked_fill(rows.ends[:, None, None, :], 0)
-    return looked_at.amax(-1), rows.real & ~rows.ends
+    looked_at = rows.attention.masked_fill(rows.separators[:, None, None, :], 0)
+    return looked_at.amax(-1), rows.real & ~rows.separators
 
 
-def variance(rows: Rows) -> OfEach:
+def variance(rows: AttentionRows) -> RowScores:
     """-Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021): 0 for a head
     that looks at one token, less for one that looks far around. j counts the tokens of the input.
     """
-    places = (rows.real.cumsum(-1) - 1).to(rows.attention)[:, None, None]
-    mean = (rows.attention * places).sum(-1, keepdim=True)
-    return -(rows.attention * (mean - places).square()).sum(-1), rows.real
+    positions = (rows.real.cumsum(-1) - 1).to(rows.attention)[:, None, None]
+    mean = (rows.attention * positions).sum(-1, keepdim=True)
+    return -(rows.attention * (mean - positions).square()).sum(-1), rows.real
 
 
-def distance(rows: Rows) -> OfEach:
+def distance(rows: AttentionRows) -> RowScores:
     """The Jensen-Shannon divergence of each row of A from that of C, in nats: 0 to log 2."""
-    own, constant = rows.attention.double(), rows.constant.double()
-    middle = (own + constant) / 2
-    apart = [torch.xlogy(rows, rows) - torch.xlogy(rows, middle) for rows in (own, constant)]
-    return torch.stack(apart).sum((0, -1)) / 2, rows.real
+    attention = rows.attention.double()
+    constant = rows.constant.double()
+    middle = (attention + constant) / 2
+    divergences = [
+        torch.xlogy(weights, weights) - torch.xlogy(weights, middle)
+        for weights in (attention, constant)
+    ]
+    return torch.stack(divergences).sum((0, -1)) / 2, rows.real
 
 
-def output_distance(rows: Rows) -> OfEach:
+def output_distance(rows: AttentionRows) -> RowScores:
     """‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a head that
     outputs nothing. An input has one number, in its first row.
     """
-    own, apart = (
-        torch.where(rows.real[:, None, :, None], mixed @ rows.value @ rows.output_map, 0)
-        for mixed in (rows.attention, rows.attention - rows.constant)
+    output, difference = (
+        torch.where(rows.real[:, None, :, None], weights @ rows.value @ rows.output_map, 0)
+        for weights in (rows.attention, rows.attention - rows.constant)
     )
-    norm = own.norm(dim=(-1, -2))
-    relative = torch.where(norm > 0, apart.norm(dim=(-1, -2)) / norm, 0)
+    norm = output.norm(dim=(-1, -2))
+    relative = torch.where(norm > 0, difference.norm(dim=(-1, -2)) / norm, 0)
     first = rows.real & (rows.real.cumsum(-1) == 1)
-    return relative[..., None].expand(own.shape[:-1]), first
+    return relative[..., None].expand(output.shape[:-1]), first
 
 
-def first_token_attention(rows: Rows) -> OfEach:
+def first_token_attention(rows: AttentionRows) -> RowScores:
     """-A[i, first]: the attention on the first token, negated, as a head that rests there is missed
     least (Sandoval-Segura et al., 2025). The first token's own row does not count.
     """
@@ -87,7 +91,7 @@ def first_token_attention(rows: Rows) -> OfEach:
     return -looked_at, rows.real & ~first
 
 
-def output_norm(rows: Rows) -> OfEach:
+def output_norm(rows: AttentionRows) -> RowScores:
     """‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al., 2025)."""
     return (rows.attention @ rows.value).norm(dim=-1), rows.real
 
@@ -105,7 +109,7 @@ class RowMeans:
             number.
     """
 
-    methods: Mapping[str, OfRows]
+    methods: Mapping[str, ScoreRows]
     constants: Weights | None
     size: tuple[int, int]
     device: torch.device
@@ -119,13 +123,13 @@ class RowMeans:
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         """Add the rows of one layer's call; what its heads output."""
-        every = attention.every
-        probabilities = attention.probabilities(every)
+        heads = attention.every
+        probabilities = attention.probabilities(heads)
         value = attention.value.to(probabilities.dtype)
         constant = probabilities
         if self.constants is not None:
-            constant = self.constants.matrices_of(attention, layer, every)
-        rows = Rows(
+            constant = self.constants.matrices_of(attention, layer, heads)
+        rows = AttentionRows(
             probabilities,
             constant,
             value,
@@ -162,30 +166,30 @@ def output_norms(
 
 
 @torch.inference_mode()
-def streamed(asked: Asked, methods: Mapping[str, OfRows]) -> dict[str, HeadScores]:
+def streamed(request: ScoringRequest, methods: Mapping[str, ScoreRows]) -> dict[str, HeadScores]:
     """Score all heads of a plain encoder by methods that share one pass."""
-    encoder = asked.encoder
-    split = asked.corpus.split("train")
-    rows = asked.rows
-    check_fits(asked.constants, encoder)
+    encoder = request.encoder
+    split = request.corpus.split("train")
+    rows = request.rows
+    check_fits(request.constants, encoder)
 
     def separators(attention: LayerAttention) -> Bool[Tensor, "batch m"]:
         batch = attention.batch
         assert batch is not None
-        ends = batch.attention_mask.clone()
+        is_separator = batch.attention_mask.clone()
         last = batch.input_ids[batch.slot_ids == split.slots - 1]
-        ends[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
-        return ends
+        is_separator[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
+        return is_separator
 
     means = RowMeans(
         methods,
-        asked.constants.to(encoder.device),
+        request.constants.to(encoder.device),
         (encoder.layers, encoder.heads),
         encoder.device,
         separators,
         output_norms(encoder.output_maps),
     )
-    tokens = encoder.tokens_per_batch(asked.execution.batch_tokens)
-    encoder.watch(means.observe, micro_batches(split, rows, tokens), len(rows), asked.progress)
+    tokens = encoder.tokens_per_batch(request.execution.batch_tokens)
+    encoder.watch(means.observe, micro_batches(split, rows, tokens), len(rows), request.progress)
     check_sums(means.sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
     return means.scores(len(rows))

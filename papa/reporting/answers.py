@@ -123,7 +123,7 @@ def certainty(facts: Mapping[str, Any]) -> str:
     """Return in words whether λ's order and its constant heads are significantly reproducible.
 
     Args:
-        facts: the result of ``papa.ranking.seeds.TrainedLambda.facts``.
+        facts: the result of ``papa.ranking.head_scores.TrainedLambda.facts``.
     """
     objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
     if "told" not in facts:

@@ -187,7 +187,7 @@ def _table_order(cells: pandas.DataFrame) -> np.ndarray:
 
 def _shared_labels(cell: Row) -> dict[str, str]:
     """Return the constants and the order of a cell's result, a dash where it depends on neither."""
-    result = Cell.of(cell).result()
+    result = Cell.from_row(cell).result()
     return {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
 
 
@@ -396,7 +396,7 @@ def _drops_compared(row: Row, original: float, score: float) -> dict[str, str]:
 
 def _match_key(row: Row) -> Cell:
     """Return the result of a row, with the last component of the encoder's name."""
-    result = Cell.of(row).result()
+    result = Cell.from_row(row).result()
     return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
 
 

@@ -196,7 +196,7 @@ def read_table(path: Path) -> pandas.DataFrame:
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Return the first row of each result, which several cells may share."""
-    results = [Cell.of(row).result() for row in summary.to_dict("records")]
+    results = [Cell.from_row(row).result() for row in summary.to_dict("records")]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
 
 
@@ -295,7 +295,7 @@ def heads_at(
                     "high": row[high],
                     "verdict": verdict,
                     "reason": reason,
-                    "heads": constant_heads.get(Cell.of(row)),
+                    "heads": constant_heads.get(Cell.from_row(row)),
                 }
             )
     columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]

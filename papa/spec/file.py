@@ -6,7 +6,7 @@ import re
 from collections.abc import Hashable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import yaml
 from pydantic import ValidationError
@@ -21,7 +21,9 @@ from papa.spec.task import NATIVE_TRAINING, Frozen
 REGISTRY = files("papa") / "text" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
 """The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
-_AUTHORS: dict[str, Any] = {
+Document: TypeAlias = dict[str, Any]
+"""A mapping of YAML; pydantic checks what it holds."""
+_AUTHORS: Document = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking_seeds": [0],
 }
@@ -45,7 +47,7 @@ class _Loader(yaml.SafeLoader):
         super().__init__(stream)
         self.keys: list[str] = []
 
-    def compose_node(self, parent: Any, index: Any) -> Any:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
         if self.check_event(yaml.AliasEvent):
             self._refuse(self.peek_event(), "an alias is not read: write the value out")
         # The index is a key's node in a mapping, a number in a list, else None.
@@ -63,7 +65,9 @@ class _Loader(yaml.SafeLoader):
             self.keys.pop()
         return node
 
-    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Hashable, Any]:
+    def construct_mapping(
+        self, node: yaml.MappingNode, deep: bool = False
+    ) -> dict[Hashable, object]:
         names = set()
         for key, _ in node.value:
             name = str(key.value)
@@ -84,7 +88,7 @@ def read_yaml(text: str, origin: str) -> Any:
         raise SpecError(f"{origin} is not YAML: {in_one_line(error)}") from None
 
 
-def registry() -> dict[str, dict[str, Any]]:
+def registry() -> dict[str, Document]:
     """The tasks known by name, as mappings that a study may override key by key."""
     return yaml.safe_load(REGISTRY.read_text())
 
@@ -111,7 +115,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     return resolve_study(document, folder=path.parent, origin=str(path))
 
 
-def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> StudySpec:
+def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) -> StudySpec:
     """A study from a mapping: names become full tasks, and paths, which are relative to the folder,
     absolute. With ``as_the_authors_ran: true`` switches start on the authors' side; what the study
     says itself still wins, and the specification holds the switches, not the key.
@@ -123,30 +127,30 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
                 f"{origin}: '{where}' holds a user, password, key or token: {WHERE_INSTEAD}"
             )
     _refuse_earlier_names(document, origin)
-    resolved = dict(document)
+    resolved: Document = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
         raise SpecError(f"{origin}: '{AS_THE_AUTHORS_RAN}' is {shown(authors)}: use true or false")
     resolved = _merged(_AUTHORS if authors else {}, resolved)
-    if isinstance(path := resolved.get("reference"), str):
-        resolved["reference"] = _absolute(path, folder)
+    if isinstance(resolved.get("reference"), str):
+        resolved["reference"] = _absolute(resolved["reference"], folder)
     known = registry()
 
-    def in_full(entry: Any, key: str) -> Any:
-        entry = _named(entry, key)
-        if not isinstance(entry, dict):
-            return entry
+    def in_full(entry: object, key: str) -> object:
+        mapping = _as_mapping(entry, key)
+        if not isinstance(mapping, dict):
+            return mapping
         if key == "tasks":
-            return _full_task(entry, known, folder, origin, authors)
-        if key == "encoders" and isinstance(name := entry.get("name"), str) and name:
-            local = _absolute(name, folder)
-            by_path = name.startswith((".", "/", "~")) or Path(local).is_dir()
-            return entry | ({"name": local} if by_path else {})
-        return entry | ({"corpus": in_full(entry["corpus"], "tasks")} if "corpus" in entry else {})
+            return _full_task(mapping, known, folder, origin, authors)
+        if key == "encoders":
+            return _full_encoder(mapping, folder)
+        if "corpus" in mapping:
+            return mapping | {"corpus": in_full(mapping["corpus"], "tasks")}
+        return mapping
 
     for key in ("encoders", "tasks", "substitutes"):
-        if isinstance(entries := resolved.get(key), list):
-            resolved[key] = [in_full(entry, key) for entry in entries]
+        if isinstance(resolved.get(key), list):
+            resolved[key] = [in_full(entry, key) for entry in resolved[key]]
     try:
         study = StudySpec.model_validate(resolved)
     except ValidationError as error:
@@ -157,6 +161,11 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
             if fault["type"] != "too_short" or not fault["input"]
         ]
         raise CheckError(faults) from None
+    return _with_scores_of_files(study, folder)
+
+
+def _with_scores_of_files(study: StudySpec, folder: Path) -> StudySpec:
+    """The study with the scores of every file that its orders name."""
     scores = {scores.name: scores for scores in study.scores}
     for name in map(scores_in, study.orders):
         if name is not None and name not in scores and not module_of(name):
@@ -165,7 +174,7 @@ def resolve_study(document: Mapping[Any, Any], *, folder: Path, origin: str) -> 
     return study.model_copy(update={"scores": tuple(scores.values())})
 
 
-def _refuse_earlier_names(document: Mapping[Any, Any], origin: str) -> None:
+def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
     """Raise a SpecError that says the new name of every key and value that was renamed."""
     ranking = document.get("ranking")
     keys = {str(key) for key in document}
@@ -191,7 +200,8 @@ def sentence(fault: ErrorDetails) -> str:
     nearest to it.
     """
     steps = [str(step) for step in fault["loc"] if step not in ("files", "hub", "embedded")]
-    where, value = ".".join(steps) or "the study", fault["input"]
+    where = ".".join(steps) or "the study"
+    value = fault["input"]
     if fault["type"] == "extra_forbidden":
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
@@ -211,14 +221,24 @@ def _absolute(path: str, folder: Path) -> str:
     return str((folder / Path(path).expanduser()).resolve())
 
 
-def _named(entry: Any, key: str) -> Any:
+def _as_mapping(entry: object, key: str) -> object:
     """An entry of a study's list, as a mapping where it is a bare name."""
     return {"kind" if key == "substitutes" else "name": entry} if isinstance(entry, str) else entry
 
 
+def _full_encoder(entry: Document, folder: Path) -> Document:
+    """An encoder, by its absolute path where it is a folder."""
+    name = entry.get("name")
+    if not isinstance(name, str) or not name:
+        return entry
+    local = _absolute(name, folder)
+    is_path = name.startswith((".", "/", "~")) or Path(local).is_dir()
+    return entry | {"name": local} if is_path else entry
+
+
 def _full_task(
-    entry: dict[str, Any], known: dict[str, Any], folder: Path, origin: str, authors: bool
-) -> dict[str, Any]:
+    entry: Document, known: Mapping[str, Document], folder: Path, origin: str, authors: bool
+) -> Document:
     """A task with all that the registry knows of it."""
     entry = dict(entry)
     base = entry.pop("base", entry.get("name"))
@@ -246,9 +266,9 @@ def _full_task(
     return entry
 
 
-def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
+def _merged(base: Mapping[str, object], over: Mapping[str, object]) -> Document:
     """``base`` with the values of ``over``, recursively; mappings with a ``kind`` stay whole."""
-    merged = {**base, **over}
+    merged: Document = {**base, **over}
     for key, value in over.items():
         inner = base.get(key)
         if isinstance(value, Mapping) and isinstance(inner, Mapping) and "kind" not in value:
@@ -256,7 +276,7 @@ def _merged(base: Mapping[Any, Any], over: Mapping[Any, Any]) -> dict[Any, Any]:
     return merged
 
 
-def override(document: dict[str, Any], setting: str) -> None:
+def override(document: Document, setting: str) -> None:
     """Lay one ``a.b=value`` over a study's mapping."""
     path, equals, text = setting.partition("=")
     if not equals or not path:
@@ -266,13 +286,14 @@ def override(document: dict[str, Any], setting: str) -> None:
     node: Any = document
     try:
         for key in parents:
-            at = int(key) if isinstance(node, list) else key
+            index = int(key) if isinstance(node, list) else key
             if isinstance(node, dict):
-                node.setdefault(at, {})
+                node.setdefault(index, {})
             # An entry given by its bare name becomes a mapping that can take overrides.
-            node[at] = node = _named(node[at], parents[0])
+            node[index] = node = _as_mapping(node[index], parents[0])
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):
-        what = f"{shown(key)} is no key or index of {shown(node)}"
-        raise SpecError(f"--set {setting}: {what}") from None
+        raise SpecError(
+            f"--set {setting}: {shown(key)} is no key or index of {shown(node)}"
+        ) from None

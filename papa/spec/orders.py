@@ -22,14 +22,15 @@ Head = tuple[int, int]
 """(layer, head), both from 0."""
 _NUMPY = b"\x93NUMPY"
 """How a file begins that ``numpy.save`` wrote."""
-SCORES, REVERSED = "scores", "reversed:"
+SCORES = "scores"
+REVERSED = "reversed:"
 _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.ASCII)
 
 
 def module_of(name: object) -> str | None:
-    """Of ``module:name``, code of the user's own, the module; None where a name is of no code."""
-    found = _CODE.fullmatch(name) if isinstance(name, str) else None
-    return found[1] if found else None
+    """Of ``module:name``, custom code, the module; None where a name is of no code."""
+    match = _CODE.fullmatch(name) if isinstance(name, str) else None
+    return match[1] if match else None
 
 
 def scores_in(order: str) -> str | None:
@@ -108,10 +109,15 @@ class Cell:
     fraction: float
 
     @classmethod
-    def of(cls, row: Mapping[str, Any]) -> Cell:
+    def from_row(cls, row: Mapping[str, Any]) -> Cell:
         """The cell of a row of a table; its fraction to six decimals, as a file may round it."""
-        names = {name: str(row[name]) for name in ("encoder", "task", "constants", "order")}
-        return cls(**names, fraction=round(float(row["fraction"]), 6))
+        return cls(
+            encoder=str(row["encoder"]),
+            task=str(row["task"]),
+            constants=str(row["constants"]),
+            order=str(row["order"]),
+            fraction=round(float(row["fraction"]), 6),
+        )
 
     def result(self, heads_in_all: int | None = None) -> Cell:
         """What cells that share a result have in common: constants and order are empty where they

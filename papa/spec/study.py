@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
@@ -52,14 +52,14 @@ class ConstantsSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _defaults_of_the_kind(cls, values: Any) -> Any:
+    def _defaults_of_the_kind(cls, values: object) -> object:
         if not isinstance(values, dict):
             return values
-        given = {name: value for name, value in values.items() if value is not None}
-        return {**entry_of(str(values.get("kind"))).parameters, **given}
+        set_values = {name: value for name, value in values.items() if value is not None}
+        return {**entry_of(str(values.get("kind"))).parameters, **set_values}
 
     @model_validator(mode="after")
-    def _nothing_of_other_kinds(self) -> ConstantsSpec:
+    def _has_keys_of_its_kind_only(self) -> ConstantsSpec:
         keys = {kind: tuple(entry.parameters) for kind, entry in SUBSTITUTES.items()}
         for kind, names in {**keys, "average": ("corpus", "rows")}.items():
             for name in names:
@@ -88,11 +88,11 @@ class ConstantsSpec(Frozen):
     @property
     def label(self) -> str:
         """The name in tables and plots."""
-        parts = [self.kind, *map(str, self.parameters.values())]
-        parts += [self.corpus.name] if self.corpus else []
-        parts += [f"{self.rows} rows"] if self.rows else []
-        parts += [self.start] if self.kind == "trained" and self.start != "toeplitz" else []
-        return ":".join(parts)
+        words = [self.kind, *map(str, self.parameters.values())]
+        words += [self.corpus.name] if self.corpus else []
+        words += [f"{self.rows} rows"] if self.rows else []
+        words += [self.start] if self.kind == "trained" and self.start != "toeplitz" else []
+        return ":".join(words)
 
 
 class EncoderSpec(Frozen):
@@ -108,7 +108,7 @@ Scores = tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...]
 
 
 class HeadScores(Frozen):
-    """Somebody's scores of all heads; the smallest become constant first."""
+    """User-supplied scores of all heads; the smallest become constant first."""
 
     name: Text
     """What orders call them after ``scores:``."""
@@ -117,7 +117,7 @@ class HeadScores(Frozen):
 
 
 class CodeSpec(Frozen):
-    """A file of the user's own code, as the command line gave it."""
+    """A file of custom code, as the command line gave it."""
 
     name: Text
     """What stands before the colon in ``module:name``: the file's name without .py."""
@@ -125,8 +125,11 @@ class CodeSpec(Frozen):
     """Of its text, by which what it computes is known."""
 
 
-def no_repeats(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The entries, of which none is called as another is."""
+Entry = TypeVar("Entry")
+
+
+def no_repeats(values: tuple[Entry, ...]) -> tuple[Entry, ...]:
+    """The entries, no two of which have the same name."""
     labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
     for label in labels:
         if labels.count(label) > 1:
@@ -244,7 +247,7 @@ class StudySpec(Frozen):
         return name
 
     @model_validator(mode="after")
-    def _parts_fit_together(self) -> StudySpec:
+    def _tasks_fit_substitutes(self) -> StudySpec:
         for task, constants in product(self.tasks, self.substitutes):
             kind = constants.kind
             where = f"substitutes: {constants.label}"
@@ -263,9 +266,9 @@ class StudySpec(Frozen):
                     "equal numbers of slots"
                 )
             if constants.is_trained and (task.custom_probe or task.head == "native"):
-                other = "custom_probe" if task.custom_probe else "head: native"
+                setting = "custom_probe" if task.custom_probe else "head: native"
                 raise ValueError(
-                    f"{where} needs PAPA's own probe, and {name} has {other}: leave out one of them"
+                    f"{where} needs PAPA's own probe, and {name} has {setting}: leave out one of them"
                 )
             if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
                 raise ValueError("layout: a native head needs segment_ids: follow for pairs")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
@@ -31,7 +31,10 @@ Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=
 Precision = Literal["float32", "bfloat16"]
 
 
-def one_of(names: Iterable[str], value: Any) -> Any:
+Value = TypeVar("Value")
+
+
+def one_of(names: Iterable[str], value: Value) -> Value:
     """The value, refused as pydantic refuses what a ``Literal`` does not name: tables may grow."""
     *most, last = known = list(map(repr, names))
     if repr(value) not in known:
@@ -210,35 +213,40 @@ class TaskSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _own_head_needs_no_probe(cls, values: Any) -> Any:
+    def _native_head_needs_no_probe(cls, values: object) -> object:
         """λ alone is trained then, by the same settings."""
         if not isinstance(values, dict):
             return values
-        own = values.get("head") == "native" or values.get("kind") in ("causal", "similarity")
-        return {"probe": NATIVE_TRAINING, **values} if own else values
+        is_native = values.get("head") == "native"
+        if is_native or values.get("kind") in ("causal", "similarity"):
+            return {"probe": NATIVE_TRAINING, **values}
+        return values
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> TaskSpec:
-        known, kind, metric, own = KINDS[self.kind], self.kind, self.metric, self.head == "native"
-        given = {name for name, column in self.columns if column is not None}
+        kind = self.kind
+        metric = self.metric
+        known = KINDS[kind]
+        is_native = self.head == "native"
+        columns = {name for name, column in self.columns if column is not None}
         unlabelled = metric in UNLABELLED_METRICS and kind in ("text", "pair")
         needed = set(known.columns) - ({"label"} if unlabelled else set())
-        metrics = known.metrics + (known.native_metrics if own else ())
+        metrics = known.metrics + (known.native_metrics if is_native else ())
         of_classes = kind in ("text", "pair", "words")
         wrong = None
-        if kind in ("causal", "similarity") and not own:
+        if kind in ("causal", "similarity") and not is_native:
             wrong = f"a task of kind '{kind}' needs the model's native head: set head: native"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
-        elif not needed <= given or (kind == "causal" and given != needed):
+        elif not needed <= columns or (kind == "causal" and columns != needed):
             wrong = f"columns: a task of kind '{kind}' reads {joined(known.columns)}: name them"
         elif metric not in metrics and not (is_custom_metric(metric) and of_classes):
             wrong = (
                 f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
                 f"{joined(metrics)}, not '{metric}'"
             )
-        elif (probe := self.custom_probe) and (
-            own or not of_classes or self.regression or not module_of(probe)
+        elif self.custom_probe and (
+            is_native or not of_classes or self.regression or not module_of(self.custom_probe)
         ):
             wrong = (
                 "custom_probe: a probe is module:name, as my_code:probe, and predicts classes from "

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from filelock import FileLock
 
@@ -32,6 +32,8 @@ from papa.files import (
 from papa.storage.files import Address, Files, held_folder, open_file
 
 METADATA = "metadata.json"
+Metadata: TypeAlias = dict[str, Any]
+"""An artifact's metadata, as JSON has it; what is read has ``data``, ``files`` and ``sizes``."""
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,15 @@ class ArtifactReference:
 
 @contextmanager
 def published(
-    address: Address, metadata: Mapping[str, Any], *, replace: bool = False
+    address: Address, metadata: Mapping[str, object], *, replace: bool = False
 ) -> Iterator[Path]:
     """Yield a folder to fill, published with its metadata when the block ends without an error;
     where another process was first, what it published stays. With ``replace`` it takes the place
     of what was there, whose metadata stand until the new ones do; their files stay.
     """
-    files, data, won = Files(address), uuid.uuid4().hex, False
+    files = Files(address)
+    data = uuid.uuid4().hex
+    won = False
     try:
         with disk_errors(files.local), files.filled(data) as folder:
             yield folder
@@ -69,7 +73,7 @@ def published(
             files.remove(data)
 
 
-def signed(document: Mapping[str, Any]) -> dict[str, Any]:
+def signed(document: Mapping[str, object]) -> Metadata:
     """The document as JSON reads it back, with a digest over all that it says."""
     content = json.loads(json.dumps(document))
     content.pop("digest", None)
@@ -81,46 +85,50 @@ def is_complete(address: Address) -> bool:
     return Files(address).read(METADATA) is not None
 
 
-def read_metadata(artifact: ArtifactReference | Address) -> dict[str, Any]:
+def read_metadata(artifact: ArtifactReference | Address) -> Metadata:
     """What an artifact says of itself, among it ``files``, plain paths inside it → SHA-256; an
     ArtifactError where it is another than a reference names.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
-    if (data := Files(address).read(METADATA)) is None:
+    data = Files(address).read(METADATA)
+    if data is None:
         raise DamagedError(f"{address} holds no complete artifact (no {METADATA})", address)
     try:
-        document: dict[str, Any] = json.loads(data)
+        document: Metadata = json.loads(data)
         for name in (document["data"], *{**document["files"]}):
             if name == METADATA or not is_plain(name):
                 raise ValueError(f"{shown(name)} is no plain relative path inside the artifact")
         if document["digest"] != signed(document)["digest"]:
             raise ValueError("its digest does not match: the file was modified")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        what = f"is damaged, or of another version of PAPA ({in_one_line(error)})"
-        raise DamagedError(f"{address}/{METADATA} {what}", address) from None
+        raise DamagedError(
+            f"{address}/{METADATA} is damaged, or of another version of PAPA "
+            f"({in_one_line(error)})",
+            address,
+        ) from None
     if isinstance(artifact, ArtifactReference) and artifact.digest != digest_of(document):
         raise ArtifactError(f"{address} was replaced by another artifact meanwhile: run again")
     return document
 
 
-def digest_of(metadata: Mapping[str, Any]) -> str:
+def digest_of(metadata: Metadata) -> str:
     """The digest of an artifact's files."""
     return sha256_of_json(metadata["files"])
 
 
-def metadata_below(address: Address) -> dict[str, dict[str, Any]]:
+def metadata_below(address: Address) -> dict[str, Metadata]:
     """The metadata of every complete artifact directly below ``address``, by name."""
     there = (name.split("/") for name in Files(address).find())
     names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
 
-    def read(name: str) -> dict[str, Any]:
+    def read(name: str) -> Metadata:
         with suppress(DamagedError):
             return read_metadata(f"{address}/{name}")
         return {}
 
     with ThreadPoolExecutor(16) as threads:
-        found = zip(names, threads.map(read, names), strict=True)
-        return {name: metadata for name, metadata in found if metadata}
+        documents = zip(names, threads.map(read, names), strict=True)
+        return {name: metadata for name, metadata in documents if metadata}
 
 
 def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
@@ -128,7 +136,8 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     digest. What lies behind a URI is downloaded once a machine.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
-    files, metadata = Files(address), read_metadata(artifact)
+    files = Files(address)
+    metadata = read_metadata(artifact)
     if files.folder is not None:
         folder = files.folder
         # In folders for people the files lie beside the metadata.
@@ -140,6 +149,7 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
             with scratch_beside(folder) as scratch, files.used(metadata["data"]) as (system, path):
+                assert system is not None
                 copies = {f"{path}/{name}": str(scratch / name) for name in metadata["files"]}
                 with suppress(FileNotFoundError):
                     system.get([*copies], [*copies.values()])
@@ -152,22 +162,31 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     return folder
 
 
-def check_files(folder: Path, metadata: Mapping[str, Any], address: object, *needed: str) -> None:
+def check_files(folder: Path, metadata: Metadata, address: object, *needed: str) -> None:
     """Check the files in ``folder`` against the metadata, which must name the ``needed`` ones."""
-    if missing := [name for name in needed if name not in metadata["files"]]:
+    missing = [name for name in needed if name not in metadata["files"]]
+    if missing:
         raise DamagedError(f"{address}/{METADATA} names no {joined(missing)}", address)
     for name, expected in metadata["files"].items():
         check_file(folder / name, expected, f"{address}/{name}", address)
 
 
-def check_file(path: Path, expected: str, what: str, address: object) -> None:
-    """Check one file of an artifact against its digest; nothing is read through a link."""
-    digest, absent = "no such file", (FileNotFoundError, NotADirectoryError, IsADirectoryError)
-    with suppress(*absent), open_file(path) as file:
+def check_file(path: Path, expected: str, name: str, address: object) -> None:
+    """Check one file of an artifact against its digest; nothing is read through a link.
+
+    Raises:
+        DamagedError: it differs; the message names ``name``, and ``address`` is the artifact.
+    """
+    digest = "no such file"
+    with (
+        suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
+        open_file(path) as file,
+    ):
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != expected:
-        told = f"expected SHA-256 {expected[:12]}, found {digest[:12]}"
-        raise DamagedError(f"{what} is damaged ({told})", address)
+        raise DamagedError(
+            f"{name} is damaged (expected SHA-256 {expected[:12]}, found {digest[:12]})", address
+        )
 
 
 def remove(address: Address) -> None:

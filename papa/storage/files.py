@@ -15,11 +15,14 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from io import BufferedReader
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials
 from papa.errors import ArtifactError, PapaError, TransientError
 from papa.files import cache_folder, name_aside
+
+if TYPE_CHECKING:
+    from fsspec import AbstractFileSystem
 
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
@@ -51,11 +54,12 @@ class Files:
         self.local = self.folder or cache_folder() / "scratch"
 
     @contextmanager
-    def used(self, name: str) -> Iterator[tuple[Any, str]]:
+    def used(self, name: str) -> Iterator[tuple[AbstractFileSystem | None, str]]:
         """The filesystem, None of a folder, and the path in it; what it raises becomes one
         sentence.
         """
-        files, root = None, self.address
+        files: AbstractFileSystem | None = None
+        root = self.address
         if self.folder is None:
             # Not at the top: it takes a while to import.
             from fsspec.core import url_to_fs
@@ -64,26 +68,29 @@ class Files:
             try:
                 files, root = url_to_fs(self.address, use_listings_cache=False, **options)
             except (ImportError, ValueError) as error:
-                what = f"{self.address} is no address of a store ({error})"
-                raise ArtifactError(f"{what}: {_OTHER}") from None
+                raise ArtifactError(
+                    f"{self.address} is no address of a store ({error}): {_OTHER}"
+                ) from None
         try:
             yield files, f"{root}/{name}".rstrip("/")
         except PapaError:
             raise
         except Exception as error:
-            said = " ".join(str(error).split())
+            message = " ".join(str(error).split())
             if self.folder is None:
-                at, kind = f" at {endpoint()}" if endpoint() else "", type(error).__name__
+                server = f" at {endpoint()}" if endpoint() else ""
                 raise TransientError(
-                    f"{self.address}{at} cannot be used ({kind}: {said}): check that its bucket is "
-                    "there, the network, AWS_ENDPOINT_URL, and in AWS_ACCESS_KEY_ID and "
+                    f"{self.address}{server} cannot be used ({type(error).__name__}: {message}): "
+                    "check that its bucket is there, the network, AWS_ENDPOINT_URL, and in "
+                    "AWS_ACCESS_KEY_ID and "
                     "AWS_SECRET_ACCESS_KEY credentials that may list, read, write and delete"
                 ) from None
             if not isinstance(error, OSError) or error.errno in (errno.ENOSPC, errno.EROFS):
                 raise
             raise ArtifactError(
-                f"{self.folder / name} cannot be read or written ({error.strerror or said}): check "
-                "its rights, and that its disk has hard links, or give another folder with --store"
+                f"{self.folder / name} cannot be read or written ({error.strerror or message}): "
+                "check its rights, and that its disk has hard links, or give another folder with "
+                "--store"
             ) from None
 
     def read(self, name: str) -> bytes | None:
@@ -103,8 +110,13 @@ class Files:
                     files.pipe_file(path, data, mode="create")
                 else:
                     with _written_beside(Path(path), data) as (scratch, handle):
-                        at = {"src_dir_fd": handle, "dst_dir_fd": handle}
-                        os.link(scratch, Path(path).name, **at, follow_symlinks=False)
+                        os.link(
+                            scratch,
+                            Path(path).name,
+                            src_dir_fd=handle,
+                            dst_dir_fd=handle,
+                            follow_symlinks=False,
+                        )
             except OSError:
                 if not (files.exists(path) if files is not None else _lies_there(Path(path))):
                     raise
@@ -138,14 +150,15 @@ class Files:
                 os.mkdir(local.name, 0o700, dir_fd=parent)
                 handle = os.open(local.name, _LISTED, dir_fd=parent)
                 try:
-                    held = Path(f"/proc/self/fd/{handle}")
-                    yield held if held.exists() else local
+                    by_handle = Path(f"/proc/self/fd/{handle}")
+                    yield by_handle if by_handle.exists() else local
                     _grant_tree(handle, parent)
                 finally:
                     os.close(handle)
             if self.folder is None:
                 paths = [str(path) for path in local.rglob("*") if path.is_file()]
                 with self.used(name) as (files, there):
+                    assert files is not None
                     files.put(paths, [f"{there}{path.removeprefix(str(local))}" for path in paths])
         finally:
             if self.folder is None:
@@ -158,9 +171,9 @@ class Files:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     return dict(_files_below(Path(path)))
                 return {}
-            found = system.find(path, detail=True)
+            entries = system.find(path, detail=True)
         files = {}
-        for name, entry in found.items():
+        for name, entry in entries.items():
             if name.startswith(f"{path}/") and entry["type"] == "file":
                 # Not every filesystem tells when a file was written.
                 moment = entry.get("LastModified") or entry.get("mtime") or time.time()
@@ -198,9 +211,9 @@ def held_folder(path: Path, *, make: bool = False) -> Iterator[int]:
     """
     handle = os.open(path.anchor, _HELD)
     try:
-        for part in [*reversed(path.parents), path][1:]:
-            with refused_link(part, handle):
-                below = _below(part.name, handle, make)
+        for folder in [*reversed(path.parents), path][1:]:
+            with refused_link(folder, handle):
+                below = _below(folder.name, handle, make)
             os.close(handle)
             handle = below
         yield handle
@@ -226,11 +239,11 @@ def _below(name: str, handle: int, make: bool) -> int:
             raise
     with suppress(FileExistsError):
         os.mkdir(name, 0o700, dir_fd=handle)
-        made = os.open(name, _LISTED, dir_fd=handle)
+        new_folder = os.open(name, _LISTED, dir_fd=handle)
         try:
-            _grant(made, os.fstat(handle))
+            _grant(new_folder, os.fstat(handle))
         finally:
-            os.close(made)
+            os.close(new_folder)
     return os.open(name, _HELD, dir_fd=handle)
 
 

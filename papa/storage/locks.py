@@ -21,14 +21,14 @@ from papa.storage.store import Store
 @contextmanager
 def claimed(
     store: Store,
-    what: str,
+    name: str,
     waits: Callable[[], None] = lambda: None,
     given_up: Callable[[], bool] = lambda: False,
 ) -> Iterator[Path]:
-    """Hold ``what`` while the block runs, by a lock on a file in the store's root, which it yields;
+    """Hold the lock ``name`` while the block runs, on a file in the store's root, which it yields;
     while another run holds it, ``waits`` is called once, and ``given_up`` until it is True.
     """
-    path = store.locks / f"{what}.lock"
+    path = store.locks / f"{name}.lock"
     # Else the umask of whoever comes first decides whether others of a group can lock it.
     Files(store.locks).write(path.name, b"")
     lock = FileLock(path)
@@ -40,8 +40,9 @@ def claimed(
             try:
                 lock.acquire(poll_interval=0.5, cancel_check=given_up)
             except Timeout:
-                what = f"this run ended while another worked on {what}"
-                raise PapaError(f"{what}: run again") from None
+                raise PapaError(
+                    f"this run ended while another worked on {name}: run again"
+                ) from None
     try:
         yield path
     finally:
@@ -58,7 +59,7 @@ class StoreUser:
 
 @contextmanager
 def in_use(store: Store, study: str = "") -> Iterator[Path | None]:
-    """Hold a lock of this run's own; yields its file for nodes to see, or None behind a URI."""
+    """Hold a lock for this run alone; yields its file for nodes to see, or None behind a URI."""
     process = f"{socket.gethostname()}-{os.getpid()}"
     with claimed(store, f"run-{process}-{uuid.uuid4().hex[:8]}-{study}") as path:
         yield store.files.folder and path

@@ -7,16 +7,15 @@ import json
 import re
 import uuid
 from pathlib import Path
-from typing import Any
 
 from papa.errors import ArtifactError, DamagedError
 from papa.files import cache_folder
-from papa.storage.artifacts import ArtifactReference, digest_of, read_metadata
+from papa.storage.artifacts import ArtifactReference, Metadata, digest_of, read_metadata
 from papa.storage.files import Address, Files, endpoint, held_folder, link_error, without_links
 
 MARKER = "papa-store.json"
 FORMAT = 3
-_PLACES = ("artifacts", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
+_NAMES = ("artifacts", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
 
 
 class Store:
@@ -30,7 +29,8 @@ class Store:
         digest = hashlib.sha256(f"{endpoint()} {self.address}".encode()).hexdigest()[:16]
         self.root = self.files.folder or cache_folder() / "stores" / f"{readable[-80:]}-{digest}"
         self.artifacts = f"{self.address}/artifacts"
-        self.scratch, self.locks = self.root / "scratch", self.root / "locks"
+        self.scratch = self.root / "scratch"
+        self.locks = self.root / "locks"
 
     def study(self, name: str) -> Path:
         """Where the results of a study lie."""
@@ -68,11 +68,12 @@ class Store:
         """The reference to a step's finished artifact."""
         return ArtifactReference(self.folder(stage, key), digest_of(self._read(stage, key)))
 
-    def _read(self, stage: str, key: str) -> dict[str, Any]:
-        found = read_metadata(address := self.folder(stage, key))
-        if (found.get("stage"), found.get("key")) != (stage, key):
+    def _read(self, stage: str, key: str) -> Metadata:
+        address = self.folder(stage, key)
+        metadata = read_metadata(address)
+        if (metadata.get("stage"), metadata.get("key")) != (stage, key):
             raise DamagedError(f"{address} holds another step's artifact", address)
-        return found
+        return metadata
 
     def damage(self, stage: str, key: str) -> DamagedError | None:
         """What keeps the step's artifact from being used, as metadata and sizes tell."""
@@ -83,15 +84,18 @@ class Store:
             return error
         files = Files(address).find(metadata["data"])
         for name, size in metadata["sizes"].items():
-            if (found := files.get(name, ("no such file", 0))[0]) != size:
-                told = f"expected {size} bytes, found {found}"
-                return DamagedError(f"{address}/{name} is damaged ({told})", address)
+            actual_size, _ = files.get(name, ("no such file", 0))
+            if actual_size != size:
+                return DamagedError(
+                    f"{address}/{name} is damaged (expected {size} bytes, found {actual_size})",
+                    address,
+                )
         return None
 
     def check(self) -> None:
         """Check that the store answers, and that no link leads out of it."""
         below = ("artifacts/*", "studies/*", "studies/*/*", "locks/*", "mlartifacts/**/*")
-        for name in (*_PLACES, *below):
+        for name in (*_NAMES, *below):
             for path in self.root.glob(name) if "*" in name else [self.root / name]:
                 if path.is_symlink():
                     raise link_error(path)
@@ -99,15 +103,16 @@ class Store:
 
     def is_marked(self) -> bool:
         """Whether the address says that it is a store."""
-        if (data := self.files.read(MARKER)) is None:
+        data = self.files.read(MARKER)
+        if data is None:
             return False
         try:
-            found = json.loads(data)["format"]
+            store_format = json.loads(data)["format"]
         except (ValueError, TypeError, KeyError):
-            found = f"'{data[:20].decode(errors='replace')}'"
-        if found != FORMAT:
+            store_format = f"'{data[:20].decode(errors='replace')}'"
+        if store_format != FORMAT:
             raise ArtifactError(
-                f"{self.address} is a store of format {found}, and this version of PAPA reads "
+                f"{self.address} is a store of format {store_format}, and this version of PAPA reads "
                 f"format {FORMAT}: use the version that wrote it, or give another store and "
                 "run its studies again"
             )
@@ -120,15 +125,16 @@ class Store:
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.is_marked():
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")
-            others = [name for name in self.files.find() if not name.startswith(ignored)]
+            unknown = [name for name in self.files.find() if not name.startswith(ignored)]
             # Another run may have made it meanwhile.
-            if others and not self.is_marked():
+            if unknown and not self.is_marked():
                 raise ArtifactError(
                     f"{self.address} holds other files and no store of PAPA ({MARKER} is "
                     "missing): give a new or empty folder, or another prefix, with --store"
                 )
             self.files.write(MARKER, json.dumps({"format": FORMAT}).encode())
-        self.files.write(name := f".{uuid.uuid4().hex}", b"")
-        self.files.remove(name)
+        probe = f".{uuid.uuid4().hex}"
+        self.files.write(probe, b"")
+        self.files.remove(probe)
         with held_folder(self.scratch, make=True):
             pass

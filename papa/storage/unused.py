@@ -36,9 +36,10 @@ class Contents:
 
     def __init__(self, store: Store) -> None:
         self.files: dict[str, list[tuple[str | None, int, float]]] = defaultdict(list)
-        for name, found in store.files.find("artifacts").items():
-            if match := _ARTIFACT.fullmatch(name):
-                self.files[match[1]].append((match[2], *found))
+        for name, (size, modified) in store.files.find("artifacts").items():
+            match = _ARTIFACT.fullmatch(name)
+            if match:
+                self.files[match[1]].append((match[2], size, modified))
         self.metadata = {
             f"{stage}/{key}": metadata
             for stage in {step.partition("/")[0] for step in self.files}
@@ -52,7 +53,8 @@ class Contents:
         names = {step: str(self.metadata[step].get("name")).partition(" · ")[2] for step in results}
         waiting = [step for step, name in names.items() if wanted(name)]
         while waiting:
-            if (step := waiting.pop()) not in used:
+            step = waiting.pop()
+            if step not in used:
                 used[step] = sum(size for _, size, _ in self.files.get(step, ()))
                 waiting += self.metadata.get(step, {}).get("inputs", ())
         return used
@@ -64,24 +66,25 @@ def survey(store: Store) -> list[Unused]:
     contents = Contents(store)
     used = contents.used_by(lambda study: True)
     for step, files in contents.files.items():
-        address, stage = f"{store.artifacts}/{step}", step.partition("/")[0]
+        address = f"{store.artifacts}/{step}"
+        stage = step.partition("/")[0]
         metadata = contents.metadata.get(step)
-        for part, size, moment in files:
+        for folder, size, modified in files:
             if metadata is None:
                 group = address, stage, f"damaged, or {_KILLED}"
             elif step not in used:
                 group = address, str(metadata.get("name")), "nothing refers to it"
-            elif part and part != metadata["data"]:
-                group = f"{address}/{part}", stage, _KILLED
+            elif folder and folder != metadata["data"]:
+                group = f"{address}/{folder}", stage, _KILLED
             else:
                 continue
-            groups[group].append((size, moment))
-    for folder, names in _LEFT.items():
-        for path in (store.root / folder).glob("*"):
-            if re.fullmatch(names, path.name) and not path.is_symlink():
-                inside = Files(path).find().values() or [(0, path.stat().st_mtime)]
-                groups[str(path), "scratch", _KILLED] += inside
+            groups[group].append((size, modified))
+    for name, pattern in _LEFT.items():
+        for path in (store.root / name).glob("*"):
+            if re.fullmatch(pattern, path.name) and not path.is_symlink():
+                sizes = Files(path).find().values() or [(0, path.stat().st_mtime)]
+                groups[str(path), "scratch", _KILLED] += sizes
     return [
-        Unused(*group, sum(size for size, _ in inside), max(moment for _, moment in inside))
-        for group, inside in sorted(groups.items())
+        Unused(*group, sum(size for size, _ in files), max(modified for _, modified in files))
+        for group, files in sorted(groups.items())
     ]

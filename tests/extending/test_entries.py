@@ -27,9 +27,9 @@ from papa.library.substitutes import substitute_for
 from papa.models import supported
 from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
+from papa.ranking.head_scores import HeadScores
+from papa.ranking.loss_scores import ScoringRequest
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod, head_order
-from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import Asked
 from papa.reporting.tables import described_tables
 from papa.reporting.wording import order_label
 from papa.scores.answers import best_constant_answer
@@ -202,7 +202,7 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
     assert distance(found, own) > 0.05, "negative control"
 
 
-def score(asked: Asked) -> HeadScores:
+def score(asked: ScoringRequest) -> HeadScores:
     layers = asked.encoder.model.encoder.layer
     weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
     return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])

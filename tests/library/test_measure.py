@@ -18,8 +18,8 @@ from transformers import AutoModel
 import papa
 from papa.library.encoder import Encoder
 from papa.progress import Bars
-from papa.ranking.given import named_orders
-from papa.ranking.seeds import HeadScores
+from papa.ranking.external_scores import named_orders
+from papa.ranking.head_scores import HeadScores
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs

@@ -25,7 +25,7 @@ from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
-from papa.probes.training import probe_loss, train_parts
+from papa.probes.training import probe_loss, train_in_chunks
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -240,7 +240,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
     given = ([{"params": [matrices]}], loss), encoder, split, task.probe
     with replaced(encoder, start.with_values(matrices), HEADS[:18]):
-        train_parts(*given, seed=0, rows=np.arange(32))
+        train_in_chunks(*given, seed=0, rows=np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()

@@ -18,8 +18,8 @@ from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.training import Losses, adamw, parts_of, take_step, total_loss
-from papa.ranking.learned import mixing
+from papa.probes.training import Losses, adamw, chunks_of, take_step, total_loss
+from papa.ranking.learned import trainable_mix
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
 from papa.text.layout import PackedTokens
@@ -135,15 +135,15 @@ def probing(
 
 
 def mixed(
-    golden: Golden, encoder: Encoder, spec: ProbeSpec, part_tokens: int = 10**6
+    golden: Golden, encoder: Encoder, spec: ProbeSpec, chunk_tokens: int = 10**6
 ) -> dict[str, float]:
-    groups, loss_on = mixing(encoder, golden.constants, golden.corpus, TASK, seed=0)
+    groups, loss_on = trainable_mix(encoder, golden.constants, golden.corpus, TASK, seed=0)
     parameters = [parameter for group in groups for parameter in group["params"]]
     golden.place(groups[1]["params"])
     split = golden.corpus.split("train")
 
     def losses(batch: Tensor, step: int) -> Tensor:
-        parts = parts_of(split, batch[0].numpy(), part_tokens, (0, 0, step))
+        parts = chunks_of(split, batch[0].numpy(), chunk_tokens, (0, 0, step))
         return total_loss([loss_on(encoder)], parts, parameters)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
@@ -167,12 +167,12 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
 
 
 @pytest.mark.parametrize(
-    ("change", "part_tokens"),
+    ("change", "chunk_tokens"),
     [({}, 10**6), ({}, 100), *((one, 10**6) for one in CONTROLS)],
     ids=str,
 )
 def test_ten_steps_of_theta_and_a_probe_are_the_authors_and_of_no_other_optimiser(
-    golden: Golden, minilm: Encoder, change: dict[str, float], part_tokens: int
+    golden: Golden, minilm: Encoder, change: dict[str, float], chunk_tokens: int
 ) -> None:
-    found = mixed(golden, minilm, THEIRS.model_copy(update=change), part_tokens)
+    found = mixed(golden, minilm, THEIRS.model_copy(update=change), chunk_tokens)
     assert matches(found) == (not change), found

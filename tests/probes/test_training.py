@@ -19,19 +19,19 @@ from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.probes.training import (
+    Chunk,
     Learned,
     Learner,
     Losses,
-    Part,
     Window,
     adamw,
-    parts_of,
+    chunks_of,
     take_step,
     total_loss,
     train,
-    train_parts,
+    train_in_chunks,
 )
-from papa.ranking.learned import mixing
+from papa.ranking.learned import trainable_mix
 from papa.spec import ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from papa.text.tokens import IGNORED
@@ -129,13 +129,13 @@ def build(
     def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
         constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
-        groups, loss_on = mixing(encoder, constants, corpora[name], task, seed=0)
+        groups, loss_on = trainable_mix(encoder, constants, corpora[name], task, seed=0)
         return (groups, loss_on(encoder)), corpora[name].split("train")
 
     return built
 
 
-def total(learned: Learned, parts: Sequence[Part]) -> tuple[float, list[torch.Tensor]]:
+def total(learned: Learned, parts: Sequence[Chunk]) -> tuple[float, list[torch.Tensor]]:
     groups, loss = learned
     trained = [parameter for group in groups for parameter in group["params"]]
     for parameter in trained:
@@ -152,8 +152,8 @@ def far_apart(one: list[torch.Tensor], other: list[torch.Tensor]) -> float:
 def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
     learned, split = build(name)
     minibatch = np.random.default_rng(0).permutation(len(split))[:16]
-    parts = parts_of(split, minibatch, 60, (0,))
-    whole_loss, whole = total(learned, parts_of(split, minibatch, 10**6, (0,)))
+    parts = chunks_of(split, minibatch, 60, (0,))
+    whole_loss, whole = total(learned, chunks_of(split, minibatch, 10**6, (0,)))
     loss, found = total(learned, parts)
     assert len(parts) > 2
     assert loss == pytest.approx(whole_loss, rel=1e-6)
@@ -174,17 +174,17 @@ def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
     build: Build, encoder: Encoder, tasks: dict[str, TaskSpec]
 ) -> None:
     ((groups, loss), split), seen = build("reviews", dropout=True), list[int]()
-    part = parts_of(split, MINIBATCH, 60, (0,))[0]
+    part = chunks_of(split, MINIBATCH, 60, (0,))[0]
     once = loss(part).item()
     torch.manual_seed(5)
     assert loss(part).item() == once
     assert loss(part._replace(dropout_seed=1)).item() != once
 
-    def noted(part: Part) -> torch.Tensor:
+    def noted(part: Chunk) -> torch.Tensor:
         seen.append(part.dropout_seed)
         return loss(part)
 
-    train_parts((groups, noted), encoder, split, tasks["reviews"].probe, seed=0)
+    train_in_chunks((groups, noted), encoder, split, tasks["reviews"].probe, seed=0)
     assert len({*seen}) == len(seen) >= 2 * 64 / 8
 
 
@@ -192,10 +192,10 @@ def test_a_minibatch_without_labels_is_a_step_without_gradient() -> None:
     """As for a probe on stored features: only what earlier steps set in motion moves on."""
     theta, steps = nn.Parameter(torch.ones(3)), list[float]()
     optimizer = adamw([{"params": [theta]}], SPEC)
-    for parts in ([], [Part(MINIBATCH, 1.0, 1.0, 0)], []):
+    for parts in ([], [Chunk(MINIBATCH, 1.0, 1.0, 0)], []):
         before = theta.detach().clone()
 
-        def losses(*_: object, of: list[Part] = parts) -> torch.Tensor:
+        def losses(*_: object, of: list[Chunk] = parts) -> torch.Tensor:
             return total_loss([lambda part: theta.square().sum()], of, [theta])
 
         loss, norm = take_step(losses, torch.zeros(1, 1, dtype=torch.int64), 0, optimizer, 1.0)

@@ -11,7 +11,7 @@ import pytest
 from papa.heads.average import average_split
 from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer
-from papa.ranking.sets import Asked
+from papa.ranking.loss_scores import ScoringRequest
 from papa.spec import ExecutionSpec, LayoutSpec, RankingSpec
 from papa.spec.file import resolve_study
 from papa.text.corpus import load_corpus, tokenise_corpus
@@ -26,7 +26,7 @@ def asked(
     encoder: Encoder,  # noqa: F811
     reference: EncoderReference,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,
-) -> Asked:
+) -> ScoringRequest:
     entry = {"name": "reviews", "slots": SLOTS, "train_rows": 96, "validation_rows": 32}
     document = {"name": "t", "encoders": [EMBEDDED], "tasks": [entry]}
     (task,) = resolve_study(document, folder=Path(), origin="test").tasks
@@ -34,7 +34,7 @@ def asked(
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), folder, shard_rows=64)
     corpus = load_corpus(folder)
     sums = average_split(encoder, corpus.split("train"), slots=SLOTS, batch_tokens=1024)
-    return Asked(encoder, sums.average(), corpus, task, RankingSpec(), 0, ExecutionSpec())
+    return ScoringRequest(encoder, sums.average(), corpus, task, RankingSpec(), 0, ExecutionSpec())
 
 
 @pytest.fixture(scope="session", params=[(0, 2), (1, 1)], ids=str)

@@ -29,7 +29,7 @@ from papa.native.losses import LABELS
 from papa.native.passes import NativeHead
 from papa.native.scores import NativeRequest
 from papa.probes.evaluate import train_probe
-from papa.ranking.sets import Asked, LossRequest
+from papa.ranking.loss_scores import LossRequest, ScoringRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
@@ -124,10 +124,10 @@ class Planted(NamedTuple):
     """The head that carries the label, and all that a method needs to score the heads."""
 
     head: Head
-    asked: Asked
+    asked: ScoringRequest
     native: NativeHead | None = None
 
-    def changed(self, **changes: Any) -> Asked:
+    def changed(self, **changes: Any) -> ScoringRequest:
         return replace(self.asked, **changes)
 
     @property
@@ -170,7 +170,7 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     encoder, corpus, execution = load_encoder(reference), load_corpus(place), ExecutionSpec()
     split, ranking = corpus.split("train"), RankingSpec(epochs=6, learning_rate=0.05)
     average = average_split(encoder, split, slots=task.slots, batch_tokens=1024).average()
-    asked = Asked(encoder, average, corpus, task, ranking, 0, execution)
+    asked = ScoringRequest(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
         model = load_native_model(reference, native_class(task, reference))
         native = open_native(model, task, reference, split, corpus.label_names)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
-from papa.ranking.seeds import TrainedLambda
+from papa.ranking.head_scores import TrainedLambda
 from papa.reporting.answers import certainty
 from papa.scores.intervals import interval
 
@@ -40,7 +40,7 @@ def test_a_head_has_the_mean_and_the_interval_of_its_seeds() -> None:
         expected = interval([float(one) for one in values[:, number]])
         assert found.mean[layer, head] == pytest.approx(expected.mean)
         assert (low[layer, head], high[layer, head]) == pytest.approx((expected.low, expected.high))
-        assert found.told[layer, head] == (not expected.low <= 0.5 <= expected.high)
+        assert found.differs_from_start[layer, head] == (not expected.low <= 0.5 <= expected.high)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_head_has_the_mean_and_the_interval_of_its_seeds() -> None:
 def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, said: str) -> None:
     found = trained(values)
     assert np.array_equal(found.mean.ravel(), values[0])
-    assert not found.told.any()
+    assert not found.differs_from_start.any()
     assert found.facts(FRACTIONS) == {"seeds": len(values), "heads": 72}
     assert sentence(found).startswith(said)
 
@@ -84,9 +84,9 @@ def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: in
     assert beyond == pytest.approx(0.05, abs=0.035)
 
 
-def with_control(values: np.ndarray, shuffled: np.ndarray, *, own_rows: bool = True) -> str:
+def with_control(values: np.ndarray, shuffled: np.ndarray, *, distinct_rows: bool = True) -> str:
     found, control = trained(values).by_epoch, trained(shuffled).by_epoch
-    return sentence(TrainedLambda(found, own_rows, control))
+    return sentence(TrainedLambda(found, distinct_rows, control))
 
 
 def test_an_order_is_informative_only_where_labels_make_seeds_agree() -> None:
@@ -110,11 +110,11 @@ def test_an_order_is_informative_only_where_labels_make_seeds_agree() -> None:
     assert labelled.endswith("so the order is informative.")
     assert "informative" not in with_control(shuffled, values + 2 * of_labels)
 
-    shared = with_control(values + 2 * of_labels, shuffled, own_rows=False)
+    shared = with_control(values + 2 * of_labels, shuffled, distinct_rows=False)
     assert "is reproducible" in shared
     assert "Seeds share their rows" in shared
     few = with_control(values[:4] + 2 * of_labels, shuffled[:4])
-    missing = sentence(TrainedLambda(trained(values + 2 * of_labels).by_epoch, own_rows=True))
+    missing = sentence(TrainedLambda(trained(values + 2 * of_labels).by_epoch, distinct_rows=True))
     for unknown in (few, missing):
         assert "train λ on shuffled labels" in unknown
     assert not any("informative" in sentence for sentence in (shared, few, missing))

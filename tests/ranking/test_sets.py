@@ -21,14 +21,14 @@ from papa.heads.replacement import replaced
 from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference
 from papa.probes.features import live_features
-from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import (
-    Asked,
+from papa.ranking.head_scores import HeadScores
+from papa.ranking.loss_scores import (
     LossValue,
+    ScoringRequest,
     Value,
     effect,
     gradient,
-    greedy_places,
+    greedy_positions,
     shapley_values,
 )
 from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
@@ -97,18 +97,18 @@ def test_greedy_sees_that_a_spare_head_is_spare_no_more() -> None:
     it.
     """
     value, asked = counted(spare_pair)
-    assert greedy_places(value, HEADS[:3], 5).tolist() == [0, 2, 1]
+    assert greedy_positions(value, HEADS[:3], 5).tolist() == [0, 2, 1]
     assert [len(own) for own in asked] == [2, 2, 2, 1, 1]
     assert {HEADS[0]} not in asked, "of two left, one becomes constant"
     # All at once: each costs what it costs alone.
-    assert greedy_places(spare_pair, HEADS[:3], 3).tolist() == [0, 1, 2]
+    assert greedy_positions(spare_pair, HEADS[:3], 3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("evaluations", [6, 8, 9, 12, 19, 20, 1000])
 def test_greedy_keeps_its_budget_and_says_how_far_it_is(evaluations: int) -> None:
     value, asked = counted(drawn_game(6))
     told: list[tuple[int, int]] = []
-    places = greedy_places(value, HEADS, evaluations, lambda *both: told.append(both))
+    places = greedy_positions(value, HEADS, evaluations, lambda *both: told.append(both))
     assert sorted(places) == list(range(6))
     assert len(asked) <= evaluations
     assert told == [(done, len(asked)) for done in range(1, len(asked) + 1)]
@@ -199,7 +199,7 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
     assert values[planted] == pytest.approx(whole - nothing, abs=1e-2)
     assert np.abs(np.delete(values, planted)).max() < 1e-2
     assert errors.max() < 1e-2
-    assert greedy_places(value, value.heads, 20)[planted] == len(value.heads) - 1
+    assert greedy_positions(value, value.heads, 20)[planted] == len(value.heads) - 1
 
     # Without what it outputs nothing is worth anything: the score is the head's.
     with one_head.scaled(head, 0):
@@ -267,7 +267,7 @@ METHODS = {one.__name__: one for one in (confidence, variance, distance, output_
 ROWS, SEPARATOR = 24, 102
 
 
-def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def by_hand(asked: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Of every text the sum over its rows [texts, layers, heads], and how many rows count."""
     seen = [
         one
@@ -296,7 +296,7 @@ def by_hand(asked: Asked) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     return {name: tuple(map(np.array, zip(*of, strict=True))) for name, of in by_method}
 
 
-def test_means_over_rows_and_their_errors(asked: Asked) -> None:
+def test_means_over_rows_and_their_errors(asked: ScoringRequest) -> None:
     asked = replace(asked, ranking=RankingSpec(rows=ROWS))
     found = streamed(asked, METHODS)
     for name, (sums, counts) in by_hand(asked).items():
@@ -313,7 +313,7 @@ def test_means_over_rows_and_their_errors(asked: Asked) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_score_changes_with_its_head_alone(
-    name: str, asked: Asked, reference: EncoderReference
+    name: str, asked: ScoringRequest, reference: EncoderReference
 ) -> None:
     """The head (1, 5) looks at all tokens alike; the heads beside and below it are as before."""
     perturbed = load_encoder(reference)

@@ -13,26 +13,26 @@ import pytest
 import torch
 
 from papa.heads.replacement import mixed_by
-from papa.probes.training import parts_of, total_loss
+from papa.probes.training import chunks_of, total_loss
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.learned import (
     COST,
     PENALTY,
     drawn_gates,
     gates,
-    gating,
-    keeping,
     open_probability,
     self_lambda,
+    trainable_gates,
+    trainable_self_lambda,
 )
-from papa.ranking.seeds import HeadScores
-from papa.ranking.sets import Asked, gradient
+from papa.ranking.loss_scores import ScoringRequest, gradient
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
 
 
 @pytest.fixture
-def asked(one_head: Planted) -> Asked:
+def asked(one_head: Planted) -> ScoringRequest:
     return one_head.asked
 
 
@@ -53,12 +53,12 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
 
 
-def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Asked) -> None:
+def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: ScoringRequest) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    groups, loss_on = gating(asked)
+    groups, loss_on = trainable_gates(asked)
     loss, step = loss_on(asked.encoder), 1e-2
     (location,) = groups[0]["params"]
-    (part,) = parts_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
+    (part,) = chunks_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
     (found,) = torch.autograd.grad(loss(part), location)
     with torch.no_grad():
         assert loss(part) == loss(part)
@@ -75,12 +75,12 @@ def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: Aske
     assert float(found.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
 
 
-def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
+def test_its_loss_is_what_last_hidden_states_lose(asked: ScoringRequest) -> None:
     """By hand at θ = 0, where heads output the middle of A·V and C·V, in one part and in two."""
-    groups, loss_on = keeping(asked)
+    groups, loss_on = trainable_self_lambda(asked)
     of_part, rows = loss_on(asked.encoder), np.arange(16)
     split, (theta,) = asked.corpus.split("train"), groups[0]["params"]
-    (part,) = parts_of(split, rows, 10_000, (0,))
+    (part,) = chunks_of(split, rows, 10_000, (0,))
     loss, batch = float(total_loss([of_part], [part], [theta])), micro_batch(split, part.rows)
     found, theta.grad = theta.grad, None
 
@@ -101,7 +101,7 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
     assert float(found.abs().max()) > 1e-3
 
     # The same in smaller parts, as another device takes them.
-    parts = parts_of(split, rows, 40, (0,))
+    parts = chunks_of(split, rows, 40, (0,))
     assert len(parts) > 1
     assert float(total_loss([of_part], parts, [theta])) == pytest.approx(loss, rel=1e-5)
     torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
@@ -110,7 +110,11 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: Asked) -> None:
 @pytest.mark.unchecked
 @pytest.mark.parametrize(("score", "passes", "more"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)])
 def test_a_planted_head_keeps_most_for_what_it_puts_out(
-    score: Callable[[Asked], HeadScores], passes: int, more: float, asked: Asked, one_head: Planted
+    score: Callable[[ScoringRequest], HeadScores],
+    passes: int,
+    more: float,
+    asked: ScoringRequest,
+    one_head: Planted,
 ) -> None:
     told: list[tuple[int, int]] = []
     found = score(replace(asked, progress=lambda *both: told.append(both)))
@@ -124,7 +128,7 @@ def test_a_planted_head_keeps_most_for_what_it_puts_out(
         assert score(asked).mean[one_head.head] < planted - more
 
 
-def test_no_label_is_read(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_label_is_read(asked: ScoringRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError
 

@@ -12,17 +12,17 @@ from torch import Tensor, nn
 from papa.cores import WorkerCores
 from papa.models.encoder import Encoder
 from papa.probes import training
-from papa.probes.training import Part, PartLoss
+from papa.probes.training import Chunk, ChunkLoss
+from papa.ranking.head_scores import rows_of_seed
 from papa.ranking.learned import train_lambda
-from papa.ranking.seeds import rows_of_seed
-from papa.ranking.sets import Asked
+from papa.ranking.loss_scores import ScoringRequest
 from papa.spec import RankingSpec
 
 Learn = Callable[..., Tensor]
 
 
 @pytest.fixture
-def learn(asked: Asked) -> Learn:
+def learn(asked: ScoringRequest) -> Learn:
     """Train on the text; all steps are told at the end, whether they were taken or not."""
 
     def learned(ranking: RankingSpec, total: int, **how: object) -> Tensor:
@@ -36,14 +36,14 @@ def learn(asked: Asked) -> Learn:
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
-    learn: Learn, asked: Asked, monkeypatch: pytest.MonkeyPatch
+    learn: Learn, asked: ScoringRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, seen = asked.encoder.model, list[int]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     whole, found, lambdas = training.total_loss, set[int](), list[Tensor]()
 
     def recorded(
-        losses: Sequence[PartLoss], parts: Sequence[Part], parameters: Sequence[nn.Parameter]
+        losses: Sequence[ChunkLoss], parts: Sequence[Chunk], parameters: Sequence[nn.Parameter]
     ) -> Tensor:
         seen.extend(row for part in parts for row in part.rows.tolist())
         return whole(losses, parts, parameters)
@@ -63,13 +63,13 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
 
 
 def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
-    learn: Learn, asked: Asked, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learn: Learn, asked: ScoringRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranking = RankingSpec(epochs=1, rows=32)
     twins: list[Encoder] = []
     twin = Encoder.twin
     monkeypatch.setattr(Encoder, "twin", lambda self: twins.append(twin(self)) or twins[-1])
-    monkeypatch.setattr(training, "part_tokens", lambda device: 64)
+    monkeypatch.setattr(training, "chunk_tokens", lambda device: 64)
     in_parts = learn(ranking, 32)
     assert not twins
     with WorkerCores(tmp_path, 0, 2).used():

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import papa
 from papa.errors import CheckError, SpecError
@@ -370,13 +369,12 @@ def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> Non
     assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
     assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
     rounded = {**vars(HALF), "fraction": 0.333333}
-    assert (
-        Cell.of(rounded) == Cell.of({**rounded, "fraction": 1 / 3}) != Cell.of(vars(HALF)) == HALF
-    )
+    assert Cell.from_row(rounded) == Cell.from_row({**rounded, "fraction": 1 / 3})
+    assert Cell.from_row(rounded) != Cell.from_row(vars(HALF)) == HALF
 
 
 def test_ties_go_by_layer_and_head_and_a_reversed_order_reverses_them() -> None:
-    scores = torch.tensor([[0.3, 0.1], [0.1, 0.9]])
+    scores = np.array([[0.3, 0.1], [0.1, 0.9]])
     assert head_order("lambda", scores, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
     assert head_order("reversed:lambda", scores, 2, 2) == [(1, 1), (0, 0), (1, 0), (0, 1)]
     assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]

@@ -1,4 +1,4 @@
-"""Which rows a ranking seed sees; and what of λ can be told from chance."""
+"""Head scores of several seeds: the rows of each, intervals, and how much their orders agree."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
     Seeds take one part after another of an order of all rows, as many as it has, then of the next
     order: seeds of one order have no row in common.
     """
-    if (order := order_of_rows(count, rows, seed)) is None or rows is None:
+    order = order_of_rows(count, rows, seed)
+    if order is None or rows is None:
         return np.arange(count)
-    part = seed % (count // rows)
-    return np.random.default_rng(order).permutation(count)[part * rows : (part + 1) * rows]
+    start = seed % (count // rows) * rows
+    return np.random.default_rng(order).permutation(count)[start : start + rows]
 
 
 def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
-    """Which order ``rows_of_seed`` takes a part of; None where it takes all rows."""
+    """Which order ``rows_of_seed`` takes rows of; None where it takes all rows."""
     return None if rows is None or rows >= count else seed // (count // rows)
 
 
@@ -86,7 +87,7 @@ class HeadScores:
             certain: Whether seeds differ in more than what is drawn; if not, their mean has no
                 interval.
         """
-        by_seed = np.concatenate([one.by_seed for one in scores])
+        by_seed = np.concatenate([seed_scores.by_seed for seed_scores in scores])
         if len(scores) == 1 or not np.ptp(by_seed, axis=0).any():
             # Seeds that have the same rows, and draw nothing, are one.
             return scores[0]
@@ -101,24 +102,33 @@ class HeadScores:
         """Each head's 95 % interval: Student's t over seeds, or over one seed's draws."""
         from scipy.stats import t
 
-        seeds, error = len(self.by_seed), self.standard_error
-        if seeds > 1:
-            error = self.by_seed.std(axis=0, ddof=1) / math.sqrt(seeds)
-        elif error is None:
+        samples = len(self.by_seed)
+        error = self.standard_error
+        if samples > 1:
+            error = self.by_seed.std(axis=0, ddof=1) / math.sqrt(samples)
+        else:
+            samples = self.draws
+        if error is None:
             error = np.full_like(self.mean, math.nan)
-        half = t.ppf((1 + _CONFIDENCE) / 2, (seeds if seeds > 1 else self.draws) - 1) * error
+        half = t.ppf((1 + _CONFIDENCE) / 2, samples - 1) * error
         return self.mean - half, self.mean + half
 
     def frame(self, method: str) -> pandas.DataFrame:
         """A row for every head: layer, head, method, score, low, high."""
         import pandas
 
-        columns: list[np.ndarray] = [*np.indices(self.mean.shape), self.mean, *self.interval]
-        names = ("layer", "head", "score", "low", "high")
-        held = {name: own.ravel() for name, own in zip(names, columns, strict=True)}
-        frame = pandas.DataFrame(held)
-        frame.insert(2, "method", method)
-        return frame
+        layers, heads = np.indices(self.mean.shape)
+        low, high = self.interval
+        return pandas.DataFrame(
+            {
+                "layer": layers.ravel(),
+                "head": heads.ravel(),
+                "method": method,
+                "score": self.mean.ravel(),
+                "low": low.ravel(),
+                "high": high.ravel(),
+            }
+        )
 
 
 class TrainedLambda(HeadScores):
@@ -126,7 +136,7 @@ class TrainedLambda(HeadScores):
 
     Args:
         by_epoch: λ after every epoch, by seed.
-        own_rows: whether no two seeds have a row in common.
+        distinct_rows: whether no two seeds have a row in common.
         shuffled: the same on the same rows with shuffled labels; empty where it was not trained.
         native: whether it is of a native head, whose seeds differ in nothing but their rows: where
             they share them, nothing is known of its certainty.
@@ -135,28 +145,30 @@ class TrainedLambda(HeadScores):
     def __init__(
         self,
         by_epoch: ByEpoch,
-        own_rows: bool = False,
+        distinct_rows: bool = False,
         shuffled: ByEpoch = MappingProxyType({}),
         native: bool = False,
     ) -> None:
         last = [epochs[-1] for epochs in by_epoch.values()]
         super().__init__(np.stack(last).astype(np.float64))
         self.by_epoch = by_epoch
-        self.own_rows = own_rows
+        self.distinct_rows = distinct_rows
         self.shuffled = shuffled
         self.native = native
 
     @cached_property
     def interval(self) -> tuple[OfHeads, OfHeads]:
         """Each head's 95 % interval over seeds; NaN where nothing is known."""
-        if self.native and not self.own_rows:
+        if self.native and not self.distinct_rows:
             unknown = np.full_like(self.mean, math.nan)
             return unknown, unknown
         return super().interval
 
     @property
-    def told(self) -> Bool[np.ndarray, "layers heads"]:
-        """Whose λ can be told from .5, where training starts: .5 is outside of the interval."""
+    def differs_from_start(self) -> Bool[np.ndarray, "layers heads"]:
+        """Whose λ differs significantly from .5, where training starts: .5 is outside of the
+        interval.
+        """
         low, high = self.interval
         return (low > 0.5) | (high < 0.5)
 
@@ -176,41 +188,44 @@ class TrainedLambda(HeadScores):
             constant heads that two seeds have in common, what random orders share on average, and
             whether that can be told; never where the whole order cannot.
         """
-        seeds, heads = len(self.by_seed), self.mean.size
+        seeds = len(self.by_seed)
+        heads = self.mean.size
         if seeds == 1 or not np.ptp(self.by_seed, axis=0).any():
             return {"seeds": seeds, "heads": heads}
         counts = partial_counts(fractions, heads)
-        found = seed_agreement(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
+        agreement = seed_agreement(self.by_seed.reshape(seeds, heads), tuple(counts.values()))
         random = random_agreement(seeds, heads, tuple(counts.values()))
         # Rounding must not part what is equal.
-        told = 1 + (random >= found - 1e-9).sum(axis=0) <= LEVEL * (1 + DRAWS)
+        significant = 1 + (random >= agreement - 1e-9).sum(axis=0) <= LEVEL * (1 + DRAWS)
         shared = [
             {
                 "fraction": fraction,
-                "share": float(found[at]),
+                "share": float(agreement[index]),
                 "by_chance": count / heads,
-                "told": bool(told[0] and told[at]),
+                "told": bool(significant[0] and significant[index]),
             }
-            for at, (fraction, count) in enumerate(counts.items(), start=1)
+            for index, (fraction, count) in enumerate(counts.items(), start=1)
         ]
         return {
             "seeds": seeds,
             "heads": heads,
-            "heads_told": int(self.told.sum()),
-            "kendall_tau": float(found[0]),
+            "heads_told": int(self.differs_from_start.sum()),
+            "kendall_tau": float(agreement[0]),
             "tau_by_chance": float(np.quantile(random[:, 0], _CONFIDENCE)),
-            "told": bool(told[0]),
+            "told": bool(significant[0]),
             "shared": shared,
-            "own_rows": self.own_rows,
+            "own_rows": self.distinct_rows,
             "control": self.control,
         }
 
     @property
     def control(self) -> tuple[float, bool] | None:
         """Kendall's τ between seeds with shuffled labels, and whether true labels agree by more."""
-        known = self.own_rows and self.shuffled.keys() == self.by_epoch.keys()
-        if not known or len(self.by_epoch) < CONTROLLED:
+        is_known = self.distinct_rows and self.shuffled.keys() == self.by_epoch.keys()
+        seeds = len(self.by_epoch)
+        if not is_known or seeds < CONTROLLED:
             return None
         shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
-        own, other = (each.by_seed.reshape(len(each.by_seed), -1) for each in (self, shuffled))
-        return float(seed_agreement(other, ())[0]), agrees_more(own, other)
+        shuffled_lambdas = shuffled.by_seed.reshape(seeds, -1)
+        is_higher = agrees_more(self.by_seed.reshape(seeds, -1), shuffled_lambdas)
+        return float(seed_agreement(shuffled_lambdas, ())[0]), is_higher

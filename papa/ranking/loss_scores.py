@@ -1,5 +1,5 @@
-"""Methods that read a loss, of a model's native head or of a frozen probe: how it changes as a head
-is turned down; and what sets of heads are worth.
+"""Methods that score heads by a loss, of a model's native head or of a frozen probe: how it changes
+as a head is turned down, and the values of sets of heads.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from papa.probes.features import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import Rows, Summed
 from papa.progress import Progress, ignore_progress
-from papa.ranking.seeds import HeadScores, rows_of_seed
+from papa.ranking.head_scores import HeadScores, rows_of_seed
 from papa.scores.intervals import ratio
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
@@ -79,7 +79,7 @@ class HeadLoss(Protocol):
         """The model's."""
         ...
 
-    def parts(self, rows: Rows) -> Iterator[Any]:
+    def gradient_batches(self, rows: Rows) -> Iterator[Any]:
         """Yield batches of these rows, for ``summed``, with as many tokens as gradients allow."""
         ...
 
@@ -137,11 +137,11 @@ class ProbeLoss:
     def device(self) -> torch.device:
         return self.encoder.device
 
-    def parts(self, rows: Rows) -> Iterator[MicroBatch]:
+    def gradient_batches(self, rows: Rows) -> Iterator[MicroBatch]:
         split = self.corpus.split("train")
-        lengths = split.first_lengths[rows], split.lengths[rows]
-        for part in rows_of_like_length(*lengths, self.encoder.tokens_per_batch(None)):
-            yield micro_batch(split, rows[part])
+        tokens = self.encoder.tokens_per_batch(None)
+        for batch in rows_of_like_length(split.first_lengths[rows], split.lengths[rows], tokens):
+            yield micro_batch(split, rows[batch])
 
     def summed(self, batch: MicroBatch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
         split = self.corpus.split("train")
@@ -161,7 +161,7 @@ class ProbeLoss:
         rows: Rows,
         progress: Progress = ignore_progress,
     ) -> list[ExampleValues]:
-        batches = [*self.parts(rows)]
+        batches = [*self.gradient_batches(rows)]
         values: list[ExampleValues] = []
         for done, heads in enumerate(head_sets, 1):
             summed = [self.summed(batch, substitute, heads) for batch in batches]
@@ -173,18 +173,18 @@ class ProbeLoss:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which heads a study scores, and by what.
+class ScoringRequest:
+    """A study's request for scores of heads; with a frozen probe it is a ``LossRequest``.
 
     Attributes:
-        encoder: The plain encoder; None of a decoder.
+        encoder: The plain encoder.
         constants: What heads output instead.
         corpus: Of which the training split is read.
         ranking: What the method ``reads``.
         probe: The frozen one.
     """
 
-    encoder: Any
+    encoder: Encoder
     constants: ConstantMatrices
     corpus: TokenisedCorpus
     task: TaskSpec
@@ -230,7 +230,7 @@ def gradient(request: LossRequest) -> HeadScores:
     layers, heads = loss.size
     by_batch: list[np.ndarray] = []
     done = 0
-    for batch in loss.parts(np.sort(request.rows)):
+    for batch in loss.gradient_batches(np.sort(request.rows)):
         # Each input has gates of its own.
         gates = torch.ones(layers, len(batch.rows), heads, device=loss.device, requires_grad=True)
         summed, labels = loss.summed(batch, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
@@ -256,9 +256,8 @@ class LossValue:
         self._substitute = request.substitute
         self._rows = np.sort(request.valued_rows)
 
-    def __call__(self, kept: Set[Head]) -> float:
-        heads = [head for head in self.heads if head not in kept]
-        (values,) = self.without([heads])
+    def __call__(self, input_dependent: Set[Head]) -> float:
+        (values,) = self.without([[head for head in self.heads if head not in input_dependent]])
         return -values.mean
 
     def without(
@@ -269,7 +268,10 @@ class LossValue:
         return self._loss.values_of_sets(self._substitute, head_sets, self._rows, progress)
 
     def scores(
-        self, values: Float[np.ndarray, " heads"], errors: Any = None, draws: int = 0
+        self,
+        values: Float[np.ndarray, " heads"],
+        errors: Float[np.ndarray, " heads"] | None = None,
+        draws: int = 0,
     ) -> HeadScores:
         error = None if errors is None else errors.reshape(self.size)
         return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
@@ -281,8 +283,7 @@ def effect(request: LossRequest) -> HeadScores:
     over texts, where the loss has a value for each.
     """
     value = LossValue(request)
-    alone = [[head] for head in value.heads]
-    whole, *without = value.without([[], *alone], request.progress)
+    whole, *without = value.without([[], *([head] for head in value.heads)], request.progress)
     lost = np.stack([values.sums - whole.sums for values in without])
     return effect_of_losses(lost, whole.lengths, value.size, by_text=request.loss.by_text)
 
@@ -322,7 +323,8 @@ def effect_of_losses(
 def greedy(request: LossRequest) -> HeadScores:
     """The greedy order: at each step the head whose becoming constant costs least."""
     value = LossValue(request)
-    return value.scores(greedy_places(value, value.heads, request.evaluations, request.progress))
+    steps = greedy_positions(value, value.heads, request.evaluations, request.progress)
+    return value.scores(steps)
 
 
 def shapley(request: LossRequest) -> HeadScores:
@@ -334,27 +336,29 @@ def shapley(request: LossRequest) -> HeadScores:
     return value.scores(values, errors, draws)
 
 
-def greedy_places(
+def greedy_positions(
     value: Value, heads: Sequence[Head], evaluations: int, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, " heads"]:
-    """The place of every head in the order in which they become constant, from 0. Where
+    """The position of every head in the order in which they become constant, from 0. Where
     ``evaluations`` are too few for one head a step, several become constant together, the cheapest
     first.
     """
     # The last step needs no choice; where evaluations are too few for any, all are one step.
     needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}
     together = next((size for size in needed if needed[size] <= evaluations), len(heads))
-    left, places, done = sorted(heads), dict[Head, int](), 0
-    while left:
-        costs = dict.fromkeys(left, 0.0)
-        for head in left if len(left) > 1 else ():
-            costs[head] = -value(frozenset(left) - {head})
+    remaining = sorted(heads)
+    positions: dict[Head, int] = {}
+    done = 0
+    while remaining:
+        costs = dict.fromkeys(remaining, 0.0)
+        for head in remaining if len(remaining) > 1 else ():
+            costs[head] = -value(frozenset(remaining) - {head})
             done += 1
             progress(done, needed[together])
-        for head in sorted(left, key=costs.__getitem__)[:together]:
-            places[head] = len(places)
-            left.remove(head)
-    return np.array([places[head] for head in heads], dtype=np.float64)
+        for head in sorted(remaining, key=costs.__getitem__)[:together]:
+            positions[head] = len(positions)
+            remaining.remove(head)
+    return np.array([positions[head] for head in heads], dtype=np.float64)
 
 
 def shapley_values(
@@ -372,23 +376,29 @@ def shapley_values(
     than ``tolerance`` of v(all) - v(none) is left (Ghorbani & Zou, 2019, Section 3.2), it is
     divided among the order's last heads, so that shares add up.
     """
-    everyone, generator = frozenset(heads), np.random.default_rng(seed)
-    best, worst = value(everyone), value(frozenset[Head]())
-    done, draws = 2, list[Float[np.ndarray, " heads"]]()
+    all_heads = frozenset(heads)
+    generator = np.random.default_rng(seed)
+    best = value(all_heads)
+    worst = value(frozenset[Head]())
+    done = 2
+    draws: list[Float[np.ndarray, " heads"]] = []
     while done + 2 * (len(heads) - 1) <= evaluations and len(draws) < evaluations:
-        order, shares = generator.permutation(len(heads)), np.zeros(len(heads))
+        order = generator.permutation(len(heads))
+        shares = np.zeros(len(heads))
         for walk in (order, order[::-1]):
-            left, before = everyone, best
+            remaining = all_heads
+            before = best
             for step, index in enumerate(walk):
                 if index == walk[-1] or abs(before - worst) < tolerance * abs(best - worst):
                     shares[walk[step:]] += (before - worst) / (len(walk) - step)
                     break
-                left = left - {heads[index]}
-                after = value(left)
+                remaining = remaining - {heads[index]}
+                after = value(remaining)
                 shares[index] += before - after
-                before, done = after, done + 1
+                before = after
+                done += 1
                 progress(done, evaluations)
         draws.append(shares / 2)
     progress(evaluations, evaluations)
-    found = np.stack(draws)
-    return found.mean(axis=0), found.std(axis=0, ddof=1) / np.sqrt(len(found)), len(found)
+    values = np.stack(draws)
+    return values.mean(axis=0), values.std(axis=0, ddof=1) / np.sqrt(len(draws)), len(draws)
