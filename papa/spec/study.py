@@ -268,7 +268,8 @@ class StudySpec(Frozen):
             if constants.is_trained and (task.custom_probe or task.head == "native"):
                 setting = "custom_probe" if task.custom_probe else "head: native"
                 raise ValueError(
-                    f"{where} needs PAPA's own probe, and {name} has {setting}: leave out one of them"
+                    f"{where} needs PAPA's own probe, and {name} has {setting}: leave out one "
+                    "of them"
                 )
             if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
                 raise ValueError("layout: a native head needs segment_ids: follow for pairs")

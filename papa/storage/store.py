@@ -112,8 +112,8 @@ class Store:
             store_format = f"'{data[:20].decode(errors='replace')}'"
         if store_format != FORMAT:
             raise ArtifactError(
-                f"{self.address} is a store of format {store_format}, and this version of PAPA reads "
-                f"format {FORMAT}: use the version that wrote it, or give another store and "
+                f"{self.address} is a store of format {store_format}, and this version of PAPA "
+                f"reads format {FORMAT}: use the version that wrote it, or give another store and "
                 "run its studies again"
             )
         return True
