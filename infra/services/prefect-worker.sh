@@ -14,7 +14,7 @@ start=(prefect worker start --type process --pool "${PREFECT_WORK_POOL:-papa}" -
 if [[ -z "${RAY_ADDRESS:-}" ]]; then exec "${start[@]}"; fi
 
 # Whichever of the two is lost, the other ends as well, so that both are started again.
-set -m  # Else what runs behind ignores SIGINT, by which Prefect's worker ends itself.
+set -m  # Otherwise background processes ignore SIGINT, which ends Prefect's worker.
 "${start[@]}" &
 worker=$!
 RAY_NUM_CPUS=0 RAY_NUM_GPUS=0 "$(dirname "$0")/ray-node.sh" &
@@ -23,7 +23,7 @@ trap 'kill "$worker"' TERM INT
 ended=0
 wait -n || ended=$?
 kill "$worker" 2>/dev/null || true
-# One that was told while it started may never end.
+# A worker that gets the signal while it starts may never end.
 for _ in {1..30}; do
   if kill -0 "$worker" 2>/dev/null; then sleep 1; fi
 done

@@ -1,10 +1,9 @@
 #!/usr/bin/env bash
-# ray.sh COMMAND…: ray start --block that ends with its raylet in any case. Ray takes one that ended
-# itself, as it does where its agent was lost, for a `ray stop`, and blocks on without it; and it may
-# block after an exception, where no raylet comes up.
+# ray.sh COMMAND…: `ray start --block` that always ends with its raylet. Ray itself blocks on without
+# a raylet that ended because its agent was lost, and after an exception before the raylet started.
 #   RAY_START_SECONDS (180)  how long a raylet may take to come up
 set -euo pipefail
-set -m  # Else what runs behind ignores SIGINT.
+set -m  # Otherwise background processes ignore SIGINT.
 "$@" &
 ray=$!
 trap 'kill "$ray"' TERM INT
