@@ -46,9 +46,9 @@ if TYPE_CHECKING:
 
 KEY, ROLE, STORE = "papa.key", "papa.role", "papa.store"
 _NOTE = {
-    "mlflow.note.content": "A run whose tag papa.role is study is a study, with its report in "
-    "results/report.html; below it are runs of its cells by seed (cell) and of its curves (curve), "
-    "over the share of input-dependent heads, which is the step in percent, rounded up."
+    "mlflow.note.content": "A run with the tag papa.role = study is a study, with its report in "
+"results/report.html. Nested runs are its cells by seed (cell) and its curves (curve); "
+"the step of a curve is the share of input-dependent heads in percent, rounded up."
 }
 _LOCK_SECONDS = 120.0
 """How long a call waits for another study that writes to the same database."""
@@ -114,8 +114,8 @@ class Tracking:
         failure = self._writer.finish()
         if failure:
             self._failing(
-                f"warning: MLflow lacks a part of this study ({failure}); the next 'papa run' of "
-                "it writes that"
+                f"warning: MLflow did not record all of this study ({failure}); its next "
+"'papa run' logs the rest"
             )
 
     def end(self, status: str) -> None:

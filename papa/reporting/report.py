@@ -149,9 +149,10 @@ def _sections(findings: Findings) -> Iterator[Section]:
     drops = figures.drop_panels(summary)
     if drops:
         note = (
-            "Against every head input-dependent, with the 95 % interval of differences paired by "
-            "seed and example: (original − score) / |original|; of a loss the difference in nats, "
-            f"with the ratio of perplexities. {MARK}: inconclusive."
+            "Relative to the score with every head input-dependent: (original − score) / "
+"|original|, with the 95 % interval of differences paired by seed and example; "
+f"for a loss the difference in nats and the ratio of perplexities. {MARK}: "
+"inconclusive."
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
     encoders = figures.encoders_figure(summary)

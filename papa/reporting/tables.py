@@ -62,15 +62,17 @@ _CONTRASTS = (
     "interval, paired by seed and example."
 )
 _ORDERS = (
-    "*, better, worse: significant. Seconds and evaluations (passes over the examples; of λ its "
-    "epochs) are the ranking's over its seeds; –: no more than another order's row counts."
+    "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
+"epochs) are those of the head scores over their seeds; –: counted in the row of another "
+"order."
 )
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
-_MEANS = "Means over heads, where a measure is of heads. ±: the 95 % interval over texts, at most."
+_MEANS = ("Means over heads for measures of heads. ±: largest half-width of their 95 % intervals "
+"over texts.")
 _BEST = (
-    "The share of words whose gold head is found, with its 95 % interval (Wilson), by the best "
-    "head, picked in every other sentence and counted in the rest, and the reverse."
+    "Share of words whose gold head is found, with its 95 % interval (Wilson), for the best "
+"head, chosen on every second sentence and counted on the others, and vice versa."
 )
 
 
