@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 KEY, ROLE, STORE = "papa.key", "papa.role", "papa.store"
 _NOTE = {
     "mlflow.note.content": "A run with the tag papa.role = study is a study, with its report in "
-"results/report.html. Nested runs are its cells by seed (cell) and its curves (curve); "
-"the step of a curve is the share of input-dependent heads in percent, rounded up."
+    "results/report.html. Nested runs are its cells by seed (cell) and its curves (curve); "
+    "the step of a curve is the share of input-dependent heads in percent, rounded up."
 }
 _LOCK_SECONDS = 120.0
 """How long a call waits for another study that writes to the same database."""
@@ -115,7 +115,7 @@ class Tracking:
         if failure:
             self._failing(
                 f"warning: MLflow did not record all of this study ({failure}); its next "
-"'papa run' logs the rest"
+                "'papa run' logs the rest"
             )
 
     def end(self, status: str) -> None:

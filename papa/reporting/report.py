@@ -150,9 +150,9 @@ def _sections(findings: Findings) -> Iterator[Section]:
     if drops:
         note = (
             "Relative to the score with every head input-dependent: (original − score) / "
-"|original|, with the 95 % interval of differences paired by seed and example; "
-f"for a loss the difference in nats and the ratio of perplexities. {MARK}: "
-"inconclusive."
+            "|original|, with the 95 % interval of differences paired by seed and example; "
+            f"for a loss the difference in nats and the ratio of perplexities. {MARK}: "
+            "inconclusive."
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
     encoders = figures.encoders_figure(summary)

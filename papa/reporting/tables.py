@@ -63,16 +63,18 @@ _CONTRASTS = (
 )
 _ORDERS = (
     "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
-"epochs) are those of the head scores over their seeds; –: counted in the row of another "
-"order."
+    "epochs) are those of the head scores over their seeds; –: counted in the row of another "
+    "order."
 )
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
-_MEANS = ("Means over heads for measures of heads. ±: largest half-width of their 95 % intervals "
-"over texts.")
+_MEANS = (
+    "Means over heads for measures of heads. ±: largest half-width of their 95 % intervals "
+    "over texts."
+)
 _BEST = (
     "Share of words whose gold head is found, with its 95 % interval (Wilson), for the best "
-"head, chosen on every second sentence and counted on the others, and vice versa."
+    "head, chosen on every second sentence and counted on the others, and vice versa."
 )
 
 
