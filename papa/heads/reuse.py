@@ -108,7 +108,9 @@ class _Recording:
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
 
-def reuse_in(model: PreTrainedModel, forward: Callable[[], object]) -> LayerReuse:
+def reuse_in(
+    model: PreTrainedModel, forward: Callable[[], object], part: str | None = None
+) -> LayerReuse:
     """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
 
     Layers may depend on each other in more ways than by what they output: by keys and values that
@@ -118,12 +120,14 @@ def reuse_in(model: PreTrainedModel, forward: Callable[[], object]) -> LayerReus
     Args:
         model: In eval mode, behind the attention interface.
         forward: Calls the model on one text, and returns what it outputs.
+        part: The part whose heads are replaced, as of ``attention_layers``.
     """
-    layers, positions = _sequential_layers(model)
+    modules = attention_modules(model, part)
+    layers, positions = _sequential_layers(model, modules)
     if len(positions) < 2:
         return LayerReuse()
     try:
-        is_exact = _is_exact(model, layers, positions, forward)
+        is_exact = _is_exact(model, modules, layers, positions, forward)
     except Exception:
         # Whatever it is that a layer misses of the layers below it. A fault of the model itself
         # comes again in the plain pass.
@@ -131,11 +135,12 @@ def reuse_in(model: PreTrainedModel, forward: Callable[[], object]) -> LayerReus
     return LayerReuse(layers, positions) if is_exact else LayerReuse()
 
 
-def _sequential_layers(model: PreTrainedModel) -> tuple[list[nn.Module], list[int]]:
+def _sequential_layers(
+    model: PreTrainedModel, modules: Sequence[nn.Module]
+) -> tuple[list[nn.Module], list[int]]:
     """The list of layers that holds all attention modules, one a layer at most, and the index of
     each attention module in it; nothing where there is no such list.
     """
-    modules = attention_modules(model)
     for stack in model.modules():
         if not isinstance(stack, nn.ModuleList):
             continue
@@ -151,12 +156,12 @@ def _sequential_layers(model: PreTrainedModel) -> tuple[list[nn.Module], list[in
 @torch.inference_mode()
 def _is_exact(
     model: PreTrainedModel,
+    modules: Sequence[nn.Module],
     layers: Sequence[nn.Module],
     positions: Sequence[int],
     forward: Callable[[], object],
 ) -> bool:
     """Whether passes with reused layers output what the plain pass does, for each layer."""
-    modules = attention_modules(model)
     every_head = [*product(range(len(modules)), range(head_count(modules[0])))]
     with _layers_reused(layers, []) as computed:
         plain = forward()

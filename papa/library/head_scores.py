@@ -56,6 +56,7 @@ def head_scores(
     substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: CustomScore | None = None,
+    part: str | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
     """Score every head by how much it is missed; the smallest scores become constant first.
@@ -97,6 +98,8 @@ def head_scores(
         tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
         score: For methods that read a loss of an in-memory model, such as "effect", a function as
             for ``fidelity``.
+        part: For an in-memory model of several parts, the part whose heads are scored, as for
+            ``ablated``.
         progress: Whether to show progress bars.
 
     Returns:
@@ -115,9 +118,9 @@ def head_scores(
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
     of_encoders = (task,)
-    of_in_memory = (tokenizer, substitute_data, score)
+    of_in_memory = (tokenizer, substitute_data, score, part)
     if any(one is not None for one in (of_encoders if in_memory else of_in_memory)):
-        without = "task, or tokenizer, substitute_data and score"
+        without = "task, or tokenizer, substitute_data, score and part"
         raise SpecError(
             f"method='{method}': {without} are not for this kind of model: leave them out"
         )
@@ -135,9 +138,11 @@ def head_scores(
             averaged = batches_of(substitute_data, model, tokenizer)
         # Whatever batches the texts come in, the substitute is the same.
         averaged = rebatched(averaged, model)
-        replacement = substitute_for(model, substitute, averaged, seeds[0], tokenizer)
+        replacement = substitute_for(model, substitute, averaged, seeds[0], tokenizer, part)
         scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
-        return head_scores_in_memory(model, batches, replacement, method, scoring, score, progress)
+        return head_scores_in_memory(
+            model, batches, replacement, method, scoring, score, part, progress
+        )
     check_loaded(model, decoder=True, whole=True)
     given = None
     if not isinstance(substitute, str) or substitute != "average":

@@ -102,6 +102,7 @@ def measure_in_memory(
     keep: Sequence[float],
     probe_seeds: Sequence[int],
     ranking_seeds: Sequence[int],
+    part: str | None,
     progress: bool,
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says. Averages and head scores come of
@@ -117,7 +118,7 @@ def measure_in_memory(
         raise SpecError("keep holds shares of heads: give values from 0 to 1")
     train, validation = _splits(data, model, tokenizer, task)
     custom = score if callable(score) else None
-    native = open_in_memory(model, validation, custom)
+    native = open_in_memory(model, validation, custom, part=part)
     if callable(score):
         metric, labelled = custom_name(score), False
     else:
@@ -127,11 +128,12 @@ def measure_in_memory(
     # Of layers without attention too, so that all layers have the model's numbers.
     shape = (native.layers.layer_count, heads_per_layer)
     names, external = _named_orders(orders, shape, numbers)
-    training = open_in_memory(model, train, custom)
+    training = open_in_memory(model, train, custom, part=part)
     # Whatever batches the texts come in, substitutes are the same.
     inputs = rebatched(train, model)
     by_name = {
-        name: substitute_for(model, requested, inputs) for name, requested in _named(substitutes)
+        name: substitute_for(model, requested, inputs, part=part)
+        for name, requested in _named(substitutes)
     }
     cells = _Cells(native, metric, by_name)
     baseline = _one_answer(native, metric)
@@ -144,7 +146,7 @@ def measure_in_memory(
                 cells.result(name, native.heads)
         ranked = training
         if custom is None or not reads_score(method):
-            ranked = _by_own_answers(model, train, method, labelled)
+            ranked = _by_own_answers(model, train, method, labelled, part)
         first = next(iter(by_name.values()))
         scores[method] = score_native_heads(ranked, method, first, settings, progress)
         if isinstance(trained := scores[method], TrainedLambda):
@@ -196,6 +198,7 @@ def head_scores_in_memory(
     method: str,
     settings: ScoringSettings,
     score: CustomScore | None = None,
+    part: str | None = None,
     progress: bool = True,
 ) -> pandas.DataFrame:
     """Return a frame of head scores of an in-memory model.
@@ -203,7 +206,7 @@ def head_scores_in_memory(
     Raises:
         DataError: No token counts.
     """
-    native = open_in_memory(model, batches, score)
+    native = open_in_memory(model, batches, score, part=part)
     # A text that is longer than averages are is refused before anything is trained.
     if not native.all_answers(substitute, native.heads)["lengths"].sum():
         raise DataError(NOTHING_COUNTS)
@@ -224,10 +227,10 @@ def reads_score(method: str) -> bool:
 
 
 def _by_own_answers(
-    model: nn.Module, batches: Sequence[Inputs], method: str, labelled: bool
+    model: nn.Module, batches: Sequence[Inputs], method: str, labelled: bool, part: str | None
 ) -> NativeHead:
     try:
-        return open_in_memory(model, batches, labelled=labelled)
+        return open_in_memory(model, batches, labelled=labelled, part=part)
     except DataError:
         why = "needs logits or hidden states, which this model does not output"
         raise SpecError(f"orders: '{method}' {why}: use 'effect', with score=") from None

@@ -61,6 +61,7 @@ def measure(
     store: str | Path | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: str | CustomScore | None = None,
+    part: str | None = None,
     progress: bool = True,
 ) -> Measurement:
     """Measure how far a model's score falls as its heads become constant: a study in one call.
@@ -109,6 +110,8 @@ def measure(
             in nats), "agreement" with its original answers, "accuracy" where a table has labels,
             "cosine" and other measures of embeddings, or a function as for ``fidelity``. None takes
             the first for a language model, else what the model keeps of its original answers.
+        part: For an in-memory model of several parts, the part whose heads are measured, as for
+            ``ablated``.
         progress: Whether to show progress bars.
 
     Returns:
@@ -151,14 +154,15 @@ def measure(
             keep,
             probe_seeds,
             ranking_seeds,
+            part,
             progress,
         )
         warnings = [f"Beware, {task.name}: {text}." for text in text_warnings(data, task)]
         return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(model, decoder=True, whole=True)
-    if tokenizer is not None or score is not None:
+    if any(argument is not None for argument in (tokenizer, score, part)):
         raise SpecError(
-            "tokenizer and score are for an in-memory model: leave them out, or give "
+            "tokenizer, score and part are for an in-memory model: leave them out, or give "
             "papa.Task(score=…)"
         )
     if store is not None and not model.path:

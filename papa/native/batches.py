@@ -141,7 +141,9 @@ class InMemoryTexts:
     @classmethod
     def of(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
         """Split a user's batches into texts."""
-        texts = single_texts(batches)
+        config: Any = model.config
+        is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
+        texts = single_texts(batches, is_trimmed=not is_encoder_decoder)
         classes = getattr(model, "get_output_embeddings", lambda: None)() is None
         has_labels = classes and all(isinstance(text.get("labels"), Tensor) for text in texts)
         return cls(texts, padding_of(model), has_labels)
@@ -195,12 +197,17 @@ def text_length(text: Inputs) -> int:
     return first[0].numel() if len(first) == 1 else first.numel()
 
 
-def single_texts(batches: Sequence[Inputs]) -> list[Inputs]:
+def single_texts(batches: Sequence[Inputs], *, is_trimmed: bool = True) -> list[Inputs]:
     """Split batches into inputs of one text each, in their order, without padding.
 
     Padding is what a mask of [texts, tokens] hides at either end of a text. A batch that holds
     tensors without a row for each text stays whole, with a warning: several texts may be packed
     in one row, or share their positions.
+
+    Args:
+        batches: The batches.
+        is_trimmed: Whether padding is removed; of an encoder-decoder the mask says nothing of the
+            decoder's tokens, so all columns stay.
     """
     texts: list[Inputs] = []
     whole = 0
@@ -216,7 +223,7 @@ def single_texts(batches: Sequence[Inputs]) -> list[Inputs]:
                 name: value[row : row + 1] if isinstance(value, Tensor) and value.dim() else value
                 for name, value in batch.items()
             }
-            texts.append(_without_padding(text))
+            texts.append(_without_padding(text) if is_trimmed else text)
     if whole:
         warnings.warn(
             f"{whole} of {len(batches)} batches have tensors of different numbers of rows, so they "
@@ -250,7 +257,8 @@ def _has_columns(name: str, value: object) -> bool:
 def _is_padded_by_column(text: Inputs) -> bool:
     """Whether all that a text has for each token lies along axis 1, and a mask says what counts."""
     mask = text.get("attention_mask")
-    if not isinstance(mask, Tensor) or mask.dim() != 2:
+    has_decoder = any(name.startswith("decoder_") for name in text)
+    if has_decoder or not isinstance(mask, Tensor) or mask.dim() != 2:
         return False
     widths = {value.shape[1] for name, value in text.items() if _has_columns(name, value)}
     return widths == {mask.shape[1]}

@@ -28,6 +28,7 @@ def open_in_memory(
     batches: Sequence[Inputs],
     score: CustomScore | None = None,
     labelled: bool = False,
+    part: str | None = None,
 ) -> NativeHead:
     """Return the native head of an in-memory model on a user's batches.
 
@@ -36,9 +37,10 @@ def open_in_memory(
         batches: What it is called with, in batches of any size.
         score: The user's own, which replaces its answers.
         labelled: Whether its loss compares answers with labels, where there are any.
+        part: The part of the model whose heads are scored.
     """
     texts = InMemoryTexts.of(batches, model)
-    native = NativeHead(cast("PreTrainedModel", model), texts, score=score)
+    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))
     return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))

@@ -165,10 +165,19 @@ def _answers_by_label(logits: Float[Tensor, "texts labels"]) -> Answers:
 
 
 def _words(model: Any, logits: Float[Tensor, "texts tokens vocabulary"], batch: Batch) -> Answers:
-    """The words at each token that counts: in a causal model those that have a next token."""
+    """The words at each token that counts: in a causal model those that have a next token, in an
+    encoder-decoder those of the decoder.
+    """
     targets = batch.labels
     if targets is not None:
         counted = targets != IGNORED
+    elif getattr(model.config, "is_encoder_decoder", False):
+        # The mask is of the encoder's tokens, and labels stand where they are answered.
+        mask = batch.inputs.get("decoder_attention_mask")
+        counted = torch.ones_like(logits[..., 0], dtype=torch.bool) if mask is None else mask.bool()
+        targets = batch.inputs.get("labels")
+        if targets is not None:
+            counted = counted & (targets != IGNORED)
     else:
         counted = real_of(model, batch, logits)
         targets = batch.inputs.get("labels")

@@ -44,18 +44,20 @@ class NativeHead:
         texts: What it is called with.
         loss: Of its answers.
         score: The user's own, which replaces its answers.
+        part: The part of the model whose heads these are, as of ``attention_layers``.
     """
 
     model: PreTrainedModel
     texts: Texts
     loss: Loss = ANSWERS
     score: CustomScore | None = None
+    part: str | None = None
     by_text = True
 
     @cached_property
     def layers(self) -> AttentionLayers:
         """Where its self-attention lies."""
-        return attention_layers(self.model)
+        return attention_layers(self.model, self.part)
 
     @cached_property
     def size(self) -> tuple[int, int]:
@@ -71,7 +73,7 @@ class NativeHead:
     def reuse(self) -> LayerReuse:
         """What spares passes without gradients the layers below the first head that changed."""
         text = next(self.texts.batches(np.arange(1)))
-        return reuse_in(self.model, lambda: self.outputs(text))
+        return reuse_in(self.model, lambda: self.outputs(text), self.part)
 
     @property
     def device(self) -> torch.device:

@@ -162,3 +162,56 @@ def test_an_average_by_distance_leaves_the_sink_its_share() -> None:
     shares = 1 - matrices.sum(-1)
     assert shares.min() > 0.0
     assert shares.max() < 1.0
+
+
+@pytest.mark.parametrize(("part", "layer"), [("encoder", 1), ("decoder", 2)])
+def test_heads_of_a_part_are_scored_as_if_they_were_replaced_by_hand(part: str, layer: int) -> None:
+    model = eager(t5)
+    labels = TOKENS.flip(1)
+    batch = {"input_ids": TOKENS, "labels": labels}
+    scores = papa.head_scores(
+        model, [batch], method="effect", substitute="zeros", part=part, progress=False
+    )
+    assert len(scores) == 3 * 4
+    with torch.no_grad():
+        before = model(**batch).loss
+        with papa.ablated(model, [(layer, 2)], substitute="zeros", part=part):
+            after = model(**batch).loss
+    row = (scores["layer"] == layer) & (scores["head"] == 2)
+    assert float(scores[row]["score"].iloc[0]) == pytest.approx(float(after - before), abs=1e-5)
+    assert abs(float(after - before)) > 1e-3, "negative control"
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_a_part_is_measured_by_the_loss_of_the_model(part: str) -> None:
+    model = eager(t5)
+    data = {
+        split: [{"input_ids": TOKENS.roll(shift, 1), "labels": TOKENS.flip(1)} for shift in shifts]
+        for split, shifts in (("train", (1, 2)), ("validation", (0, 3)))
+    }
+    measurement = papa.measure(
+        model,
+        data,
+        substitutes=["zeros"],
+        orders=["effect"],
+        keep=[1, 0],
+        probe_seeds=[0],
+        ranking_seeds=[0],
+        part=part,
+        progress=False,
+    )
+    expected: list[float] = []
+    with torch.no_grad():
+        for batch in data["validation"]:
+            with papa.ablated(model, EVERY_HEAD, substitute="zeros", part=part):
+                expected.append(float(model(**batch).loss))
+    results = measurement.results.set_index("fraction")["score"]
+    assert results[0.0] == pytest.approx(-sum(expected) / len(expected), abs=1e-5)
+    assert abs(results[0.0] - results[1.0]) > 1e-2
+
+
+def test_scores_of_a_model_with_parts_name_the_parts() -> None:
+    batch = {"input_ids": TOKENS, "labels": TOKENS}
+    with pytest.raises(EncoderError) as raised:
+        papa.head_scores(eager(t5), [batch], method="effect", progress=False)
+    assert all(name in str(raised.value) for name in ("part=", "encoder", "decoder"))
