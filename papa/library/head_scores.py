@@ -165,8 +165,8 @@ def head_scores(
         study_inputs(model, data, task, sampled={}, **parts) as inputs,
         TemporaryDirectory(prefix="papa-") as folder,
     ):
-        (part,) = build_pipeline(inputs).pairs
-        rankings = part.rankings[method]
+        (pair,) = build_pipeline(inputs).pairs
+        rankings = pair.rankings[method]
         if given:
             rankings = {seed: one.changed(average=given) for seed, one in rankings.items()}
         found = run_steps(with_inputs(rankings.values()), Store(folder), model, inputs, progress)

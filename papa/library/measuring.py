@@ -209,17 +209,17 @@ def measure(
                 )
         steps = build_pipeline(inputs)
         found = run_steps(steps.steps[:-1], Store(folder), model, inputs, progress)
-        (part,) = steps.pairs
-        scores = part.head_scores(found)
+        (pair,) = steps.pairs
+        scores = pair.head_scores(found)
         frames = [one.frame(method) for method, one in scores.items()]
-        results = results_table([part], found)
+        results = results_table([pair], found)
         told = answers(summarise(results)) + compared_with_random(results)
         trained = scores.get("lambda")
         if isinstance(trained, TrainedLambda):
             told.append(certainty(trained.facts(inputs.study.keep)))
-        told += corpus_warnings(results, {part.task.name: read_metadata(found[part.text])})
+        told += corpus_warnings(results, {pair.task.name: read_metadata(found[pair.text])})
         heads: dict[Cell, tuple[Head, ...] | None] = {}
-        for cell, made in part.cells.items():
+        for cell, made in pair.cells.items():
             every = {read_scores(found[step]).constant_heads for step in made}
             heads[Cell.from_row(vars(cell))] = every.pop() if len(every) == 1 else None
         frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
