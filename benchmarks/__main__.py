@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -45,10 +46,25 @@ def pipeline_rows(folder: Path) -> Iterator[Row]:
         command = [str(Path(sys.executable).parent / "papa"), *arguments]
         return seconds(lambda: subprocess.run(command, check=True, capture_output=True))
 
-    def study(limit: float, store: Path | None = None) -> tuple[float, float]:
-        store, path = store or Path(tempfile.mkdtemp(dir=folder)) / "store", folder / "study.yaml"
+    def study(limit: float, store: Path | None = None, workers: int = 1) -> tuple[float, float]:
+        store = store or Path(tempfile.mkdtemp(dir=folder)) / "store"
+        path = folder / "study.yaml"
         path.write_text(yaml.safe_dump(STUDY))
-        return papa("run", str(path), "--store", str(store), "--workers", "1"), limit
+        return papa("run", str(path), "--store", str(store), "--workers", str(workers)), limit
+
+    def two_workers() -> Comparison:
+        return repeated(lambda: study(14.0, workers=2))
+
+    def report_alone() -> Comparison:
+        store = folder / "report"
+        study(0.0, store)
+
+        def run() -> tuple[float, float]:
+            for written in ("artifacts/aggregate", "studies/benchmark"):
+                shutil.rmtree(store / written)
+            return study(8.0, store, workers=2)
+
+        return repeated(run)
 
     def cached() -> Comparison:
         study(0.0, folder / "cached")
@@ -56,7 +72,9 @@ def pipeline_rows(folder: Path) -> Iterator[Row]:
 
     yield Row("start", "papa --help", lambda: repeated(lambda: (papa("--help"), 0.5)))
     yield Row("start", "a study of one cell, whole run", lambda: repeated(lambda: study(12.0)))
+    yield Row("start", "a study of one cell, two workers, whole run", two_workers)
     yield Row("start", "the same study, all cached", cached)
+    yield Row("start", "the same study, all cached but its report, two workers", report_alone)
 
 
 def line(row: Row, found: Comparison) -> str:

@@ -69,6 +69,11 @@ class Checked:
     unchecked: Sequence[str] = ()
     notes: Sequence[str] = ()
 
+    @property
+    def needs_workers(self) -> bool:
+        """Whether a missing step runs an encoder: texts and the report need no worker."""
+        return any(step.stage.place != "driver" for step in self.missing)
+
 
 def check_study(
     study: StudySpec,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from graphlib import TopologicalSorter
@@ -155,11 +155,29 @@ def prefect_task(stage: Stage) -> Task[..., State[Any]]:
     )(run_group)
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Return why a step failed, in one sentence."""
     if isinstance(error, PapaError):
         return str(error)
     return f"{in_short(error)} (papa run --verbose shows more)"
+
+
+def failure_of(failures: Mapping[str, Exception]) -> PapaError:
+    """Return the error of a study's first step that failed; it names the step, and keeps its class.
+
+    Args:
+        failures: The error of each step that failed, by its name.
+    """
+    name, error = next(iter(failures.items()))
+    failure = error
+    if not isinstance(failure, PapaError):
+        failure = PapaError(reason_of(error))
+        failure.__cause__ = error
+    others = len(failures) - 1
+    failure.step = name
+    failure.kept = f"{others} more failed; " if others else ""
+    failure.kept += "finished cells are kept"
+    return failure
 
 
 def is_worth_retrying(error: Any) -> bool:

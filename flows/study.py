@@ -8,7 +8,7 @@ Prefect recorded is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
 from contextvars import ContextVar
@@ -24,12 +24,12 @@ from prefect.states import Crashed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
-from papa.errors import PapaError, SpecError, in_short, shown
+from papa.errors import PapaError, SpecError, shown
 from papa.files import sha256_of_json
 from papa.flows.check import Checked, check_study
 from papa.flows.progress import StudyProgress
 from papa.flows.server import settle_environment, settle_umask
-from papa.flows.stages import StudyRun, reason_of, run_steps
+from papa.flows.stages import StudyRun, failure_of, reason_of, run_steps
 from papa.spec import StudySpec
 from papa.storage.locks import in_use
 from papa.storage.store import Store
@@ -150,8 +150,7 @@ def _reason_kept(store: Store, study: str) -> Iterator[None]:
         yield
         store.remove_study_file(failed)
     except BaseException as error:
-        reason = str(error) if isinstance(error, PapaError) else in_short(error)
-        store.write_study_file(failed, f"{reason}\n".encode())
+        store.write_study_file(failed, f"{reason_of(error)}\n".encode())
         raise
 
 
@@ -161,13 +160,14 @@ def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
     device = checked.inputs.study.execution.device
     with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor
-        if checked.workers == 1 and checked.cluster is None:
+        is_here = checked.workers == 1 or not checked.needs_workers
+        if is_here and checked.cluster is None:
             # One worker needs no Ray, which takes seconds to start: it is this process.
             executor = Worker(device)
         else:
             pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
             executor = started.enter_context(pool)
-            if checked.missing:
+            if checked.needs_workers:
                 pool.begin()
         yield executor
 
@@ -204,26 +204,15 @@ def _run(given: Ready) -> str:
         given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.executor.abandon])
         session = Session(store, given.executor, spec.execution, progress, tracking.epoch)
         run = StudyRun(session, tracking, progress)
-        workers = 0
-        if checked.missing:
+        workers = 1
+        if checked.needs_workers:
             given.executor.begin().result()
             workers = given.executor.size
             if given.executor.shortage:
                 progress.note(spec.name, given.executor.shortage)
         run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
-            raise _first_failure(run.failures)
+            raise failure_of(run.failures)
         if not pipeline.steps[-1].is_complete(store):
             raise PapaError("the study did not finish: see its log in Prefect")
         return tracking.link
-
-
-def _first_failure(failures: Mapping[str, Exception]) -> PapaError:
-    """The error of a study, by its first step that failed."""
-    name, error = next(iter(failures.items()))
-    others = len(failures) - 1
-    more = f"{others} more failed; " if others else ""
-    sentence = f"{name} failed: {reason_of(error)} ({more}finished cells are kept)"
-    failure = PapaError(sentence)
-    failure.__cause__ = error
-    return failure

@@ -17,9 +17,15 @@ class PapaError(Exception):
 
     Its message holds no password or key of an address, and is printable, whatever it quotes.
     Arguments are the fields of ``message_format``.
+
+    Attributes:
+        step: The step of a study that the error ended; empty outside of a study.
+        kept: What is kept of that study.
     """
 
     message_format = "{}"
+    step = ""
+    kept = ""
 
     def __init__(self, *fields: object) -> None:
         # Here and not where messages are shown: Prefect, Ray and logs keep errors too.
@@ -28,7 +34,10 @@ class PapaError(Exception):
         )
 
     def __str__(self) -> str:
-        return printable(self.message_format.format(*self.args))
+        message = self.message_format.format(*self.args)
+        if self.step:
+            message = f"{self.step} failed: {message} ({self.kept})"
+        return printable(message)
 
 
 class TransientError(PapaError):

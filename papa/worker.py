@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import socket
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, nullcontext
@@ -107,6 +108,7 @@ class Worker:
         self._cores = cores
         self._in_memory = dict(loaded or {})
         self._last: _Loaded | None = None
+        self._lock = threading.Lock()
 
     def run(
         self,
@@ -120,17 +122,17 @@ class Worker:
         """Call a function; see ``Executor.run``."""
         import torch
 
-        progress(0, 1)  # It has started, whether or not it ever reports how far it is.
-
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            with self._cores.used() if self._cores else nullcontext():
-                if model is None:
-                    return function(**arguments, progress=progress)
-                return function(**arguments, model=self._load(model), progress=progress)
-        finally:
-            torch.set_num_threads(threads)
+        with self._lock:
+            progress(0, 1)  # It has started, whether or not it ever reports how far it is.
+            threads = torch.get_num_threads()
+            torch.set_num_threads(1)
+            try:
+                with self._cores.used() if self._cores else nullcontext():
+                    if model is None:
+                        return function(**arguments, progress=progress)
+                    return function(**arguments, model=self._load(model), progress=progress)
+            finally:
+                torch.set_num_threads(threads)
 
     def begin(self) -> Future[None]:
         """Import what every call needs; return a future that is done."""

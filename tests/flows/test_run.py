@@ -124,6 +124,17 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
     assert any("train_loss" in metrics for metrics in cells["metrics"])
 
 
+def test_a_missing_report_alone_is_written_without_ray(ran: Ran) -> None:
+    aggregated = cli.artifacts(ran.store, "aggregate")
+    shutil.rmtree(ran.store / "artifacts" / "aggregate")
+    shutil.rmtree(ran.store / "studies" / "small")
+    finished = cli.papa("run", ran.study, "--store", str(ran.store))
+    assert finished.code == 0, finished.err
+    assert "ray" not in finished.imported
+    assert len(cli.artifacts(ran.store, "aggregate")) == len(aggregated) == 1
+    assert (ran.store / "studies" / "small" / "report.html").stat().st_size > 0
+
+
 def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
     steps, change = steps_of(ran.study)[1].steps, "tasks.0.probe.epochs=2"
     kept = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
