@@ -22,7 +22,8 @@ from benchmarks.timing import Comparison, Row, repeated, seconds
 from papa.models.reference import EMBEDDED
 
 PAGE = Path(__file__).with_name("measured.md")
-BEGIN, END = "<!-- rows -->\n", "\n<!-- /rows -->"
+BEGIN = "<!-- rows -->\n"
+END = "\n<!-- /rows -->"
 
 
 ROWS = {"train_rows": 16, "validation_rows": 8}

@@ -58,7 +58,8 @@ def on_text(stage: str, rows: int, folder: Path) -> None:
 
     # The other size runs beside it.
     torch.set_num_threads(1)
-    path, times = folder / f"{rows}-{os.getpid()}.jsonl", 10 * ROWS // rows
+    path = folder / f"{rows}-{os.getpid()}.jsonl"
+    times = 10 * ROWS // rows
     first = read_source(described(task_entry("cola")), "train").rows.slice(0, ROWS).to_pylist()
     with path.open("w") as file:
         file.writelines(json.dumps(row) + "\n" for row in islice(cycle(first), rows))
@@ -90,7 +91,8 @@ STAGES = (
 @contextmanager
 def own_memory() -> Iterator[Callable[[], float]]:
     """Inside the block, watch this process's own memory; yields what gives its peak in MB."""
-    peak, over = _status("RssAnon"), threading.Event()
+    peak = _status("RssAnon")
+    over = threading.Event()
 
     def watch() -> None:
         nonlocal peak
@@ -142,7 +144,9 @@ def memory_rows(folder: Path) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    stage, size, place = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3])
+    stage = sys.argv[1]
+    size = int(sys.argv[2])
+    place = Path(sys.argv[3])
     if stage == "whole process":
         averaged(size)
         print(_status("VmHWM"))

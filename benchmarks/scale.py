@@ -37,7 +37,9 @@ from papa.tasks.rank import LAMBDA
 from papa.tasks.step import Step
 from papa.workers import WorkerPool
 
-TASKS, SHARDS, WORKERS = (1, 1, 20), 26, 64
+TASKS = (1, 1, 20)
+SHARDS = 26
+WORKERS = 64
 WAITS = {"probe": 0.5, "baseline": 0.5, "train_lambda": 0.5, "shard": 0.05}
 """Seconds of each stage, and of a shard of an average."""
 WHOLE: dict[str, Any] = {
@@ -99,7 +101,8 @@ class StandInPool(WorkerPool):
 
 def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     """An artifact of the step's stage; scores follow from the step's key."""
-    encoder, numbers = step["encoder"], random.Random(step.key)
+    encoder = step["encoder"]
+    numbers = random.Random(step.key)
     if step.stage.name == "train_lambda":
         shape = (2, encoder.layers, encoder.heads)
         lambdas = np.random.default_rng(0).random(shape, np.float32)
@@ -108,7 +111,8 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     shares = [numbers.randrange(ROWS // 2, ROWS) / ROWS for _ in step["seeds"]]
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
     if step.stage.name == "probe":
-        heads, count = step["heads"].chosen(found), encoder.layers * encoder.heads
+        heads = step["heads"].chosen(found)
+        count = encoder.layers * encoder.heads
         scores = CellScores(seeds, None, 0.0, heads, count)
         scores.save(folder, _correct(shares))
         return
@@ -157,7 +161,8 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             first += count
             progress = StudyProgress(len(checked.steps.steps))
             of_study.ready.set(of_study.Ready(checked, store, progress, pool))
-            before, started = (cpu(psutil.Process()), cpu(server)), time.monotonic()
+            before = (cpu(psutil.Process()), cpu(server))
+            started = time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)
             clock = time.monotonic() - started
             cells = sum(len(part.cells) for part in checked.steps.pairs)

@@ -117,7 +117,8 @@ def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
     part = setting.corpus.split("train")
     for start in range(0, len(part), size):
         rows = np.arange(start, min(start + size, len(part)))
-        compact, labels = micro_batch(part, rows), torch.from_numpy(part.labels_of(rows))
+        compact = micro_batch(part, rows)
+        labels = torch.from_numpy(part.labels_of(rows))
         values = {
             "input_ids": compact.input_ids,
             "token_type_ids": compact.token_type_ids,

@@ -91,16 +91,20 @@ class PlainProbe:
     labels.
     """
 
-    def __init__(self, setting: Setting, *others: nn.Parameter) -> None:
-        config, labels = plain_model().config, len(setting.corpus.label_names or ())
-        layers, width = config.num_hidden_layers + 1, config.hidden_size
+    def __init__(self, setting: Setting, *parameters: nn.Parameter) -> None:
+        config = plain_model().config
+        labels = len(setting.corpus.label_names or ())
+        layers = config.num_hidden_layers + 1
+        width = config.hidden_size
         self.by_token = setting.corpus.kind == "words"
         self.weights = nn.Parameter(
             torch.full((layers, setting.task.slots), 1 / setting.task.slots)
         )
-        self.dense, self.classifier = nn.Linear(layers * width, width), nn.Linear(width, labels)
-        own = [*self.dense.parameters(), *self.classifier.parameters()]
-        self.trained = [*others, *own] if self.by_token else [*others, self.weights, *own]
+        self.dense = nn.Linear(layers * width, width)
+        self.classifier = nn.Linear(width, labels)
+        self.trained = [*parameters, *self.dense.parameters(), *self.classifier.parameters()]
+        if not self.by_token:
+            self.trained.append(self.weights)
         rate = setting.task.probe.learning_rate
         self.optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0)
 
@@ -129,7 +133,8 @@ def plain_probing(
     setting: Setting, constants: Tensor | None = None, heads: Sequence[Head] = ()
 ) -> Part:
     """One epoch of one seed: the frozen encoder runs again, the probe takes its steps."""
-    model, probe = plain_model(), PlainProbe(setting)
+    model = plain_model()
+    probe = PlainProbe(setting)
 
     def train(batch: Batch) -> None:
         matrices = torch.empty(0) if constants is None else constants
@@ -162,15 +167,18 @@ def plain_ranking(setting: Setting, constants: Tensor) -> Part:
 
 def average(setting: Setting) -> ConstantMatrices:
     """Our average over the training text."""
-    model, train = encoder(), setting.corpus.split("train")
+    model = encoder()
+    train = setting.corpus.split("train")
     tokens = model.tokens_per_batch(None)
     return average_split(model, train, slots=setting.task.slots, batch_tokens=tokens).average()
 
 
 def features(setting: Setting, folder: Path) -> None:
     """Our features of the training text."""
-    path, model = folder / f"features-{time.monotonic_ns()}", encoder()
-    train, tokens = setting.corpus.split("train"), model.tokens_per_batch(None)
+    path = folder / f"features-{time.monotonic_ns()}"
+    model = encoder()
+    train = setting.corpus.split("train")
+    tokens = model.tokens_per_batch(None)
     compute_features(model, train, tokens, "float32", file=path)
     path.unlink()
 
@@ -209,7 +217,8 @@ def against_plain(stage: str, name: str, folder: Path) -> Comparison:
     """A stage on a corpus; an epoch of λ both ways on one thread, as minibatches as small as its
     stay on one worker.
     """
-    setting, threads = sample(name, folder), torch.get_num_threads()
+    setting = sample(name, folder)
+    threads = torch.get_num_threads()
     if stage == "averaging":
         return in_turn(partial(average, setting), plain_average(setting))
     if stage == "features":
@@ -230,9 +239,12 @@ def against_plain(stage: str, name: str, folder: Path) -> Comparison:
 @torch.inference_mode()
 def constant_heads_against_sdpa() -> Comparison:
     """A whole encoder of BERT-base's size with all heads constant, n=256, no padding."""
-    inputs, slots = 8, 256
-    stock, encoder = base_sized("sdpa"), Encoder(base_sized("eager"))
-    batch, shape = full_batch(inputs, slots), (encoder.layers, encoder.heads, slots, slots)
+    inputs = 8
+    slots = 256
+    stock = base_sized("sdpa")
+    encoder = Encoder(base_sized("eager"))
+    batch = full_batch(inputs, slots)
+    shape = (encoder.layers, encoder.heads, slots, slots)
     everywhere = torch.ones(slots, slots, dtype=torch.bool)
     constants = ConstantMatrices(torch.rand(shape), everywhere, "average")
     order = head_order("first_to_last", None, encoder.layers, encoder.heads)
@@ -246,7 +258,8 @@ def constant_heads_against_sdpa() -> Comparison:
 
 def whole_study(name: str, folder: Path) -> Comparison:
     """Average, two epochs of λ, and five fractions × seeds × epochs."""
-    setting, model = sample(name, folder), encoder()
+    setting = sample(name, folder)
+    model = encoder()
 
     def ours() -> None:
         constants = average(setting)
@@ -270,14 +283,16 @@ def stage_rows(folder: Path) -> Iterator[Row]:
     """A pass of the encoder on three corpora, λ and probing on CoLA, and whole studies."""
     whole = "whole encoder, all heads constant, against SDPA"
     yield Row("heads", whole, constant_heads_against_sdpa)
-    named = [
-        (one, one, name) for name in ("cola", "ud", "rte") for one in ("averaging", "features")
+    measured = [
+        (stage, stage, name)
+        for name in ("cola", "ud", "rte")
+        for stage in ("averaging", "features")
     ]
-    named += [
+    measured += [
         ("λ", "λ training, one epoch, one thread", "cola"),
         ("probing", f"probing, 15 epochs × {len(SEEDS)} seeds", "cola"),
     ]
-    for stage, title, name in named:
+    for stage, title, name in measured:
         measure = partial(against_plain, stage, name, folder)
         yield Row(stage, f"{title}, {TITLES[name]}", measure)
     for name in ("cola", "wnut"):

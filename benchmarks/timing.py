@@ -17,7 +17,8 @@ import numpy as np
 Work = Callable[[], object]
 Pair = Callable[[], tuple[float, float]]
 """Measures both ways once: ours and plain, in seconds or megabytes."""
-LEAST, PATIENCE = 3, 15.0
+LEAST = 3
+PATIENCE = 15.0
 """Pairs at the least, and seconds after which no further pair begins."""
 
 
@@ -74,7 +75,8 @@ def repeated(pair: Pair, unit: str = "s") -> Comparison:
     # Not above: processes whose memory is measured import this file.
     from papa.scores.intervals import interval
 
-    pairs, started = list[tuple[float, float]](), time.perf_counter()
+    pairs = list[tuple[float, float]]()
+    started = time.perf_counter()
     while len(pairs) < LEAST or time.perf_counter() - started < PATIENCE:
         pairs.append(pair())
     ours, plain = np.array(pairs).T

@@ -152,7 +152,8 @@ class Worker:
             # What every call needs, while the driver is still busy with its own start.
             import papa.models.encoder
             import papa.probes.evaluate  # noqa: F401
-        node, here = f"node {socket.gethostname()}", versions_here()
+        node = f"node {socket.gethostname()}"
+        here = versions_here()
         if self._versions not in (None, here):
             raise ClusterError(f"{node} has {here}, the driver {self._versions}: {INSTALL}")
         if self._versions and shared and not shared.is_file():
@@ -211,10 +212,10 @@ def versions_here() -> dict[str, str]:
 def encoder_here(reference: EncoderReference) -> EncoderReference:
     """The same encoder by its files on this machine of a cluster; loading checks its digest."""
     try:
-        found = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
+        resolved = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
     except (EncoderError, HubUnreachableError) as error:
         raise EncoderError(f"node {socket.gethostname()} lacks the encoder: {error}") from None
-    return replace(reference, folder=found.folder)
+    return replace(reference, folder=resolved.folder)
 
 
 @contextmanager

@@ -33,7 +33,9 @@ from papa.worker import INSTALL, ClusterError, ModelReference, Worker, versions_
 _CLIENT = "ray://"
 _START_SECONDS = 120.0
 """How long Ray may take to start on this machine: its own 30 s are too short for a busy one."""
-_ANSWER_SECONDS, _POLL_SECONDS, _ATTEMPTS = 5.0, 1.0, 4
+_ANSWER_SECONDS = 5.0
+_POLL_SECONDS = 1.0
+_ATTEMPTS = 4
 
 
 class WorkerPool(AbstractContextManager["WorkerPool"]):
@@ -56,7 +58,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         *,
         address: str | None = None,
     ) -> None:
-        self._asked, self._device, self._address = workers, device, address
+        self._requested = workers
+        self._device = device
+        self._address = address
         self._size = workers or usable_cores()
         self._shared = shared
         self._lock = threading.Lock()
@@ -146,9 +150,9 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         resources = ray.cluster_resources()
         cpus = int(resources.get("CPU", 0))
         gpus = 0 if self._device == "cpu" else int(resources.get("GPU", 0))
-        self._size = self._asked or min(gpus, cpus) or cpus
+        self._size = self._requested or min(gpus, cpus) or cpus
         lacks_gpu = self._device == "cuda" and not gpus
-        may_grow = self._address is not None and self._asked is not None
+        may_grow = self._address is not None and self._requested is not None
         if not self._size or ((self._size > cpus or lacks_gpu) and not may_grow):
             ray.shutdown()
             grow = ", or give --workers a number for its autoscaler" if self._address else ""
@@ -211,10 +215,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
 
     def _hire(self) -> None:
         """Have another worker come up, which is idle once it answers, if it ever does."""
-        self._actors.add(actor := self._new())
+        actor = self._new()
+        self._actors.add(actor)
 
         def answered(answer: Future[None]) -> None:
-            if (error := answer.exception()) is None:
+            error = answer.exception()
+            if error is None:
                 self._idle.put(actor)
             elif not self.closed:
                 cause = getattr(error, "cause", None) or error

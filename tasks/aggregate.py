@@ -168,8 +168,8 @@ def _heads_table(
 
 def command_line(arguments: list[str]) -> str:
     """A command line as one would type it: the program by name, and no password."""
-    program, *others = arguments
-    return without_credentials(shlex.join([Path(program).name, *others]))
+    program, *options = arguments
+    return without_credentials(shlex.join([Path(program).name, *options]))
 
 
 def versions() -> str:
@@ -208,11 +208,11 @@ def _machine() -> str:
     processor = platform.processor()
     with suppress(OSError, IndexError):
         processor = re.findall(r"model name\s*:\s*(.+)", Path("/proc/cpuinfo").read_text())[0]
-    parts = [
+    facts = [
         f"{platform.system()} {platform.machine()}",
         processor,
         f"{psutil.cpu_count()} cores",
         f"{round(psutil.virtual_memory().total / 2**30)} GiB",
         *(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())),
     ]
-    return ", ".join(part for part in parts if part)
+    return ", ".join(fact for fact in facts if fact)

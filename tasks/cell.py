@@ -27,7 +27,9 @@ from papa.tasks.substitutes import SubstituteSource
 if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute
 
-SCORES, BASELINE, EXAMPLES = "scores.json", "baseline.json", "examples.safetensors"
+SCORES = "scores.json"
+BASELINE = "baseline.json"
+EXAMPLES = "examples.safetensors"
 
 
 @dataclass(frozen=True)

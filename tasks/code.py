@@ -34,34 +34,34 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
     """The study with the digests of the files that it names; what it names of them is looked at."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
-    others = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
-    modules = {module_of(name) for name in (*orders, *others)}
+    of_tasks = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
+    modules = {module_of(name) for name in (*orders, *of_tasks)}
     for module in texts.keys() - modules:
         raise SpecError(
             f"--code {module}.py: the study names nothing from it: leave out --code, or name "
             f"{module}:… as an order, a metric or a custom_probe"
         )
-    kept = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
-    digests = {one.name: one.sha256 for one in study.code}
+    external = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
+    digests = {code.name: code.sha256 for code in study.code}
     digests |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    computed = {scores.name for scores in kept}
+    computed = {scores.name for scores in external}
     missing = [name for name in orders if module_of(name) not in texts and name not in computed]
-    missing += [name for name in others if module_of(name) not in (None, *digests)]
+    missing += [name for name in of_tasks if module_of(name) not in (None, *digests)]
     if missing:
         raise SpecError(missing_code_message(str(missing[0])))
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
-    study = study.model_copy(update={"code": tuple(code), "scores": kept})
+    study = study.model_copy(update={"code": tuple(code), "scores": external})
     for task in study.tasks:
         for name in (task.metric, task.custom_probe):
-            named = _named(study, name, texts)
-            if named and named.text is not None:
-                _check(named, is_probe=name == task.custom_probe)
+            custom = _named(study, name, texts)
+            if custom and custom.text is not None:
+                _check(custom, is_probe=name == task.custom_probe)
     return study
 
 
 def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
     """The study with the scores of the head orders that files given define."""
-    found = list(study.scores)
+    scores = list(study.scores)
     for name in dict.fromkeys(map(scores_in, study.orders)):
         order = _named(study, name, texts)
         if order is None or order.text is None:
@@ -74,8 +74,8 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
         except Exception as error:
             why = error if isinstance(error, SpecError) else f"it failed ({in_one_line(error)})"
             raise SpecError(f"{name}: {why}") from error
-        found.append(HeadScores.model_validate({"name": name, "values": values}))
-    return study.model_copy(update={"scores": tuple(found)})
+        scores.append(HeadScores.model_validate({"name": name, "values": values}))
+    return study.model_copy(update={"scores": tuple(scores)})
 
 
 def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> CustomCode | None:
@@ -87,13 +87,13 @@ def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> Custo
 def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> NamedCode | None:
     """What is known of code by its name; None where the name is none of code's."""
     module = module_of(name)
-    digests = (one.sha256 for one in study.code if one.name == module)
+    digests = (code.sha256 for code in study.code if code.name == module)
     return NamedCode(name, next(digests, ""), texts.get(module)) if name and module else None
 
 
-def _check(named: NamedCode, *, is_probe: bool) -> None:
+def _check(custom: NamedCode, *, is_probe: bool) -> None:
     """Refuse what is no probe, and what is no function of two arguments."""
-    code = named.load()
+    code = custom.load()
     try:
         if is_probe:
             from papa.probes.evaluate import check_probe
@@ -101,9 +101,9 @@ def _check(named: NamedCode, *, is_probe: bool) -> None:
             return check_probe(code)
         inspect.signature(code).bind(None, None)
     except SpecError as error:
-        raise SpecError(f"{named.name}: {error}") from None
+        raise SpecError(f"{custom.name}: {error}") from None
     except TypeError as error:
         raise SpecError(
-            f"{named.name} cannot be called with true and predicted classes "
+            f"{custom.name} cannot be called with true and predicted classes "
             f"({in_one_line(error)}): make it a function of two arguments"
         ) from None

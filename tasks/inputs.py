@@ -47,11 +47,12 @@ class StudyInputs:
 
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """The inputs of a study whose one encoder is at hand."""
-    (spec,), study = study.encoders, with_code(study, {})
+    (spec,) = study.encoders
+    study = with_code(study, {})
     sources = {text.source: _described(None, text.source) for text in named_texts(study)}
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
-    for _, what in _misfits(resolved):
-        raise SpecError(what)
+    for _, reason in _misfits(resolved):
+        raise SpecError(reason)
     return resolved.inputs()
 
 
@@ -76,10 +77,11 @@ class ResolvedInputs:
         """The study's inputs, with every branch replaced by its commit, where nothing is wrong."""
         if self.problems:
             raise CheckError(self.problems)
-        study, encoders = self.study, tuple(self.encoders[spec] for spec in self.study.encoders)
+        study = self.study
+        encoders = tuple(self.encoders[spec] for spec in self.study.encoders)
         substitutes = (
-            one.model_copy(update={"corpus": one.corpus and self.at_commit(one.corpus)})
-            for one in study.substitutes
+            spec.model_copy(update={"corpus": spec.corpus and self.at_commit(spec.corpus)})
+            for spec in study.substitutes
         )
         specs = (
             spec.model_copy(update={"revision": self.encoders[spec].revision})
@@ -88,7 +90,8 @@ class ResolvedInputs:
         tasks = tuple(map(self.at_commit, study.tasks))
         pinned = {"tasks": tasks, "substitutes": tuple(substitutes), "encoders": tuple(specs)}
         study = study.model_copy(update=pinned)
-        code = {task: own for task in tasks if (own := code_of(study, task, self.texts))}
+        code_by_task = {task: code_of(study, task, self.texts) for task in tasks}
+        code = {task: custom for task, custom in code_by_task.items() if custom}
         sources = dict(self.sources.values())
         return StudyInputs(study, encoders, sources, labels_of(encoders), code)
 
@@ -115,39 +118,42 @@ def resolve_inputs(
     names = [spec.name for spec in study.encoders]
     precision: Precision = "float32" if study.precision == "auto" else study.precision
     resolved = ResolvedInputs(study, texts=texts)
-    places: dict[Any, str] = {
+    positions: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
     for text, where in named_texts(study).items():
-        places.setdefault(text.source, where)
-    if any(isinstance(what, HubSource) for what in places):
+        positions.setdefault(text.source, where)
+    if any(isinstance(requested, HubSource) for requested in positions):
         import datasets  # noqa: F401 — once and here instead of by several threads
     if any(not name.startswith(("/", "embedded/")) for name in names):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
-    for what, found in run_concurrently(partial(_described, precision), places).items():
-        if isinstance(found, EncoderReference):
+    for requested, result in run_concurrently(partial(_described, precision), positions).items():
+        if isinstance(result, EncoderReference):
             if study.precision == "auto":
-                found = replace(found, precision=_precision_of_checkpoint(found, study))
+                result = replace(result, precision=_precision_of_checkpoint(result, study))
             # One after another: several at once would need several times the memory.
-            found = attempted(_with_weights, what, found, fetch_weights)
-        if isinstance(found, HubUnreachableError) and shapes_suffice:
-            unreachable, found = found, (what, f"unknown, of {what.model_dump_json()}")
-            if isinstance(what, EncoderSpec):
-                found = known_shape(what, precision) or unreachable
-            resolved.unreachable += [unreachable] if found is not unreachable else []
-        if isinstance(found, PapaError):
-            resolved.problems.append(Problem(places[what], found))
-        elif isinstance(found, EncoderReference):
-            resolved.encoders[what] = found
+            result = attempted(_with_weights, requested, result, fetch_weights)
+        if isinstance(result, HubUnreachableError) and shapes_suffice:
+            unreachable = result
+            if isinstance(requested, EncoderSpec):
+                result = known_shape(requested, precision) or unreachable
+            else:
+                result = (requested, f"unknown, of {requested.model_dump_json()}")
+            if result is not unreachable:
+                resolved.unreachable.append(unreachable)
+        if isinstance(result, PapaError):
+            resolved.problems.append(Problem(positions[requested], result))
+        elif isinstance(result, EncoderReference):
+            resolved.encoders[requested] = result
         else:
-            resolved.sources[what] = found
+            resolved.sources[requested] = result
     known = tuple(resolved.encoders.values())
     precisions = {encoder.precision for encoder in known} or {precision}
     if len(precisions) == 1:
         resolved.study = resolved.study.model_copy(update={"precision": precisions.pop()})
     if known:
         resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
-    resolved.problems += [Problem(where, SpecError(what)) for where, what in _misfits(resolved)]
+    resolved.problems += [Problem(where, SpecError(reason)) for where, reason in _misfits(resolved)]
     resolved.problems += problems_of("encoders", partial(labels_of, known))
     return resolved
 
@@ -168,10 +174,10 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -
     return described
 
 
-def attempted(job: Callable[..., Any], *what: Any) -> Any:
-    """What a job returns, or the error that a user can mend."""
+def attempted(job: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a job returns, or the error that a user can correct."""
     try:
-        return job(*what)
+        return job(*arguments)
     except PapaError as error:
         return error
 
@@ -187,18 +193,19 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     """Every task and every corpus of constants, with its position in the study."""
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
     for index, substitute in enumerate(study.substitutes):
-        if corpus := substitute.corpus:
-            names.setdefault(corpus, f"substitutes.{index}.corpus ({corpus.name})")
+        if substitute.corpus:
+            where = f"substitutes.{index}.corpus ({substitute.corpus.name})"
+            names.setdefault(substitute.corpus, where)
     return names
 
 
-def _described(precision: Any, what: Any) -> Any:
+def _described(precision: Any, requested: Any) -> Any:
     """An encoder by its small files; a source at its commit, with its fingerprint."""
-    if isinstance(what, EncoderSpec):
-        return describe_encoder(what, precision)
+    if isinstance(requested, EncoderSpec):
+        return describe_encoder(requested, precision)
     from papa.text.sources import fingerprint, pinned
 
-    return pinned(what), fingerprint(what)
+    return pinned(requested), fingerprint(requested)
 
 
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
@@ -206,10 +213,10 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     study = resolved.study
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for task, method in product(study.tasks, methods):
-        asked = HEAD_SCORES[method]
-        unread = asked.native_head == "with a loss" and task.with_itself
+        entry = HEAD_SCORES[method]
+        unread = entry.native_head == "with a loss" and task.with_itself
         of_words = task.kind in ("mlm", "causal") and task.head == "native"
-        if asked.native_head == "words" and not of_words:
+        if entry.native_head == "words" and not of_words:
             yield (
                 "orders",
                 f"{method} follows the loss of a language model's native head, and task "
@@ -224,38 +231,45 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
                 "head: native: take lambda, first_to_last or random, or give scores:FILE",
             )
     for encoder in resolved.encoders.values():
-        name, layers, heads = encoder.name, encoder.layers, encoder.heads
+        name = encoder.name
+        layers = encoder.layers
+        heads = encoder.heads
         for index, task in enumerate(study.tasks):
             where = f"tasks.{index} ({task.name})"
-            if (slots := max(task.slots, task.validation_slots or 0)) > encoder.positions:
+            slots = max(task.slots, task.validation_slots or 0)
+            if slots > encoder.positions:
                 yield (
                     where,
                     f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
                     f"{encoder.positions} at most: set slots to {encoder.positions} or less",
                 )
             if encoder.causal != (task.kind == "causal"):
-                other = "an encoder: take another kind, or a decoder"
-                own = "a decoder: take kind: causal with head: native, or an encoder"
-                advice = own if encoder.causal else other
+                advice = "an encoder: take another kind, or a decoder"
+                if encoder.causal:
+                    advice = "a decoder: take kind: causal with head: native, or an encoder"
                 yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
         for index, substitute in enumerate(study.substitutes):
-            where, kind = f"substitutes.{index}", substitute.kind
+            where = f"substitutes.{index}"
+            kind = substitute.kind
             if not (entry_of(kind).encoders or encoder.causal):
                 yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
         for scores in study.scores:
-            if (found := (len(scores.values), len(scores.values[0]))) != (layers, heads):
+            shape = (len(scores.values), len(scores.values[0]))
+            if shape != (layers, heads):
                 yield (
                     f"scores ({scores.name})",
-                    f"they are of {found[0]} layers of {found[1]} heads, and encoder '{name}' has "
+                    f"they are of {shape[0]} layers of {shape[1]} heads, and encoder '{name}' has "
                     f"{layers} layers of {heads} heads: give scores of this encoder's heads",
                 )
         for method in sorted(methods):
-            asked, given = HEAD_SCORES[method], study.ranking.evaluations
-            if given < (least := asked.minimum_evaluations(layers * heads)):
+            entry = HEAD_SCORES[method]
+            evaluations = study.ranking.evaluations
+            least_evaluations = entry.minimum_evaluations(layers * heads)
+            if evaluations < least_evaluations:
                 yield (
                     "ranking",
-                    f"evaluations is {given:,}, and {asked.label} of {layers * heads} heads take "
-                    f"{least:,} at least: give as many",
+                    f"evaluations is {evaluations:,}, and {entry.label} of {layers * heads} heads "
+                    f"take {least_evaluations:,} at least: give as many",
                 )
 
 

@@ -43,9 +43,13 @@ if TYPE_CHECKING:
 
 VERSION = 17
 """Of the stage that writes results."""
-MANIFEST, SPECIFICATION = "manifest.json", "study.yaml"
-SUMMARY, RESULTS, HEADS = "summary.csv", "results.parquet", "heads.parquet"
-OF_ORDERS, PAPER = ("orders.csv", "order_scores.csv"), "paper.csv"
+MANIFEST = "manifest.json"
+SPECIFICATION = "study.yaml"
+SUMMARY = "summary.csv"
+RESULTS = "results.parquet"
+HEADS = "heads.parquet"
+OF_ORDERS = ("orders.csv", "order_scores.csv")
+PAPER = "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
 _POINTER = ".json"
 """The ending of a file behind a URI that names the artifact with the results of a study."""
@@ -86,8 +90,8 @@ class CellEntry(_Frozen):
     @property
     def constant_heads(self) -> tuple[Head, ...] | None:
         """Its constant heads; None where they differ from seed to seed."""
-        found = {probe.constant_heads for probe in self.probes}
-        return found.pop() if len(found) == 1 else None
+        heads_of_probes = {probe.constant_heads for probe in self.probes}
+        return heads_of_probes.pop() if len(heads_of_probes) == 1 else None
 
 
 class AverageEntry(_Frozen):
@@ -157,13 +161,13 @@ class FinishedStudy:
         if Path(measured.folder).is_dir():
             return measured
         spec = EncoderSpec(name=measured.name, revision=measured.revision)
-        found = resolve_encoder(spec, measured.precision)
-        if found.digest != measured.digest:
+        encoder = resolve_encoder(spec, measured.precision)
+        if encoder.digest != measured.digest:
             raise ArtifactError(
-                f"the weights of '{found.name}' differ from those that were measured: restore "
+                f"the weights of '{encoder.name}' differ from those that were measured: restore "
                 "them, or run the study again"
             )
-        return found
+        return encoder
 
     def task(self, name: str) -> TaskSpec:
         """The task of a name."""
@@ -175,7 +179,8 @@ class FinishedStudy:
 
     def read_constants(self, cell: CellEntry) -> Any:
         """What a cell's constant heads output; not of what was trained with a probe."""
-        spec, name = self.constants(cell), cell.probes[0].constants
+        spec = self.constants(cell)
+        name = cell.probes[0].constants
         substitute = SubstituteSource(spec.kind, spec.parameters)
         artifact = self.artifact(name) if name else None
         return substitute.load(artifact, self.encoder_here(cell.encoder), self.task(cell.task))
@@ -188,24 +193,26 @@ class FinishedStudy:
         from papa.reporting.report import Findings
         from papa.reporting.tables import read_reference
 
-        paper, averages = self.folder / PAPER, []
+        paper = self.folder / PAPER
+        averages = []
         for entry in self.manifest.averages:
             encoder = self.manifest.encoders[entry.encoder]
             with suppress(DamagedError):
-                made = self.artifact(entry.artifact)
-                found = ConstantMatrices.load(made, encoder=encoder, slots=entry.slots)
-                seen = found.seen if found.counts is None else found.counts
-                shown = found.matrices, seen, entry.special
-                averages.append(Average(entry.encoder, entry.task, *shown))
+                artifact = self.artifact(entry.artifact)
+                average = ConstantMatrices.load(artifact, encoder=encoder, slots=entry.slots)
+                counts = average.seen if average.counts is None else average.counts
+                averages.append(
+                    Average(entry.encoder, entry.task, average.matrices, counts, entry.special)
+                )
         digest = sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
         pairs, scores = OF_ORDERS
-        several = (self.folder / pairs).exists()
+        has_orders = (self.folder / pairs).exists()
         return Findings(
             self.study,
             self.results,
             self.summary,
             self.heads,
-            orders=(self._table(pairs), self._table(scores)) if several else None,
+            orders=(self._table(pairs), self._table(scores)) if has_orders else None,
             averages=averages,
             agreement=self.manifest.agreement,
             texts=self.manifest.texts,
@@ -222,7 +229,8 @@ class FinishedStudy:
 
 def tables_of(metadata: Mapping[str, Any]) -> dict[str, str]:
     """The files of a study's results from which its pages are made, with their digests."""
-    return {name: of for name, of in metadata["files"].items() if not _PAGE.search(name)}
+    files = metadata["files"]
+    return {name: digest for name, digest in files.items() if not _PAGE.search(name)}
 
 
 def open_study(store: Store, study: str) -> FinishedStudy:
@@ -234,17 +242,18 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     by_name = Path(study).name == study
     # A folder that a user names may lie behind links of theirs.
     path = Path(without_links(study))
-    named = store.study(study) if by_name else path
-    folder = next((path for path in (named, path) if artifacts.is_complete(path)), None)
+    results = store.study(study) if by_name else path
+    folder = next((path for path in (results, path) if artifacts.is_complete(path)), None)
     if folder is None:
-        place = store.address
-        if (saved := named.with_name(f"{named.name}.yaml")).is_file():
+        saved = results.with_name(f"{results.name}.yaml")
+        if saved.is_file():
             raise SpecError(
-                f"study '{study}' is not finished in {place}: run 'papa run {saved}' to resume it"
+                f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to "
+                "resume it"
             )
         complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
         known = nearest_first(study, {path.parent.name for path in complete})
-        raise SpecError(f"there is no finished study '{study}' in {place}: it has {known}")
+        raise SpecError(f"there is no finished study '{study}' in {store.address}: it has {known}")
     metadata = artifacts.read_metadata(folder)
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
     artifacts.check_files(folder, {**metadata, "files": tables_of(metadata)}, str(folder), *needed)
@@ -255,7 +264,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
             f"{folder / MANIFEST} was written by another version of PAPA "
             f"({error.errors()[0]['msg']}): run the study again with 'papa run'"
         ) from None
-    if by_name and folder == named and manifest.study != study:
+    if by_name and folder == results and manifest.study != study:
         raise DamagedError(
             f"{folder} holds the results of another study, '{manifest.study}'", str(folder)
         )
@@ -307,18 +316,19 @@ def fetch_studies(store: Store) -> None:
             store.studies.remove(path.name)
 
 
-def _copy_results(store: Store, study: str, found: ArtifactReference) -> None:
+def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None:
     """Put the results of a study, as its artifact holds them, beside those of others here."""
     folder = store.study(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
-            if artifacts.digest_of(artifacts.read_metadata(folder)) == found.digest:
+            if artifacts.digest_of(artifacts.read_metadata(folder)) == artifact.digest:
                 artifacts.verified(folder)
                 return
         try:
-            data, metadata = artifacts.verified(found), artifacts.read_metadata(found)
+            data = artifacts.verified(artifact)
+            metadata = artifacts.read_metadata(artifact)
         except DamagedError as error:
-            artifacts.remove(found.path)
+            artifacts.remove(artifact.path)
             raise TransientError(f"{error.what}: it was deleted; run again") from None
         aside = name_aside(study)
         try:
@@ -327,7 +337,8 @@ def _copy_results(store: Store, study: str, found: ArtifactReference) -> None:
                     (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                     with open_file(data / name) as source:
                         (fresh / name).write_bytes(source.read())
-                    artifacts.check_file(folder.with_name(aside) / name, digest, name, found.path)
+                    copied = folder.with_name(aside) / name
+                    artifacts.check_file(copied, digest, name, artifact.path)
                 (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
             artifacts.remove(folder)
             store.studies.rename(aside, study)

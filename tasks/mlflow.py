@@ -44,7 +44,9 @@ from papa.tasks.writer import Writer
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-KEY, ROLE, STORE = "papa.key", "papa.role", "papa.store"
+KEY = "papa.key"
+ROLE = "papa.role"
+STORE = "papa.store"
 _NOTE = {
     "mlflow.note.content": "A run with the tag papa.role = study is a study, with its report in "
     "results/report.html. Nested runs are its cells by seed (cell) and its curves (curve); "
@@ -67,8 +69,12 @@ class Tracking:
     def __init__(
         self, store: Store, study: StudySpec, steps: Pipeline, failing: Callable[[str], None]
     ) -> None:
-        self.address, self.store, self.study = tracking_address(), store, study
-        self._steps, self._key, self._failing = steps, steps.steps[-1].key, failing
+        self.address = tracking_address()
+        self.store = store
+        self.study = study
+        self._steps = steps
+        self._key = steps.steps[-1].key
+        self._failing = failing
         self._database = database_of(self.address)
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
         self._writer = Writer(failing)
@@ -83,14 +89,15 @@ class Tracking:
             self.experiment = self._experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
             data = {
-                f"papa.data.{part.task.name}": f"{part.text['task'].source.model_dump_json()} "
-                f"{part.text['fingerprint']}"
-                for part in self._steps.pairs
+                f"papa.data.{pair.task.name}": f"{pair.text['task'].source.model_dump_json()} "
+                f"{pair.text['fingerprint']}"
+                for pair in self._steps.pairs
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             tags = {ROLE: "study", "papa.versions": versions(), **data}
             run = self._run(self._key, self.study.name, tags, params)
-            self.run_id, self._results = run.info.run_id, run.data.tags.get("papa.results")
+            self.run_id = run.info.run_id
+            self._results = run.data.tags.get("papa.results")
             page = f"{self.address.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
             self.link = "" if self._database else without_credentials(page)
             self._ended = self._was_finished = run.info.status == "FINISHED"
@@ -135,19 +142,28 @@ class Tracking:
         if self._was_finished:
             return
         scored = False
-        for part in self._steps.pairs:
-            for cell in (cell for cell, probes in part.cells.items() if step in probes):
-                scored = True
-                self._write(partial(self._cell, part, cell, step))
-            made = {f"constants/{name}": of.artifact for name, of in part.substitutes.items()}
-            for method, by_seed in part.rankings.items():
-                made |= {f"{method}/seed-{seed}": of for seed, of in by_seed.items()}
-            for name in (name for name, of in made.items() if of == step):
-                folder = "/".join((*part.pair, name)).replace(":", ".")
-                self._write(partial(self._copy, step.reference(self.store), folder))
-        if not scored and (losses := self._losses.pop(step.name, [])):
+        for pair in self._steps.pairs:
+            for cell, probes in pair.cells.items():
+                if step in probes:
+                    scored = True
+                    self._write(partial(self._cell, pair, cell, step))
+            steps_by_name = {
+                f"constants/{name}": source.artifact for name, source in pair.substitutes.items()
+            }
+            for method, by_seed in pair.rankings.items():
+                for seed, ranking in by_seed.items():
+                    steps_by_name[f"{method}/seed-{seed}"] = ranking
+            for name, computed in steps_by_name.items():
+                if computed == step:
+                    folder = "/".join((*pair.pair, name)).replace(":", ".")
+                    self._write(partial(self._copy, step.reference(self.store), folder))
+        losses = [] if scored else self._losses.pop(step.name, [])
+        if losses:
             name = f"{step.name.replace(' · ', '/')}/train_loss"
-            means = [(name, sum(of.values()) / len(of), epoch, at) for epoch, of, at in losses]
+            means = [
+                (name, sum(by_seed.values()) / len(by_seed), epoch, ended)
+                for epoch, by_seed, ended in losses
+            ]
             self._write(partial(self._log, self.run_id, means))
 
     def results(self, artifact: ArtifactReference) -> None:
@@ -206,22 +222,23 @@ class Tracking:
         tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, STORE: store, **tags}
         tags = {tag: str(value) for tag, value in tags.items()}
         run = self.client.create_run(self.experiment, tags=tags, run_name=name)
-        given = [Param(param, str(value)) for param, value in params.items()]
-        self.client.log_batch(run.info.run_id, params=given)
+        logged = [Param(param, str(value)) for param, value in params.items()]
+        self.client.log_batch(run.info.run_id, params=logged)
         return run
 
     def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
         """The run of a cell and a seed, or of a curve, which its tags tell apart."""
         key = sha256_of_json([self._key, role, tags])
-        named = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
+        all_tags = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
         name = " · ".join(map(str, (self.study.name, *tags.values())))
-        return self._run(key, name, named, params)
+        return self._run(key, name, all_tags, params)
 
-    def _cell(self, part: PairSteps, cell: Cell, step: Step) -> None:
-        document, task = read_scores(step.reference(self.store)), part.task
+    def _cell(self, pair: PairSteps, cell: Cell, step: Step) -> None:
+        document = read_scores(step.reference(self.store))
+        task = pair.task
         constant = len(document.constant_heads)
-        shared = {"metric": task.metric, "slots": task.slots, "precision": part.encoder.precision}
-        shared |= {f"probe.{name}": of for name, of in task.probe.model_dump().items()}
+        shared = {"metric": task.metric, "slots": task.slots, "precision": pair.encoder.precision}
+        shared |= {f"probe.{name}": value for name, value in task.probe.model_dump().items()}
         for score in document.scores:
             tags = {**vars(cell), "seed": score.seed}
             run = self._below("cell", tags, {**tags, **shared, "constant_heads": constant})
@@ -236,9 +253,9 @@ class Tracking:
                 "seconds": score.seconds,
             }
             share = round(100 * cell.fraction + 0.49)
-            points = [(name, of, share, 0) for name, of in values.items()]
-            for epoch, of_seeds, at in self._losses.get(step.name, ()):
-                points.append(("train_loss", of_seeds.get(score.seed), epoch, at))
+            points = [(name, value, share, 0) for name, value in values.items()]
+            for epoch, losses_by_seed, ended in self._losses.get(step.name, ()):
+                points.append(("train_loss", losses_by_seed.get(score.seed), epoch, ended))
             self._log(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
@@ -259,9 +276,9 @@ class Tracking:
         from mlflow.entities import Metric
 
         metrics = [
-            Metric(name.replace(":", "."), float(of), at or int(time.time() * 1000), step)
-            for name, of, step, at in points
-            if of is not None and not math.isnan(of)
+            Metric(name.replace(":", "."), float(value), ended or int(time.time() * 1000), step)
+            for name, value, step, ended in points
+            if value is not None and not math.isnan(value)
         ]
         self.client.log_batch(run_id, metrics)
 
@@ -276,9 +293,10 @@ def _points_of_study(table: DataFrame) -> list[Point]:
     """The mean drop at the smallest fraction, of the first constants and order; and by encoder and
     task the scores without constant heads, with all of them constant, and of the baselines.
     """
-    first, smallest = table.iloc[0], float(table["fraction"].min())
-    at = (table[[*LINE[2:], "fraction"]] == [*first[LINE[2:]], smallest]).all(axis=1)
-    cells = table[at]
+    first = table.iloc[0]
+    smallest = float(table["fraction"].min())
+    columns = [*LINE[2:], "fraction"]
+    cells = table[(table[columns] == [*first[LINE[2:]], smallest]).all(axis=1)]
     losses = cells["metric"] == LOSS
     points: list[Point] = [
         # Of a loss a relative drop means nothing: its headline is the difference in nats.
@@ -290,7 +308,7 @@ def _points_of_study(table: DataFrame) -> list[Point]:
         for row in rows[rows["fraction"].isin([0, 1])].to_dict("records"):
             which = "original" if row["fraction"] else f"all_heads_constant/{constants}"
             name = f"{encoder}/{task}/{row['metric']}/{which}"
-            points += [(f"{name}{end}", row[of], 0, 0) for end, of in _INTERVAL.items()]
+            points += [(f"{name}{end}", row[column], 0, 0) for end, column in _INTERVAL.items()]
         for name in ("always_one_answer", "word_embeddings"):
             points.append((f"{encoder}/{task}/baseline/{name}", rows[name].iloc[0], 0, 0))
     return points

@@ -116,7 +116,7 @@ def tracking_errors(address: str) -> Iterator[None]:
     except (*engines, OSError) as error:
         words = str(error).strip() or type(error).__name__
         why = words.splitlines()[0].rstrip(".")
-        passing = any(isinstance(one, RequestException) for one in (error, error.__context__))
+        passing = any(isinstance(cause, RequestException) for cause in (error, error.__context__))
         kind = TransientError if passing or "database is locked" in words else PapaError
         raise kind(f"MLflow at {address} cannot be used ({why}): {_advice(address)}") from error
 

@@ -24,7 +24,8 @@ from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
 from papa.tasks.context import Context
 from papa.tasks.step import Step, stage
 
-ANSWERS, ABOUT = "answers.safetensors", "answers.json"
+ANSWERS = "answers.safetensors"
+ABOUT = "answers.json"
 
 
 @stage("answer", version=4)

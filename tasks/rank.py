@@ -35,8 +35,11 @@ if TYPE_CHECKING:
     from papa.probes.probes import Probe
     from papa.text.corpus import TokenisedCorpus
 
-LAMBDA, PROBE, SCORES = "lambda.safetensors", "probe.safetensors", "scores.safetensors"
-KEPT, SETTLED = "causal_gates kept", "causal_gates settled"
+LAMBDA = "lambda.safetensors"
+PROBE = "probe.safetensors"
+SCORES = "scores.safetensors"
+KEPT = "causal_gates kept"
+SETTLED = "causal_gates settled"
 """What the file holds of causal gates beside their score."""
 STANDARD_ERROR = "{} ± 1"
 """The name of a method's standard error, in the file that holds its values by its name."""

@@ -89,9 +89,9 @@ def _score_heads(
         if pair.task.head == "probe" and method.frozen_probe:
             probe_name = pair.name_of("train_frozen_probe", seed, study.ranking_seeds)
             frozen_probe = train_frozen_probe(probe_name, pair.encoder, pair.text, loss, seed)
-    what = "all in one pass" if method.streamed else name
+    methods = "all in one pass" if method.streamed else name
     return score_heads(
-        pair.name_of(f"score_heads · {what}", seed, seeds),
+        pair.name_of(f"score_heads · {methods}", seed, seeds),
         pair.encoder,
         pair.text,
         pair.average,

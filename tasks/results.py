@@ -186,9 +186,7 @@ def head_orders(
                 heads_by_seed |= dict.fromkeys(step["seeds"], step["heads"].in_order(artifacts))
             rankings = dict.fromkeys(heads.rankings.values())
             frozen_probes = {
-                frozen_probe
-                for step in rankings
-                if (frozen_probe := step.arguments.get("frozen_probe"))
+                step["frozen_probe"] for step in rankings if step.arguments.get("frozen_probe")
             }
             work = [step for step in (*rankings, *frozen_probes) if step not in counted]
             counted.update(work)

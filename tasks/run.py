@@ -98,10 +98,10 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
     damage_of = {step: _damage_of(step, session, damage) for step in missing}
     steps = [step for step in missing if damage_of[step] or not step.is_complete(store)]
     for step in steps:
-        found = damage_of[step]
-        if found:
+        damage_of_step = damage_of[step]
+        if damage_of_step:
             remove(step.folder(store))
-            session.reporter.note(step.name, f"computed again: {found.what}")
+            session.reporter.note(step.name, f"computed again: {damage_of_step.what}")
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
             _run_in_place(tuple(steps), session, progress)

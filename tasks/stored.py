@@ -54,7 +54,7 @@ def _local_files(study: StudySpec) -> Iterator[Path]:
 def _files_of_scores(path: Path, study: StudySpec) -> Iterator[Path]:
     """The files of head scores that were read: their scores are not in the study's file."""
     document = read_yaml(path.read_text(encoding="utf-8"), str(path))
-    held = {entry["name"] for entry in document.get("scores") or ()}
+    stored_names = {entry["name"] for entry in document.get("scores") or ()}
     for name in map(scores_in, study.orders):
-        if name and name not in held and not module_of(name):
+        if name and name not in stored_names and not module_of(name):
             yield (path.parent / Path(name).expanduser()).resolve()

@@ -18,7 +18,9 @@ def differing_keys(study: StudySpec, finished: StudySpec) -> list[str]:
     ours, theirs = (spec.model_dump(mode="json", exclude=_OTHER) for spec in (study, finished))
     keys = [key.removeprefix(".") for key in _differing(ours, theirs, "")]
     read = {scores.name: scores for scores in finished.scores}
-    keys += [f"scores ({own.name})" for own in study.scores if own != read.get(own.name, own)]
+    for scores in study.scores:
+        if scores != read.get(scores.name, scores):
+            keys.append(f"scores ({scores.name})")
     return keys
 
 

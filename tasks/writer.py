@@ -8,7 +8,8 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 Job = Callable[[], object]
-_PATIENCE_SECONDS, _ALL_SECONDS = 120.0, 600.0
+_PATIENCE_SECONDS = 120.0
+_ALL_SECONDS = 600.0
 """How long the end waits for one job, to upload matrices may take a minute; and for all jobs."""
 
 
@@ -18,7 +19,8 @@ class Writer:
     """
 
     def __init__(self, failing: Callable[[str], None]) -> None:
-        self._failing, self._missing = failing, ""
+        self._failing = failing
+        self._missing = ""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended_jobs = 0
         self._thread = threading.Thread(target=self._call_jobs, name="writer", daemon=True)
@@ -33,7 +35,8 @@ class Writer:
     def finish(self) -> str:
         """Wait until every job was called, or one takes too long; return why some failed, or ""."""
         self._jobs.put(None)
-        before, until = -1, time.monotonic() + _ALL_SECONDS
+        before = -1
+        until = time.monotonic() + _ALL_SECONDS
         while self._thread.is_alive() and self._ended_jobs != before:
             if time.monotonic() > until:
                 return f"its calls took longer than {_ALL_SECONDS:.0f} s"
