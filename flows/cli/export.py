@@ -12,11 +12,11 @@ from rich.console import Console
 from papa.errors import SpecError, joined, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.options import option
-from papa.scores.drops import MaxDrop
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from papa.scores.drops import MaxDrop
     from papa.tasks.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
@@ -68,6 +68,8 @@ def export(
     Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
     """
     with options.one_sentence(verbose):
+        from papa.scores.drops import MaxDrop
+
         if (keep is None) == (max_drop is None):
             raise SpecError("give either --keep, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": substitute, "order": order}

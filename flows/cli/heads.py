@@ -9,11 +9,11 @@ import typer
 
 from papa.errors import SpecError, joined, printable
 from papa.flows.cli import options
-from papa.scores.drops import MaxDrop, perplexity_ratio
 
 if TYPE_CHECKING:
     from pandas import DataFrame
 
+    from papa.scores.drops import MaxDrop
     from papa.tasks.manifest import FinishedStudy
 
 
@@ -37,6 +37,8 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with options.one_sentence(verbose):
+        from papa.scores.drops import MaxDrop
+
         limit = MaxDrop.parse(max_drop, "--max-drop")
         found = options.open_finished(store, study)
         if as_tsv:
@@ -105,6 +107,7 @@ def _answers(found: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]
 def _drop_label(count: dict[str, Any], metric: str) -> str:
     """A drop with the bounds of its interval."""
     from papa.reporting.wording import percent_label
+    from papa.scores.drops import perplexity_ratio
     from papa.spec.task import LOSS
 
     drop, low, high = (count[name] for name in ("drop", "drop_low", "drop_high"))

@@ -116,6 +116,13 @@ def test_a_refused_command_is_one_sentence_and_writes_nothing(
     assert {path.name for path in folder.iterdir()} == names
 
 
+def test_help_imports_no_library_of_numbers() -> None:
+    code = "import papa.flows.cli, sys; print(*sys.modules)"
+    imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    assert "typer" in imported, "negative control"
+    assert not {"numpy", "pandas", "pydantic", "torch"} & {*imported}
+
+
 def test_models_and_tasks_are_listed() -> None:
     models, tasks = cli.said("models"), cli.said("tasks")
     assert models.code == tasks.code == 0
