@@ -131,13 +131,13 @@ def _shards(
         batches[first : first + batches_per_call]
         for first in range(0, len(batches), batches_per_call)
     ]
-    parts = min(-(-calls // len(groups)), len(head_sets))
+    calls_of_group = min(-(-calls // len(groups)), len(head_sets))
     shards: list[Shard] = []
     for group in groups:
         texts = sum(map(len, group))
-        for part in range(parts):
+        for call in range(calls_of_group):
             # Every n-th set: heads of all layers, as those of lower ones take longer.
-            sets = list(range(part, len(head_sets), parts))
+            sets = list(range(call, len(head_sets), calls_of_group))
             arguments = {
                 "batches": group,
                 "sets": sets,

@@ -31,21 +31,25 @@ def _attend(
     rel_embeddings: Float[Tensor, "all_relative width"] | None = None,
     **__: object,
 ) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
-    head_width, kinds = module.attention_head_size, module.pos_att_type
-    if fused := getattr(module, "in_proj", None):
+    head_width: int = module.attention_head_size
+    kinds = module.pos_att_type
+    fused = getattr(module, "in_proj", None)
+    if fused is not None:
         by_head = fused(hidden_states).unflatten(-1, (-1, 3, head_width))
         query, key, value = by_head.permute(3, 0, 2, 1, 4)
         # The first version has no bias on keys.
         query = query + split_heads(module.q_bias[None, None].to(query.dtype), head_width)
         value = value + split_heads(module.v_bias[None, None].to(value.dtype), head_width)
-        terms, names = 1 + len(kinds), ("pos_proj", "pos_q_proj")
+        terms = 1 + len(kinds)
+        names = ("pos_proj", "pos_q_proj")
     else:
         query, key, value = (
             split_heads(linear(hidden_states), head_width)
             for linear in (module.query_proj, module.key_proj, module.value_proj)
         )
-        shared, terms = module.share_att_key, 1 + ("c2p" in kinds) + ("p2c" in kinds)
-        names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
+        terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
+        are_shared = module.share_att_key
+        names = ("key_proj", "query_proj") if are_shared else ("pos_key_proj", "pos_query_proj")
     scaling = (head_width * terms) ** -0.5
     score_bias: ScoreBias | None = None
     if relative_pos is not None and rel_embeddings is not None:
@@ -85,20 +89,24 @@ def _attend(
 def prepare(model: Any, dispatch: Dispatch) -> None:
     """Hand over attention, and count slots; packed tokens have no mask, a square of them all."""
     encoder = model.encoder
-    masked, furthest = encoder.get_attention_mask, getattr(encoder, "max_relative_positions", 0)
+    mask_of_pairs = encoder.get_attention_mask
+    furthest: int = getattr(encoder, "max_relative_positions", 0)
     buckets: int = getattr(encoder, "position_buckets", 0)
 
     def relative(tokens: Tensor, *_: object, **__: object) -> Relative | None:
         if not encoder.relative_attention:
             return None
-        distances, span = dispatch.distances(tokens), furthest
+        distances = dispatch.distances(tokens)
+        span = furthest
         if buckets > 0:
             distances = make_log_bucket_position(distances, buckets, furthest).long()
             span = buckets
         rows = (distances + span).clamp(0, 2 * span - 1)
         return torch.unique(rows, return_inverse=True)
 
-    encoder.get_attention_mask = lambda mask: masked(mask) if dispatch.batch is None else mask
+    encoder.get_attention_mask = lambda mask: (
+        mask_of_pairs(mask) if dispatch.batch is None else mask
+    )
     encoder.get_rel_pos = relative
     for layer in encoder.layer:
         layer.attention.self.forward = partial(_attend, layer.attention.self)
@@ -113,7 +121,8 @@ def _over_slots(
     states: Float[Tensor, "inputs width tokens"],
 ) -> Float[Tensor, "inputs width tokens"]:
     """A convolution over slots: those that no input uses hold zeros, as masked padding does."""
-    if (batch := dispatch.batch) is None:
+    batch = dispatch.batch
+    if batch is None:
         return convolve(states)
     unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
     spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)

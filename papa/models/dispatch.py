@@ -84,7 +84,7 @@ class Dispatch:
 
     def layers_of(self, module: nn.Module) -> list[int]:
         """Return the layers that a module stands for, in the order of its calls."""
-        return [layer for layer, other in enumerate(self.modules) if other is module]
+        return [layer for layer, attends in enumerate(self.modules) if attends is module]
 
     def layer(self, module: nn.Module) -> int:
         """Return the layer that a module stands for at its next call."""

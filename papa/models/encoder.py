@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
-from papa.models.layer import See, StopForward, Watching, at_least_single, indices
+from papa.models.layer import Rule, See, StopForward, Watching, at_least_single, indices
 from papa.models.reference import EncoderReference, check_device, check_precision
 from papa.models.supported import family_for
 from papa.models.weights import load_model, sharing_weights
@@ -48,9 +48,12 @@ class Encoder:
         if getattr(model, "_supports_attention_backend", False):
             model.set_attn_implementation(PACKED)  # type: ignore[operator]
         self.model = model.requires_grad_(False).eval().to(device)
-        self.device, self.precision = torch.device(device), precision
-        self.config, self.layers = config, int(config.num_hidden_layers)
-        self.heads, self.width = int(config.num_attention_heads), int(config.hidden_size)
+        self.device = torch.device(device)
+        self.precision = precision
+        self.config = config
+        self.layers = int(config.num_hidden_layers)
+        self.heads = int(config.num_attention_heads)
+        self.width = int(config.hidden_size)
         self.head_width = self.width // self.heads
         if precision == "bfloat16" and self.device.type == "cpu":
             _hold_in_bfloat16(model)
@@ -62,7 +65,8 @@ class Encoder:
             module.papa_dispatch = self.dispatch
             for name in family.projections:
                 # Queries and keys (or values too, side by side) of the heads alone that need them.
-                if linear := getattr(module, name, None):
+                linear = getattr(module, name, None)
+                if linear is not None:
                     linear.forward = partial(_project, linear, linear.forward, module)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
@@ -85,9 +89,9 @@ class Encoder:
         twin.dispatch.rules = self.dispatch.rules
         return twin
 
-    def tokens_per_batch(self, asked: int | None) -> int:
+    def tokens_per_batch(self, requested: int | None) -> int:
         """The tokens of a micro-batch: what was asked for, else what suits the device."""
-        return asked or (512 if self.device.type == "cpu" else 16_384)
+        return requested or (512 if self.device.type == "cpu" else 16_384)
 
     @property
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
@@ -99,7 +103,8 @@ class Encoder:
     @property
     def attention_norm_weights(self) -> Float[Tensor, "layers width"] | None:
         """γ of each layer's normalisation after attention; None where there is none."""
-        if (path := self.family.norm) is None:
+        path = self.family.norm
+        if path is None:
             return None
         return torch.stack([norm.weight for norm in self.family.modules(self.model, path)])
 
@@ -109,8 +114,8 @@ class Encoder:
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
-        found = self._forward(batch, output_hidden_states=True).hidden_states
-        layers = [states.squeeze(0) for states in found]
+        outputs = self._forward(batch, output_hidden_states=True)
+        layers = [states.squeeze(0) for states in outputs.hidden_states]
         check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
@@ -122,8 +127,12 @@ class Encoder:
         progress: Progress = ignore_progress,
     ) -> None:
         """Show every layer of all batches, which hold so many rows, and compute no further."""
-        done, layers, last = 0, range(self.layers), self.layers - 1
-        with self.ruled({at: Watching(see=see, layer=at, last=at == last) for at in layers}):
+        done = 0
+        rules: dict[int, Rule] = {
+            layer: Watching(see=see, layer=layer, last=layer == self.layers - 1)
+            for layer in range(self.layers)
+        }
+        with self.ruled(rules):
             for batch in batches:
                 with suppress(StopForward):
                     self._forward(batch)
@@ -138,9 +147,10 @@ class Encoder:
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             output = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
-        if (seen := self.dispatch.calls.total()) != self.layers:
+        calls = self.dispatch.calls.total()
+        if calls != self.layers:
             raise EncoderError(
-                f"{seen} of {self.layers} layers sent their attention through PAPA: the model or "
+                f"{calls} of {self.layers} layers sent their attention through PAPA: the model or "
                 "its configuration was changed after it was wrapped; load it again"
             )
         return output
@@ -158,10 +168,10 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
 def _hold_in_bfloat16(model: nn.Module) -> None:
     """Round the linear maps of layers, which are in lists of modules; they take any dtype."""
     stacks = (module for module in model.modules() if isinstance(module, nn.ModuleList))
-    for linear in dict.fromkeys(one for stack in stacks for one in stack.modules()):
+    for linear in dict.fromkeys(module for stack in stacks for module in stack.modules()):
         if isinstance(linear, nn.Linear):
             linear.to(torch.bfloat16)
-            linear.register_forward_pre_hook(lambda _, given: (given[0].to(torch.bfloat16),))
+            linear.register_forward_pre_hook(lambda _, inputs: (inputs[0].to(torch.bfloat16),))
 
 
 def _project(
@@ -171,10 +181,12 @@ def _project(
     states: Float[Tensor, "1 tokens width"],
 ) -> Float[Tensor, "1 tokens own_width"]:
     dispatch: Dispatch = module.papa_dispatch
-    if (heads := dispatch.dependent_heads(module)) is None:
+    heads = dispatch.dependent_heads(module)
+    if heads is None:
         return whole(states)
-    head_width, fused = states.shape[-1] // dispatch.heads, linear.out_features > states.shape[-1]
-    if not heads and not fused:
+    head_width = states.shape[-1] // dispatch.heads
+    gives_values = linear.out_features > states.shape[-1]
+    if not heads and not gives_values:
         # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
         return states[..., :head_width]
     rows = torch.arange(linear.out_features, device=linear.weight.device)
@@ -184,11 +196,12 @@ def _project(
         rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
     rows = torch.cat([rows[:2, indices(heads, rows.device)].flatten(), rows[2:].flatten()])
     bias = None if linear.bias is None else linear.bias[rows]
-    found = F.linear(states.to(linear.weight.dtype), linear.weight[rows], bias)
-    if not fused:
-        return found
+    projected = F.linear(states.to(linear.weight.dtype), linear.weight[rows], bias)
+    if not gives_values:
+        return projected
     # Queries and keys of other heads, which nobody reads, are 0.
-    return found.new_zeros(*states.shape[:-1], linear.out_features).index_copy(-1, rows, found)
+    all_heads = projected.new_zeros(*states.shape[:-1], linear.out_features)
+    return all_heads.index_copy(-1, rows, projected)
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
@@ -205,7 +218,9 @@ def check_states(
     """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
     if sum_is_finite(layers[-1]):
         return
-    weights = joined(name for name, one in model.named_parameters() if not one.isfinite().all())
+    weights = joined(
+        name for name, weight in model.named_parameters() if not weight.isfinite().all()
+    )
     reason = (
         f"so do the encoder's weights {weights}: use other weights"
         if weights
@@ -215,8 +230,8 @@ def check_states(
     for number, states in enumerate(layers):
         for token in (~states.detach().isfinite()).any(dim=1).nonzero()[:1, 0]:
             row = int(batch.rows[batch.inputs_of_tokens[token]])
-            what = f"the output of layer {number - 1}" if number else "the embeddings"
-            raise NumbersError(f"{what} of row {row + 1}", reason)
+            location = f"the output of layer {number - 1}" if number else "the embeddings"
+            raise NumbersError(f"{location} of row {row + 1}", reason)
 
 
 @contextmanager
@@ -225,5 +240,5 @@ def numbers_of(where: str) -> Iterator[None]:
     try:
         yield
     except NumbersError as error:
-        what, reason = error.args
-        raise NumbersError(f"{what}, {where}", reason) from None
+        location, reason = error.args
+        raise NumbersError(f"{location}, {where}", reason) from None

@@ -22,8 +22,10 @@ from papa.files import (
 )
 
 CONFIGURATION = "config.json"
-MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
-READER, _POOLING = "sentence_bert_config.json", "*_Pooling/config.json"
+MODULES = "modules.json"
+SETTINGS = "config_sentence_transformers.json"
+READER = "sentence_bert_config.json"
+_POOLING = "*_Pooling/config.json"
 """Of sentence-transformers: modules in their order, prompts, how text is read and tokens pooled."""
 TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -33,10 +35,11 @@ TOKENIZER_FILES = (
 EMBEDDING = (MODULES, SETTINGS, READER, _POOLING)
 DESCRIBING = (CONFIGURATION, *EMBEDDING, *TOKENIZER_FILES)
 """The small files, without weights."""
-SAFETENSORS, _PICKLED = "model.safetensors", "pytorch_model.bin"
+SAFETENSORS = "model.safetensors"
+_PICKLED = "pytorch_model.bin"
 
 
-def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], str]:
+def read_configuration_file(folder: Path, subject: str) -> tuple[dict[str, Any], str]:
     """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
     refuse_pointer(path, EncoderError)
@@ -45,7 +48,7 @@ def read_configuration_file(folder: Path, what: str) -> tuple[dict[str, Any], st
         document = json.loads(data)
     except OSError as error:
         raise EncoderError(
-            f"{what}: {path} cannot be read ({error.strerror}): give a folder with an encoder"
+            f"{subject}: {path} cannot be read ({error.strerror}): give a folder with an encoder"
         ) from None
     except (ValueError, RecursionError):
         document = None
@@ -78,7 +81,8 @@ def embeds_by(folder: Path) -> str | None:
         if read(READER).get("do_lower_case"):
             return f"it lowers its texts first (do_lower_case in {READER})"
         settings = read(SETTINGS)
-        if prompt := settings.get("prompts", {}).get(settings.get("default_prompt_name")):
+        prompt = settings.get("prompts", {}).get(settings.get("default_prompt_name"))
+        if prompt:
             return f"it puts {prompt!r} before each text (default_prompt_name in {SETTINGS})"
     except (OSError, ValueError, AttributeError, TypeError, KeyError) as error:
         return f"how it embeds is unknown, as {folder} has a damaged file ({error!r})"
@@ -117,9 +121,10 @@ def tokenizer_files(folder: Path) -> list[Path]:
     return [folder / name for name in TOKENIZER_FILES if (folder / name).is_file()]
 
 
-def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
+def published_weights(folder: Path, subject: str, name: str | None) -> list[str]:
     """The names of an encoder's files of weights, in ``folder`` or as the hub listed them."""
-    where, files = str(folder), [path.name for path in folder.iterdir()]
+    where = str(folder)
+    files = [path.name for path in folder.iterdir()]
     if name:
         from huggingface_hub import constants, errors, get_cached_repo_tree
 
@@ -127,11 +132,12 @@ def published_weights(folder: Path, what: str, name: str | None) -> list[str]:
         # A library that fetched it long ago kept no list.
         with suppress(errors.CachedRepoTreeNotFoundError):
             files = [file.path for file in get_cached_repo_tree(name, revision=folder.name)]
-    if not (weights := _of_weights(files)):
-        found = ", ".join(sorted(file for file in files if file[0] != ".")) or "nothing"
+    weights = _of_weights(files)
+    if not weights:
+        present = ", ".join(sorted(file for file in files if file[0] != ".")) or "nothing"
         raise EncoderError(
-            f"{what} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in "
-            f"{where} (found {found}): use a revision that has one of them"
+            f"{subject} has no {SAFETENSORS} and no {_PICKLED}, whole or in all its shards, in "
+            f"{where} (found {present}): use a revision that has one of them"
         )
     return weights
 
@@ -140,19 +146,19 @@ _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
-def remembered(what: str, content: str, check: Callable[[], Any]) -> Any:
+def remembered(subject: str, content: str, check: Callable[[], Any]) -> Any:
     """What ``check`` found before, a JSON value, else what it finds now: by the digest of what it
     looks at, the libraries that look, and PAPA's own code that decides.
     """
     root = Path(__file__).parents[1]
     code = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])
     made_by = [*map(version, ("torch", "transformers", "tokenizers")), *map(sha256_of_file, code)]
-    kept = cache_folder() / "checked" / f"{sha256_of_json([what, content, made_by])}.json"
+    path = cache_folder() / "checked" / f"{sha256_of_json([subject, content, made_by])}.json"
     with suppress(OSError, ValueError):
-        return json.loads(kept.read_bytes())
+        return json.loads(path.read_bytes())
     with _one_at_a_time:
-        found = check()
+        result = check()
     # A check that raises leaves nothing: what failed is looked at again.
     with suppress(OSError):
-        write_atomically(kept, json.dumps(found))
-    return found
+        write_atomically(path, json.dumps(result))
+    return result

@@ -104,17 +104,18 @@ class LayerAttention:
             return
         for start in range(0, queries, rows):
             some = slice(start, start + rows)
-            mask, bias = (
-                one if one is None or one.shape[-2] == 1 else one[:, :, some]
-                for one in (self.mask, self.bias)
+            yield replace(
+                self,
+                query=self.query[:, :, some],
+                mask=_of_queries(self.mask, some),
+                bias=_of_queries(self.bias, some),
+                query_slots=self.query_slots[:, some],
+                real=self.real[:, some],
             )
-            slots, real = self.query_slots[:, some], self.real[:, some]
-            told: dict[str, Any] = {"query": self.query[:, :, some], "mask": mask, "bias": bias}
-            yield replace(self, **told, query_slots=slots, real=real)
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
         """A of some heads, float32 at least; rows sum to less than one beside a learned sink."""
-        query, key, bias = self._own(heads)
+        query, key, bias = self._queries_and_keys(heads)
         # Queries are scaled, not scores: m · width numbers in place of m · m.
         scores = (at_least_single(query) * self.scaling) @ at_least_single(key).mT
         if self.softcap is not None:
@@ -140,9 +141,9 @@ class LayerAttention:
         value = chosen(self.value, heads)
         # The fused kernel has neither.
         if self.softcap is not None or self.sinks is not None:
-            rows = (part.probabilities(heads).to(value.dtype) for part in self.parts())
-            return torch.cat([F.dropout(part, self.dropout) @ value for part in rows], dim=2)
-        query, key, bias = self._own(heads)
+            rows = (call.probabilities(heads).to(value.dtype) for call in self.parts())
+            return torch.cat([F.dropout(weights, self.dropout) @ value for weights in rows], dim=2)
+        query, key, bias = self._queries_and_keys(heads)
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
         if bias is not None or (value.requires_grad and value.device.type == "cpu"):
             value = at_least_single(value)
@@ -151,9 +152,13 @@ class LayerAttention:
             bias = bias.to(value.dtype)
             lowest = torch.finfo(bias.dtype).min
             mask = bias if mask is None else bias.masked_fill(~mask, lowest)
-        query, key = query.to(value.dtype), key.to(value.dtype)
         return F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout, scale=self.scaling
+            query.to(value.dtype),
+            key.to(value.dtype),
+            value,
+            attn_mask=mask,
+            dropout_p=self.dropout,
+            scale=self.scaling,
         )
 
     def matrices(self) -> Float[Tensor, "batch heads queries keys"]:
@@ -170,7 +175,7 @@ class LayerAttention:
         apart = apart.expand(*self.value.shape[:2], keys, keys)
         return replace(self, value=apart, dropout=0.0, rules=rules).output(self.every)
 
-    def _own(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _queries_and_keys(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
         query, key, bias = (chosen(states, heads) for states in (self.query, self.key, self.bias))
@@ -216,6 +221,13 @@ class Watching(Rule):
         if self.last:
             raise StopForward
         return output
+
+
+def _of_queries(states: Tensor | None, queries: slice) -> Tensor | None:
+    """A mask or a bias of some queries; one that all queries share as it is."""
+    if states is None or states.shape[-2] == 1:
+        return states
+    return states[:, :, queries]
 
 
 def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:

@@ -40,22 +40,23 @@ class NativeReference:
 def native_class(task: TaskSpec, reference: EncoderReference) -> str:
     """Return the class of transformers that loads the head that a task asks for."""
     if task.of_embeddings:
-        if how := embeds_by(Path(reference.folder)):
+        other_embeddings = embeds_by(Path(reference.folder))
+        if other_embeddings:
             raise EncoderError(
-                f"'{reference.name}': {how}, and PAPA measures means over tokens: "
+                f"'{reference.name}': {other_embeddings}, and PAPA measures means over tokens: "
                 "measure it in your own loop, with papa.ablated"
             )
         return "AutoModel"
     if task.kind in _CLASS_OF_KIND:
         return _CLASS_OF_KIND[task.kind]
-    what = f"encoder '{reference.name}'"
-    configuration, _ = read_configuration_file(Path(reference.folder), what)
+    subject = f"encoder '{reference.name}'"
+    configuration, _ = read_configuration_file(Path(reference.folder), subject)
     architecture = str((configuration.get("architectures") or ["nothing"])[0])
     if task.columns.label is None and architecture.endswith("ForTokenClassification"):
         return _TAGS
     if task.columns.label is None and not architecture.endswith("ForSequenceClassification"):
         raise EncoderError(
-            f"{what} has no head that gives classes ({architecture}): measure it by nearest_10, "
+            f"{subject} has no head that gives classes ({architecture}): measure it by nearest_10, "
             "or with kind: mlm"
         )
     return _CLASSES

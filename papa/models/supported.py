@@ -63,7 +63,8 @@ class Family:
 
     def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
         """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
-        ids, positions = batch.input_ids, batch.slot_ids
+        ids = batch.input_ids
+        positions = batch.slot_ids
         if self.padding is not None:
             positions = batch.positions_in_input + self.padding(config) + 1
         mask = torch.ones_like(ids)
@@ -107,7 +108,8 @@ DISTILBERT = Family(
 
 
 def _albert_layers(model: Any) -> list[nn.Module]:
-    groups, layers = model.encoder.albert_layer_groups, model.config.num_hidden_layers
+    groups = model.encoder.albert_layer_groups
+    layers = model.config.num_hidden_layers
     # As transformers spreads layers over groups, rounding included.
     numbers = (int(layer / (layers / len(groups))) for layer in range(layers))
     return [groups[number].albert_layers[0] for number in numbers]
@@ -224,18 +226,21 @@ def family_of(model_type: str) -> Family | None:
     return next((family for family in FAMILIES if model_type in family.model_types), None)
 
 
-def family_for(config: Any, what: str) -> Family:
+def family_for(config: Any, subject: str) -> Family:
     """The family of a configuration; EncoderError where PAPA does not measure such models."""
     family = family_of(config.model_type)
     if family is None:
-        raise unsupported(what, config.model_type)
+        raise unsupported(subject, config.model_type)
     if getattr(config, "is_decoder", False):
-        raise EncoderError(f"{what} is causal (is_decoder): PAPA measures encoders")
-    if reason := family.refuse(config):
-        raise EncoderError(f"{what} is not supported: {reason}")
+        raise EncoderError(f"{subject} is causal (is_decoder): PAPA measures encoders")
+    reason = family.refuse(config)
+    if reason:
+        raise EncoderError(f"{subject} is not supported: {reason}")
     return family
 
 
-def unsupported(what: str, kind: object) -> EncoderError:
+def unsupported(subject: str, kind: object) -> EncoderError:
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
-    return EncoderError(f"{what}: architecture {shown(kind)} is not supported: use one of {known}")
+    return EncoderError(
+        f"{subject}: architecture {shown(kind)} is not supported: use one of {known}"
+    )

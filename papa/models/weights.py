@@ -30,16 +30,17 @@ _REFUSED = "quantization_config", "attn_implementation", "_attn_implementation",
 """Settings with which transformers would compute other attention than PAPA measures."""
 
 
-def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> Any:
+def checked_configuration(document: dict[str, Any], folder: Path, subject: str) -> Any:
     """What the config.json of the encoder in ``folder`` holds, as transformers reads it."""
-    path, kind = folder / CONFIGURATION, document.get("model_type")
+    path = folder / CONFIGURATION
+    kind = document.get("model_type")
     if kind is None:
         raise EncoderError(
             f"{path} has no model_type, so its architecture is unknown: add the key, such as "
             '"model_type": "bert" (papa models lists them)'
         )
     if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
-        raise unsupported(f"{what}: {path}", kind)
+        raise unsupported(f"{subject}: {path}", kind)
     for name, value in document.items():
         why = ""
         if name in _REFUSED and value:
@@ -61,7 +62,8 @@ def checked_configuration(document: dict[str, Any], folder: Path, what: str) -> 
             f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
         ) from None
     for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
-        if (count := getattr(config, name, 1)) < 1:
+        count = getattr(config, name, 1)
+        if count < 1:
             raise EncoderError(f"{path}: {name} is {count}, expected 1 or more: correct it")
     return config
 
@@ -77,13 +79,14 @@ def load_model(
     """The model of a reference, by a class of transformers; what is read is checked. Without
     weights only their names and shapes are read: all are zeros, which take no memory.
     """
-    folder, what = Path(reference.folder), f"encoder '{reference.name}'"
-    document, configuration = files.read_configuration_file(folder, what)
-    config = checked_configuration(document, folder, what)
+    folder = Path(reference.folder)
+    subject = f"encoder '{reference.name}'"
+    document, configuration = files.read_configuration_file(folder, subject)
+    config = checked_configuration(document, folder, subject)
     if with_weights:
-        weights = _checked_weights(reference, configuration, folder, what)
+        weights = _checked_weights(reference, configuration, folder, subject)
     else:
-        weights = _shapes_of_weights(folder, what)
+        weights = _shapes_of_weights(folder, subject)
     try:
         with _quiet():
             with torch.device("meta"):
@@ -99,29 +102,32 @@ def load_model(
             )
     except Exception as error:  # transformers believes whatever the files say.
         raise EncoderError(
-            f"{what} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
+            f"{subject} cannot be loaded from {folder} ({in_one_line(error)}): get it again, or "
             f"correct its {CONFIGURATION}"
         ) from None
-    kind, headless = config.model_type, head == "AutoModel"
-    if others := sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0]):
-        name, stored, expected = others[0]
-        if pruned := _pruned_weight(others, config):
+    kind = config.model_type
+    headless = head == "AutoModel"
+    mismatched = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
+    if mismatched:
+        name, stored, expected = mismatched[0]
+        pruned = _pruned_weight(mismatched, config)
+        if pruned:
             raise EncoderError(
-                f"{what} has layers from which heads were removed ({pruned}), and PAPA measures "
+                f"{subject} has layers from which heads were removed ({pruned}), and PAPA measures "
                 "all heads of a layer: give the model as it was before heads were pruned"
             )
         raise EncoderError(
-            f"{what}: {len(others)} weights do not fit the {kind} encoder that {CONFIGURATION} "
-            f"describes: {name} is {list(stored)}, expected {list(expected)}: give a folder or hub "
-            f"name whose weights and {CONFIGURATION} belong together"
+            f"{subject}: {len(mismatched)} weights do not fit the {kind} encoder that "
+            f"{CONFIGURATION} describes: {name} is {list(stored)}, expected {list(expected)}: "
+            f"give a folder or hub name whose weights and {CONFIGURATION} belong together"
         )
-    missing = sorted(one for one in loading["missing_keys"] if not headless or "pooler" not in one)
+    missing = sorted(key for key in loading["missing_keys"] if not headless or "pooler" not in key)
     if missing:
         raise EncoderError(
-            f"{what} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): give a "
+            f"{subject} lacks {len(missing)} weights of a {kind} encoder ({missing[0]}, …): give a "
             "folder or hub name with the encoder's full weights"
             if headless
-            else f"{what} has no head of its own for {head.removeprefix('AutoModelFor')}: its "
+            else f"{subject} has no head of its own for {head.removeprefix('AutoModelFor')}: its "
             f"weights lack {missing[0]}: give a model that was trained with one, or measure a "
             "probe (head: probe)"
         )
@@ -130,7 +136,7 @@ def load_model(
 
 
 def _checked_weights(
-    reference: EncoderReference, configuration: str, folder: Path, what: str
+    reference: EncoderReference, configuration: str, folder: Path, subject: str
 ) -> dict[str, Tensor]:
     """The weights by name, of files that are those of the reference."""
     weights: dict[str, Tensor] = {}
@@ -138,22 +144,24 @@ def _checked_weights(
     for path in files.weight_files(folder):
         data = path.read_bytes()
         digests[path.name] = hashlib.sha256(data).hexdigest()
-        weights |= _tensors(data, path, what)
-    if (digest := files.encoder_digest(digests, configuration)) != reference.digest:
+        weights |= _tensors(data, path, subject)
+    digest = files.encoder_digest(digests, configuration)
+    if digest != reference.digest:
         raise EncoderError(
-            f"{what} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, found "
-            f"{digest[:12]}): put back what was there, or run again with what is there now"
+            f"{subject} in {folder} changed meanwhile (expected digest {reference.digest[:12]}, "
+            f"found {digest[:12]}): put back what was there, or run again with what is there now"
         )
     return weights
 
 
-def _shapes_of_weights(folder: Path, what: str) -> dict[str, Tensor]:
+def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
     """Zeros in the shape of each weight, all in the memory of one number."""
     weights: dict[str, Tensor] = {}
     for path in files.weight_files(folder):
         if path.suffix != ".safetensors":
             shapes = {
-                name: own.shape for name, own in _tensors(path.read_bytes(), path, what).items()
+                name: weight.shape
+                for name, weight in _tensors(path.read_bytes(), path, subject).items()
             }
         else:
             try:
@@ -162,7 +170,7 @@ def _shapes_of_weights(folder: Path, what: str) -> dict[str, Tensor]:
                     shapes = {name: file.get_slice(name).get_shape() for name in names}
             except Exception as error:  # The library says it in many ways.
                 raise EncoderError(
-                    f"{what}: {path} is damaged ({in_one_line(error)}): get it again"
+                    f"{subject}: {path} is damaged ({in_one_line(error)}): get it again"
                 ) from None
         weights |= {name: torch.zeros(()).expand(*shape) for name, shape in shapes.items()}
     return weights
@@ -183,18 +191,18 @@ def _pruned_weight(
     return ""
 
 
-def _tensors(data: bytes, path: Path, what: str) -> dict[str, Tensor]:
+def _tensors(data: bytes, path: Path, subject: str) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load(data)
         with warnings.catch_warnings(action="ignore"):
             content = torch.load(BytesIO(data), map_location="cpu", weights_only=True)
         # Some published files keep settings beside the weights, as plain values.
-        return {name: own for name, own in content.items() if isinstance(own, Tensor)}
+        return {name: value for name, value in content.items() if isinstance(value, Tensor)}
     except Exception as error:  # Of either library, which say it in many ways.
         wanted = re.search(r"GLOBAL (\S+)", str(error))
         raise EncoderError(
-            f"{what}: {path} is damaged, or holds more than tensors "
+            f"{subject}: {path} is damaged, or holds more than tensors "
             f"({wanted[1] if wanted else type(error).__name__}), and PAPA loads nothing else: "
             f"get it again, or use a revision with {files.SAFETENSORS}"
         ) from None
@@ -203,7 +211,8 @@ def _tensors(data: bytes, path: Path, what: str) -> dict[str, Tensor]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """No bars and no report of unused heads; what does not fit is raised as an error."""
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    shows_bars = logging.is_progress_bar_enabled()
     # Where the environment has the last word on bars, switching them warns.
     with warnings.catch_warnings(action="ignore"):
         logging.disable_progress_bar()
@@ -212,7 +221,7 @@ def _quiet() -> Iterator[None]:
             yield
         finally:
             logging.set_verbosity(level)
-            if bars:
+            if shows_bars:
                 logging.enable_progress_bar()
 
 

@@ -139,7 +139,7 @@ class InMemoryTexts:
         return len(self.texts)
 
     @classmethod
-    def of(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
+    def from_batches(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
         """Split a user's batches into texts."""
         config: Any = model.config
         is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
@@ -159,8 +159,8 @@ class InMemoryTexts:
         else:
             groups = [*rows_of_like_length(0 * lengths, lengths, tokens)]
         for group in groups:
-            for alike in alike_texts([texts[index] for index in group.tolist()]):
-                members = group[alike]
+            for indices in alike_texts([texts[index] for index in group.tolist()]):
+                members = group[indices]
                 inputs = self.joined([texts[index] for index in members.tolist()])
                 labels = inputs["labels"] if self.has_labels else None
                 yield Batch(inputs, rows[members], labels)
@@ -177,7 +177,7 @@ class InMemoryTexts:
 
 def rebatched(batches: Sequence[Inputs], model: nn.Module) -> list[Inputs]:
     """A user's texts in batches of the engine's own size."""
-    return [batch.inputs for batch in InMemoryTexts.of(batches, model).batches()]
+    return [batch.inputs for batch in InMemoryTexts.from_batches(batches, model).batches()]
 
 
 def padding_of(model: nn.Module) -> dict[str, int]:
@@ -271,10 +271,13 @@ def alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
         tensors = {name: value for name, value in text.items() if isinstance(value, Tensor)}
         # Padded by column, texts may differ in tokens; else shapes have to be the same.
         free = 2 if _is_padded_by_column(text) else 1
-        shapes = [(name, one.dtype, one.dim(), one.shape[free:]) for name, one in tensors.items()]
-        others = [(name, repr(value)) for name, value in text.items() if name not in tensors]
-        is_single = {len(one) for one in tensors.values() if one.dim()} == {1}
-        groups.setdefault((free, *shapes, *others) if is_single else index, []).append(index)
+        shapes = [
+            (name, tensor.dtype, tensor.dim(), tensor.shape[free:])
+            for name, tensor in tensors.items()
+        ]
+        settings = [(name, repr(value)) for name, value in text.items() if name not in tensors]
+        is_single = {len(tensor) for tensor in tensors.values() if tensor.dim()} == {1}
+        groups.setdefault((free, *shapes, *settings) if is_single else index, []).append(index)
     return list(groups.values())
 
 

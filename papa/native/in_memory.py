@@ -39,7 +39,7 @@ def open_in_memory(
         labelled: Whether its loss compares answers with labels, where there are any.
         part: The part of the model whose heads are scored.
     """
-    texts = InMemoryTexts.of(batches, model)
+    texts = InMemoryTexts.from_batches(batches, model)
     native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))

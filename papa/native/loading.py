@@ -67,7 +67,7 @@ def check_native(
         )
     model = native_model_without_weights(reference, native_class(task, reference))
     attention_modules(model)  # Refused before anything runs.
-    told = classes_told(names, class_names(model), task)
+    classes_in_words = classes_told(names, class_names(model), task)
     if rows is not None:
         check_sentences(task, rows)
     classes = getattr(model.config, "num_labels", 2)
@@ -90,4 +90,4 @@ def check_native(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
             f"metric: {'spearman' if classes == 1 else 'accuracy or agreement'}"
         )
-    return told
+    return classes_in_words

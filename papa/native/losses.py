@@ -88,8 +88,8 @@ def _of_labels(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
 
 
 def _of_embeddings(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
-    kept = F.cosine_similarity(after["embeddings"], before["embeddings"])
-    return AnswerLosses(1 - kept, after["lengths"])
+    cosines = F.cosine_similarity(after["embeddings"], before["embeddings"])
+    return AnswerLosses(1 - cosines, after["lengths"])
 
 
 def _of_answers(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:

@@ -123,7 +123,8 @@ def real_of(model: Any, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts to
     mask = batch.inputs.get("attention_mask")
     if mask is None:
         return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
-    if mask.dim() == 4 and (real := real_tokens(mask)) is not None:
+    real = real_tokens(mask) if mask.dim() == 4 else None
+    if real is not None:
         return nn.functional.pad(real, (0, outputs.shape[1] - real.shape[1])).to(outputs.device)
     if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
         mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
@@ -137,7 +138,7 @@ def _user_scores(score: CustomScore, outputs: Any, batch: Batch) -> Answers:
     if batch.labels is not None:
         inputs["labels"] = batch.labels
     scores = checked_score(score(outputs, inputs)).float()
-    texts = {len(one) for one in inputs.values() if isinstance(one, Tensor) and one.dim()}
+    texts = {len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()}
     if texts and len(scores) not in texts:
         raise DataError(
             f"score gave {len(scores)} numbers for {max(texts)} texts: give one for each"
@@ -205,8 +206,10 @@ def _check_means(name: str, commit: str | None) -> None:
             folder = fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)
         except HubUnreachableError:
             return
-    if name and folder.is_dir() and (how := embeds_by(folder)):
+    other_embeddings = embeds_by(folder) if name and folder.is_dir() else None
+    if other_embeddings:
         raise EncoderError(
-            f"the model of {name}: {how}, and PAPA measures means over tokens of its texts as they "
-            "are: measure its own embeddings in your loop, with papa.ablated, or give score="
+            f"the model of {name}: {other_embeddings}, and PAPA measures means over tokens of "
+            "its texts as they are: measure its own embeddings in your loop, with "
+            "papa.ablated, or give score="
         )

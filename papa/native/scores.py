@@ -138,7 +138,7 @@ def output_weights(
         if len(weight) == width:
             weights[layer] = at_least_single(weight.detach()).unflatten(0, (heads, -1))
 
-    linear = [one for one in native.model.modules() if isinstance(one, nn.Linear | Conv1D)]
+    linear = [module for module in native.model.modules() if isinstance(module, nn.Linear | Conv1D)]
     hooks = [module.register_forward_pre_hook(take) for module in linear]
     try:
         native.observe_batch(observe, batch)
@@ -323,12 +323,12 @@ class CausalGateScores(HeadScores):
     @classmethod
     def of_seeds(cls, scores: Sequence[HeadScores], own_rows: bool) -> CausalGateScores:
         """The scores of all seeds; without rows of their own they have no interval."""
-        gates = [one for one in scores if isinstance(one, CausalGateScores)]
-        removed = np.concatenate([one.by_seed for one in gates])
+        gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
+        removed = np.concatenate([of_seed.by_seed for of_seed in gates])
         return cls(
             removed if own_rows else removed.mean(axis=0)[None],
-            np.mean([one.kept for one in gates], axis=0),
-            np.all([one.settled for one in gates], axis=0),
+            np.mean([of_seed.kept for of_seed in gates], axis=0),
+            np.all([of_seed.settled for of_seed in gates], axis=0),
         )
 
     def frame(self, method: str) -> pandas.DataFrame:
