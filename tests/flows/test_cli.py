@@ -116,6 +116,7 @@ def test_a_refused_command_is_one_sentence_and_writes_nothing(
     assert {path.name for path in folder.iterdir()} == names
 
 
+@pytest.mark.server
 def test_help_imports_no_library_of_numbers() -> None:
     code = "import papa.flows.cli, sys; print(*sys.modules)"
     imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
