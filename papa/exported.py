@@ -181,7 +181,7 @@ class ConstantHeadsModel(PreTrainedModel):
 
 
 def _keep(linear: nn.Linear, rows: Tensor) -> None:
-    """Leave a linear map some of its rows."""
+    """Keep only these output rows of a linear map, in place."""
     for name, whole in list(linear.named_parameters()):
         setattr(linear, name, nn.Parameter(whole.detach()[rows]))
     linear.out_features = len(rows)

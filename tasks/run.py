@@ -181,14 +181,14 @@ def run_here(
     reporter: Reporter,
     loaded: Mapping[EncoderReference, Encoder] | None = None,
 ) -> None:
-    """Run steps in this process, each after its inputs, to the first that fails.
+    """Run steps in this process, one after the other; the first error is raised.
 
     Args:
         steps: The steps, each after its inputs; complete ones are passed over.
-        store: Where artifacts lie.
-        execution: Settings that never change results.
+        store: The store of the artifacts.
+        execution: Settings that affect speed only.
         reporter: Shows which steps run.
-        loaded: Encoders that are in memory already.
+        loaded: Encoders that are already in memory.
     """
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
     with in_use(store):

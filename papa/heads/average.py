@@ -128,7 +128,10 @@ def average_split(
 def check_sums(
     sums: Float[Tensor, "layers ..."], encoder: Encoder, batches: Iterable[MicroBatch], text: str
 ) -> None:
-    """Refuse NaN and infinity; only then are batches gone through again, to say where."""
+    """Raise NumbersError if sums of attention hold NaN or infinity.
+
+    It then runs the batches of ``text`` (the corpus, for the message) again to find the first one.
+    """
     if sum_is_finite(sums):
         return
     for number, batch in enumerate(batches, 1):

@@ -98,7 +98,9 @@ class _Argument(NamedTuple):
 
 @lru_cache
 def _unknown_arguments(forward: FunctionType) -> list[_Argument]:
-    """The arguments of the attention function that rules do not serve."""
+    """Return the arguments that ``forward`` passes to the attention function and that the dispatch
+    does not support.
+    """
     nodes = _forward_nodes(forward)
     may_be_none = {
         ast.unparse(node.targets[0])

@@ -112,7 +112,10 @@ def _is_batch(data: object) -> bool:
 def _read(
     data: Texts, model: Any, columns: Mapping[str, str | None]
 ) -> tuple[list[Any], Labels | None]:
-    """The texts of a table, and their labels, as numbers that the model's head has for classes."""
+    """Return the texts of a table, and their labels as the numbers of the model's classes.
+
+    Labels are None for a model that takes none, and for a language model, whose labels are tokens.
+    """
     table = table_of(data, "the table of texts")
     named = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
     held = {

@@ -89,10 +89,17 @@ class Encoder:
 
 
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
-    """Refuse what is none, what may be no ``decoder``, and what must be ``whole``."""
+    """Raise SpecError unless ``encoder`` was loaded by ``load_encoder``.
+
+    Args:
+        encoder: What the user gave.
+        decoder: Whether a decoder is accepted.
+        whole: Whether all its heads must be input-dependent.
+    """
     if not isinstance(encoder, Encoder):
         raise SpecError(
-            f"encoder is a {type(encoder).__name__}: give what papa.load_encoder returns"
+            f"encoder is a {type(encoder).__name__}: give what papa.load_encoder returns, "
+            "or use papa.ablated with a model in memory"
         )
     if encoder.encoder is None and not decoder:
         raise SpecError(

@@ -242,9 +242,8 @@ def _certainty(
     """What is known of the certainty of λ, in a sentence."""
     if not trained.distinct_rows:
         return (
-            f"Nothing is known of the certainty of λ: that takes two seeds or more with "
-            f"{LEAST_TEXTS} texts of their own, and {len(trained.by_epoch)} shared "
-            f"{len(native.texts)}."
+            f"The certainty of λ is unknown: it needs two seeds or more with {LEAST_TEXTS} texts "
+            f"each, and {len(trained.by_epoch)} seeds shared {len(native.texts)} texts."
         )
     facts = trained.facts(keep)
     return certainty(

@@ -79,8 +79,8 @@ def substitute_for(
         return _of_slots(name, parameters, head_count(layers.modules[0]))
     if data is None:
         raise DataError(
-            f"the substitute '{name}' is computed from text: give data=, or another substitute "
-            "such as 'zeros' or constant matrices"
+            f"the substitute '{name}' is computed from text: give texts in data=, constant "
+            "matrices such as papa.average returns, or another substitute such as 'zeros'"
         )
     batches = batches_of(data, model, tokenizer)
     return _observed(model, layers, name, seed, batches).to(device)

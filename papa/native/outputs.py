@@ -95,8 +95,8 @@ def concatenated(
     """Return the answers to all batches, without ``words``.
 
     Args:
-        answers: Of each batch.
-        rows: The numbers of each batch's texts, by which texts are sorted; None keeps their order.
+        answers: The answers to each batch.
+        rows: The indices of each batch's texts, by which answers are sorted; None keeps the order.
     """
     names = {frozenset(batch) for batch in answers}
     if len(names) > 1:

@@ -69,9 +69,9 @@ def streamed(
     methods: Mapping[str, ScoreRows],
     progress: Progress = ignore_progress,
 ) -> dict[str, HeadScores]:
-    """Score all heads by means over the rows of their attention, in one pass.
+    """Return the head scores that are means over rows of attention, by method, in one pass.
 
-    Separators, which ``confidence`` leaves out, are an encoder's tokens like the last of a text.
+    ``confidence`` leaves out separators: tokens of an encoder that equal the last of a text.
 
     Raises:
         SpecError: A method compares with constant matrices, and the substitute has none; or a

@@ -403,7 +403,7 @@ class _Training:
         self.steps = 0
 
     def steps_of_window(self, losses: Losses, rows: int, epoch: int, index: int) -> Iterator[int]:
-        """Take the steps of a window of so many rows; yield the number of rows of each."""
+        """Take the optimiser steps of a window of rows; yield the number of rows of each step."""
         orders = [
             np.random.default_rng((1, epoch, index, seed)).permutation(rows) for seed in self.seeds
         ]

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 
 
 def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
-    """The numbers of the rows on which a ranking seed scores heads: int64 [min(rows, count)].
+    """Return the indices of the rows on which a ranking seed scores heads: int64
+    [min(rows, count)].
 
-    Seeds take one part after another of an order of all rows, as many as it has, then of the next
-    order: seeds of one order have no row in common.
+    All rows are shuffled and divided among consecutive seeds, which then share no row; when a
+    shuffle is used up, the next seeds divide another one. Without ``rows`` each seed has all rows.
     """
     order = order_of_rows(count, rows, seed)
     if order is None or rows is None:

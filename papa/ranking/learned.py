@@ -126,7 +126,7 @@ def _twin_loss(
 def drawn_gates(
     location: Float[Tensor, "layers heads"], uniform: Float[Tensor, "layers heads"]
 ) -> Float[Tensor, "layers heads"]:
-    """Gates 0..1 from log α and numbers drawn from (0, 1)."""
+    """Return gates in [0, 1] from their locations log α and uniform random numbers in (0, 1)."""
     stretched = ((uniform.logit() + location) / TEMPERATURE).sigmoid() * (HIGH - LOW) + LOW
     return stretched.clamp(0, 1)
 

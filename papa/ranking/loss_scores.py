@@ -263,7 +263,7 @@ class LossValue:
     def without(
         self, head_sets: Sequence[Sequence[Head]], progress: Progress = ignore_progress
     ) -> list[ExampleValues]:
-        """Return the losses of the sample without each set of heads."""
+        """Return the loss of each text of the sample, with each set of heads replaced."""
         self.evaluations += len(head_sets)
         return self._loss.values_of_sets(self._substitute, head_sets, self._rows, progress)
 

@@ -128,7 +128,7 @@ def certainty(facts: Mapping[str, Any]) -> str:
     objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
     if "told" not in facts:
         seeds = "the same for every seed" if facts["seeds"] > 1 else "from one seed"
-        return f"λ is {seeds}: nothing is known of its certainty.{objective}"
+        return f"λ is {seeds}: its certainty is unknown.{objective}"
     shares = [
         f"{100 * share['share']:.0f} % at {fraction_label(share['fraction'])} (by chance "
         f"{100 * share['by_chance']:.0f} %{'' if share['told'] else ', not significant'})"

@@ -131,11 +131,11 @@ def compare_orders(
 
 
 def compare_means(means: Mapping[str, SeedScores]) -> dict[tuple[str, str], OrderTest]:
-    """Test for every two orders whether their mean scores differ, by Holm's rule in two families:
-    pairs with random orders, and all other pairs.
+    """Test whether the mean scores of every two orders differ, with Holm's correction in two
+    families: pairs with random orders, and all other pairs.
 
-    A difference has to exceed what seeds and examples show, and what lists differ by if all of
-    them are random.
+    The p value is the larger of two: one for the variation over seeds and examples together with
+    that of random orders, and one for the rank among all random orders.
     """
     deviation_of_one_list = math.nan
     scores_of_lists: dict[str, np.ndarray] = {}

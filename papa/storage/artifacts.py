@@ -48,9 +48,10 @@ class ArtifactReference:
 def published(
     address: Address, metadata: Mapping[str, object], *, replace: bool = False
 ) -> Iterator[Path]:
-    """Yield a folder to fill, published with its metadata when the block ends without an error;
-    where another process was first, what it published stays. With ``replace`` it takes the place
-    of what was there, whose metadata stand until the new ones do; their files stay.
+    """Yield a folder to fill, which becomes an artifact when the block ends without an error.
+
+    If another process published the artifact first, that one is kept. With ``replace`` the new
+    artifact replaces an existing one in one step; files of the existing one are not deleted.
     """
     files = Files(address)
     data = uuid.uuid4().hex

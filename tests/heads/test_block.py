@@ -70,7 +70,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("0 for heads to replace", BERT, {"heads": torch.full((3, 4), 0.5)}),
     ("0 for heads to replace", BERT, {"heads": torch.full((3, 4), torch.nan)}),
     ("'averge'", BERT, {"substitute": "averge"}),
-    ("computed from text: give data=", BERT, {"substitute": "average"}),
+    ("computed from text", BERT, {"substitute": "average"}),
     ("numbers [3, 4, 8, 8]", BERT, {"substitute": torch.ones(2, 4, 8, 8)}),
     (
         "a text has 9 tokens and the constant",
