@@ -13,7 +13,7 @@ import papa.library
 
 _HEAD = """# Library
 
-Every public function and class of `import papa`; all else is private.
+Look up every public function and class of `import papa`; everything else is private.
 [The guide](../library.md) shows the calls at work.
 """
 _WIDTH = 80

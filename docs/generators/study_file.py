@@ -79,8 +79,8 @@ Look up every key of a study: its meaning, type, default and an example.
 **`--set`** overrides any value from the command line, with the paths and YAML values of the column
 *Example*.
 Entries of lists go by their index from 0:
-`papa run study.yaml --set tasks.0.slots=64 --set 'seeds=[0, 1]'`.
-A bare name in `encoders`, `tasks` or `constants` stands for an entry with that name or kind.
+`papa run study.yaml --set tasks.0.slots=64 --set 'probe_seeds=[0, 1]'`.
+A bare name in `encoders`, `tasks` or `substitutes` stands for an entry with that name or kind.
 Paths are relative to the file's folder.
 """
 _LONG = 100
