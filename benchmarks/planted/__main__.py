@@ -1,7 +1,8 @@
 """``python -m benchmarks.planted``: which score of heads finds the heads that a model needs.
 
 Trains models in which the needed heads are known, scores all heads by every method with every
-substitute, prints AUROC by kind of output, and writes ``measured.csv`` if all kinds are asked for.
+substitute, and prints AUROC by kind of output. If all kinds are asked for, it writes
+``measured.csv`` and the tables of docs/how-to/which-method.md.
 """
 
 from __future__ import annotations
@@ -10,21 +11,18 @@ import argparse
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
-from pathlib import Path
 
 import pandas
 
 from benchmarks.planted.kinds import kinds
 from benchmarks.planted.scores import ScoredModel, train_and_score
-from benchmarks.planted.tables import table
+from benchmarks.planted.tables import RESULTS, page_tables, write_page
 from benchmarks.planted.training import ModelRequest
 from papa.resources import usable_cores
 
-RESULTS = Path(__file__).with_name("measured.csv")
-
 
 def main() -> int:
-    """Train, score, print the table, and write the results."""
+    """Train, score, print the tables, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planted", description=__doc__)
     parser.add_argument("--seeds", type=int, default=2, help="models of each kind and size")
     parser.add_argument("--layers", type=int, nargs="*", default=[2], help="sizes of models")
@@ -43,7 +41,9 @@ def main() -> int:
             results += scores
             if not options.kinds:
                 pandas.DataFrame(results).round(4).to_csv(RESULTS, index=False)
-    print(table(pandas.DataFrame(results), "output"))
+    print(page_tables(pandas.DataFrame(results)))
+    if not options.kinds:
+        write_page()
     return 0
 
 

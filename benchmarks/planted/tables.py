@@ -1,10 +1,29 @@
-"""Tables of how well scores of heads find planted heads, from ``measured.csv``."""
+"""``python -m benchmarks.planted.tables``: write the tables of ``measured.csv`` into the page
+docs/how-to/which-method.md.
+"""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import numpy as np
 import pandas
 from scipy.stats import bootstrap
+
+RESULTS = Path(__file__).with_name("measured.csv")
+PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "which-method.md"
+MARKER = "<!-- tables of benchmarks/planted/measured.csv -->"
+"""Stands in the page before and after the tables."""
+GROUPS = {
+    "classes": "encoder's head",
+    "tags": "encoder's head",
+    "masked words": "encoder's head",
+    "next words": "decoder",
+    "embeddings": "embeddings",
+}
+"""What a model outputs, as a column of the page."""
+FEWEST_MODELS = 3
+"""For an interval over models."""
 
 
 def mean_with_interval(values: pandas.Series) -> str:
@@ -12,28 +31,73 @@ def mean_with_interval(values: pandas.Series) -> str:
     known = values.dropna().to_numpy()
     if known.size == 0:
         return "–"
-    if known.size < 3 or np.ptp(known) == 0:
+    if known.size < FEWEST_MODELS or np.ptp(known) == 0:
         return f"{known.mean():.2f}"
     interval = bootstrap((known,), np.mean, rng=np.random.default_rng(0)).confidence_interval
     return f"{known.mean():.2f} ({interval.low:.2f} to {interval.high:.2f})"
 
 
-def table(results: pandas.DataFrame, columns: str) -> str:
-    """AUROC by method and substitute, with a column for each value of ``columns``."""
-    values = list(dict.fromkeys(results[columns]))
-    lines = [
-        f"| method | substitute | all | {' | '.join(values)} | coverage | passes |",
-        "|" + "---|" * (len(values) + 5),
-    ]
-    for (method, substitute), rows in results.groupby(["method", "substitute"], sort=False):
-        cells = [
-            mean_with_interval(rows.loc[rows[columns] == value, "auroc"]).split(" ")[0]
-            for value in values
-        ]
-        coverage = rows["coverage"].dropna()
-        lines.append(
-            f"| {method} | {substitute} | {mean_with_interval(rows['auroc'])} | "
-            f"{' | '.join(cells)} | {f'{coverage.mean():.2f}' if len(coverage) else '–'} | "
-            f"{rows['passes'].mean():.0f} |"
+def mean(values: pandas.Series, digits: int = 2) -> str:
+    """A mean over the models in which it is known."""
+    known = values.dropna()
+    return f"{known.mean():.{digits}f}" if len(known) else "–"
+
+
+def markdown(header: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def table_by_group(results: pandas.DataFrame) -> str:
+    """AUROC by method and substitute, with a column for each kind of output."""
+    groups = results["output"].map(GROUPS)
+    names = list(dict.fromkeys(GROUPS.values()))
+    header = ["method", "substitute", "models", "AUROC", *names, "coverage", "passes"]
+    rows = []
+    for (method, substitute), scores in results.groupby(["method", "substitute"], sort=False):
+        by_group = [scores.loc[groups[scores.index] == name, "auroc"] for name in names]
+        rows.append(
+            [
+                f"`{method}`" if method not in ("random", "EAP-IG") else str(method),
+                str(substitute),
+                str(scores["auroc"].notna().sum()),
+                mean_with_interval(scores["auroc"]),
+                *[mean(values) for values in by_group],
+                mean(scores["coverage"]),
+                mean(scores["passes"], digits=0),
+            ]
         )
-    return "\n".join(lines)
+    return markdown(header, rows)
+
+
+def table_by_kind(results: pandas.DataFrame) -> str:
+    """AUROC by kind of planted model and method, where others use their average attention."""
+    scores = results[(results["substitute"] == "average") & results["auroc"].notna()]
+    methods = list(dict.fromkeys(scores["method"]))
+    rows = []
+    for kind, of_kind in scores.groupby("kind", sort=False):
+        cells = [mean(of_kind.loc[of_kind["method"] == method, "auroc"]) for method in methods]
+        rows.append([str(kind), *cells])
+    return markdown(["kind of model", *[method.replace("_", " ") for method in methods]], rows)
+
+
+def page_tables(results: pandas.DataFrame) -> str:
+    """The tables of the page, between its markers."""
+    models = len(results[["kind", "layers", "seed"]].drop_duplicates())
+    kinds = results["kind"].nunique()
+    return (
+        f"{models} models of {kinds} kinds:\n\n{table_by_group(results)}\n\n"
+        f"With the average as substitute, by kind of model:\n\n{table_by_kind(results)}"
+    )
+
+
+def write_page() -> None:
+    """Replace the tables of the page by those of ``measured.csv``."""
+    before, _, after = PAGE.read_text().split(MARKER)
+    tables = page_tables(pandas.read_csv(RESULTS))
+    PAGE.write_text(f"{before}{MARKER}\n\n{tables}\n\n{MARKER}{after}")
+
+
+if __name__ == "__main__":
+    write_page()

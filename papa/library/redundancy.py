@@ -1,0 +1,78 @@
+"""The joint effects of sets of heads of an in-memory model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import pandas
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from papa.errors import SpecError
+from papa.library.ablating import checked_heads
+from papa.library.batches import Data, batches_of, check_answering
+from papa.library.substitutes import substitute_for
+from papa.native.batches import rebatched
+from papa.native.in_memory import open_in_memory
+from papa.progress import bar
+from papa.ranking.redundancy import joint_effects_of
+from papa.scores.custom import CustomScore
+from papa.spec.orders import Head
+
+
+def joint_effects(
+    model: nn.Module,
+    data: Data,
+    *,
+    head_sets: Iterable[Sequence[Head]],
+    substitute: Any = "average",
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    score: CustomScore | None = None,
+    progress: bool = True,
+) -> pandas.DataFrame:
+    """Compare what sets of heads cost together with the sum of what each of their heads costs.
+
+    Where two heads do one job, replacing either costs nothing and replacing both costs all: their
+    redundancy is above 0, and scores of single heads miss them. Losses grow faster than changes
+    do, so that heads that share nothing may have a small redundancy as well: compare sets.
+
+    Examples:
+        >>> effects = papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]])
+        >>> effects["count"].tolist()
+        [2]
+
+    Args:
+        model: An in-memory model of transformers in eval mode.
+        data: Batches, or texts with ``tokenizer``.
+        head_sets: Sets of heads as (layer, head) from 0: pairs, such as
+            ``itertools.combinations(heads, 2)``, or the first of an order.
+        substitute: What heads output instead, as for ``ablated``.
+        tokenizer: The tokenizer, if ``data`` holds texts.
+        score: A function as for ``fidelity``, whose fall is the effect. None takes the model's own
+            loss, as ``head_scores`` does.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        A row for every set, in units of the loss, each value with its 95 % interval over texts
+        (``_low``, ``_high``): the ``joint`` effect, ``single_sum``, the sum of the effects of
+        single heads, and ``redundancy``, their difference; also the ``heads`` and their ``count``.
+
+    Raises:
+        SpecError: There is no set, one is empty, or the model has no such head.
+        DataError: ``data`` cannot be read.
+    """
+    check_answering(model)
+    batches = batches_of(data, model, tokenizer)
+    native = open_in_memory(model, batches, score)
+    named = [checked_heads(heads, native.layers.head_counts) for heads in head_sets]
+    if not named or not all(named):
+        raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")
+    replacement = substitute_for(model, substitute, rebatched(batches, model), 0, tokenizer)
+    index_of = {number: index for index, number in enumerate(native.layers.numbers)}
+    indexed = [[(index_of[layer], head) for layer, head in heads] for heads in named]
+    rows = np.arange(len(native.texts))
+    with bar("joint effects", progress) as report:
+        effects = joint_effects_of(native, replacement.to(native.device), indexed, rows, report)
+    return effects.assign(heads=[tuple(heads) for heads in named])

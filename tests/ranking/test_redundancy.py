@@ -1,0 +1,98 @@
+"""The joint effect of a set of heads beside the sum of its single effects, with planted pairs."""
+
+from __future__ import annotations
+
+import pandas
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import papa
+
+COPY = 1
+"""A head with the weights of head 0: each does the job of both."""
+SILENT = 2
+"""A head that writes nothing."""
+
+
+@pytest.fixture(scope="module")
+def redundant_model() -> BertForSequenceClassification:
+    """A model of one layer whose heads 0 and 1 are copies, so large that normalisation hides
+    whether one or both write; the other heads write nothing.
+    """
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=4,
+        intermediate_size=32,
+        num_labels=3,
+        initializer_range=0.3,
+    )
+    model = BertForSequenceClassification(config).eval()
+    attention = model.bert.encoder.layer[0].attention
+    width = 32 // 4
+    with torch.no_grad():
+        for name in ("query", "key", "value"):
+            weight = attention.get_submodule(f"self.{name}").weight
+            weight[width : 2 * width] = weight[:width]
+        output = attention.output.dense.weight
+        output[:, :width] *= 100
+        output[:, width : 2 * width] = output[:, :width]
+        output[:, 2 * width :] = 0
+    return model
+
+
+@pytest.fixture(scope="module")
+def effects(redundant_model: BertForSequenceClassification) -> pandas.DataFrame:
+    """The effects of the redundant pair, and of a pair with a head that writes nothing."""
+    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(1))
+    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    return papa.joint_effects(
+        redundant_model,
+        batches,
+        head_sets=[[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]],
+        substitute="zeros",
+        progress=False,
+    )
+
+
+def test_a_redundant_pair_costs_more_than_its_heads_alone(effects: pandas.DataFrame) -> None:
+    pair = effects.iloc[0]
+    assert pair["joint"] > 10 * pair["single_sum"]
+    assert pair["redundancy_low"] > 0
+
+
+def test_a_head_that_writes_nothing_adds_nothing(effects: pandas.DataFrame) -> None:
+    pair = effects.iloc[1]
+    assert pair["joint"] == pytest.approx(pair["single_sum"], abs=1e-6)
+    assert pair["redundancy"] == pytest.approx(0, abs=1e-6)
+
+
+def test_single_effects_are_those_of_head_scores(
+    redundant_model: BertForSequenceClassification,
+) -> None:
+    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(2))
+    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    scores = papa.head_scores(
+        redundant_model, batches, method="effect", substitute="zeros", progress=False
+    )
+    alone = papa.joint_effects(
+        redundant_model,
+        batches,
+        head_sets=[[(0, head)] for head in range(4)],
+        substitute="zeros",
+        progress=False,
+    )
+    for column, expected in (("joint", "score"), ("joint_low", "low"), ("joint_high", "high")):
+        assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("head_sets", [[], [[]], [[(0, 4)]]], ids=["none", "empty", "no head"])
+def test_sets_without_heads_of_the_model_are_refused(
+    head_sets: list[list[tuple[int, int]]], redundant_model: BertForSequenceClassification
+) -> None:
+    batches = [{"input_ids": torch.ones(2, 4, dtype=torch.int64)}]
+    with pytest.raises(papa.errors.SpecError, match="head"):
+        papa.joint_effects(redundant_model, batches, head_sets=head_sets, progress=False)
