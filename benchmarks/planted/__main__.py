@@ -24,7 +24,7 @@ from papa.resources import usable_cores
 def main() -> int:
     """Train, score, print the tables, and write the results."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.planted", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=2, help="models of each kind and size")
+    parser.add_argument("--seeds", type=int, default=1, help="models of each kind and size")
     parser.add_argument("--layers", type=int, nargs="*", default=[2], help="sizes of models")
     parser.add_argument("--kinds", nargs="*", default=[], help="kinds to train (default: all)")
     options = parser.parse_args()

@@ -92,10 +92,13 @@ def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
 
 
 def batches(planted: PlantedModel, texts: int, seed: int) -> list[Batch]:
-    """Texts as the user of a model would pass them: with labels of masked words only."""
+    """Texts as the user of a model would pass them: with labels of words only.
+
+    Of a text that a decoder learned to continue, the beginning has no label: it cannot be foretold.
+    """
     ids, labels = planted.kind.draw(texts, torch.Generator().manual_seed(seed))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if planted.kind.output == "masked words":
+    if planted.kind.output in ("masked words", "next words"):
         inputs["labels"] = labels
     starts = range(0, texts, 32)
     return [{name: value[start : start + 32] for name, value in inputs.items()} for start in starts]

@@ -1,0 +1,42 @@
+"""The page on methods shows what was measured on planted models."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas
+import pytest
+
+from benchmarks.planted.kinds import kinds
+from benchmarks.planted.scores import area_under_curve
+from benchmarks.planted.tables import MARKER, PAGE, RESULTS, page_tables
+
+
+def test_the_page_has_the_tables_of_the_measured_file() -> None:
+    _, tables, _ = PAGE.read_text().split(MARKER)
+    assert tables.strip() == page_tables(pandas.read_csv(RESULTS))
+
+
+def test_every_kind_was_measured() -> None:
+    measured = pandas.read_csv(RESULTS)
+    assert set(measured["kind"]) == {kind.name for kind in kinds(2)}
+
+
+def test_random_scores_find_no_head() -> None:
+    measured = pandas.read_csv(RESULTS)
+    random = measured.loc[measured["method"] == "random", "auroc"].dropna()
+    assert random.mean() == pytest.approx(0.5, abs=0.05)
+
+
+@pytest.mark.parametrize(
+    ("scores", "area"),
+    [
+        ([1.0, 0.2, 0.3], 1.0),
+        ([0.1, 0.2, 0.3], 0.0),
+        ([0.2, 0.2, 0.2], 0.5),
+        ([0.2, 0.1, 0.3], 0.5),
+    ],
+    ids=["right", "reversed", "ties", "half"],
+)
+def test_area_under_curve_counts_pairs_in_order(scores: list[float], area: float) -> None:
+    needed = np.array([True, False, False])
+    assert area_under_curve(np.array(scores), needed) == pytest.approx(area)
