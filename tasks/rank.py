@@ -86,12 +86,15 @@ def train_lambda(
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task)
         rows_of_native, order = divided_rows(rows, ranking.rows, seed, seeds)
+        theta_training = training.ThetaTraining(
+            native=native,
+            substitute=constants.to(native.device),
+            rows=rows_of_native,
+            spec=learned.lambda_spec(task, ranking),
+            seed=seed,
+        )
         values = training.train_lambda(
-            native,
-            constants.to(native.device),
-            rows_of_native,
-            learned.lambda_spec(task, ranking),
-            seed,
+            theta_training,
             progress=context.progress,
             on_epoch=context.on_epoch,
         ).astype(np.float32)

@@ -21,6 +21,7 @@ from papa.models.layer import LayerAttention, at_least_single
 from papa.native.batches import Batch, Rows
 from papa.native.passes import NativeHead
 from papa.native.training import (
+    ThetaTraining,
     epochs_of_gates,
     train_causal_gates,
     train_gates,
@@ -59,6 +60,10 @@ class NativeRequest:
     evaluations: int
     seed: int
     progress: Progress = ignore_progress
+
+    def training(self, spec: ProbeSpec) -> ThetaTraining:
+        """How θ is trained by a spec, on the texts of the seed."""
+        return ThetaTraining(self.loss, self.substitute, self.rows, spec, self.seed)
 
 
 @torch.inference_mode()
@@ -166,30 +171,16 @@ def score_heads_by(
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     if HEAD_SCORES[methods[0]].streamed:
         return streamed(request.loss, request.substitute, request.rows, functions, request.progress)
-    if "causal_gates" in methods:
+    if {"gates", "causal_gates"} & set(methods):
         assert spec is not None, "gates are trained"
-        gates = train_causal_gates(
-            request.loss,
-            request.substitute,
-            request.rows,
-            spec,
-            request.seed,
-            progress=request.progress,
-        )
-        scores = CausalGateScores(
-            gates.removed[None], gates.kept, gates.settled, evaluations=6 * spec.epochs
-        )
-        return {"causal_gates": scores}
-    if "gates" in methods:
-        assert spec is not None, "gates are trained"
-        values = train_gates(
-            request.loss,
-            request.substitute,
-            request.rows,
-            spec,
-            request.seed,
-            progress=request.progress,
-        )
+        training = request.training(spec)
+        if "causal_gates" in methods:
+            gates = train_causal_gates(training, progress=request.progress)
+            scores = CausalGateScores(
+                gates.removed[None], gates.kept, gates.settled, evaluations=6 * spec.epochs
+            )
+            return {"causal_gates": scores}
+        values = train_gates(training, progress=request.progress)
         return {"gates": HeadScores(values[None], evaluations=2 * spec.epochs)}
     return {method: function(request) for method, function in functions.items()}
 
@@ -283,17 +274,10 @@ def score_native_heads(
 
 
 def _of_seed(method: str, request: NativeRequest, settings: ScoringSettings) -> HeadScores:
-    if method == "lambda":
-        by_epoch = train_lambda(
-            request.loss,
-            request.substitute,
-            request.rows,
-            settings.probe_spec(method, len(request.rows)),
-            request.seed,
-            progress=request.progress,
-        )
-        return HeadScores(by_epoch[-1:])
     spec = settings.probe_spec(method, len(request.rows))
+    if method == "lambda":
+        by_epoch = train_lambda(request.training(spec), progress=request.progress)
+        return HeadScores(by_epoch[-1:])
     return score_heads_by([method], request, spec)[method]
 
 

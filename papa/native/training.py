@@ -34,17 +34,32 @@ _WINDOW = 20
 """Steps over which a gate's movement is judged."""
 
 
+@dataclass(frozen=True)
+class ThetaTraining:
+    """How θ, a number for every head, is trained on a native head.
+
+    Attributes:
+        native: The native head.
+        substitute: What heads output as far as they do not keep their attention.
+        rows: The texts.
+        spec: Learning rate, texts in a mini-batch, and epochs.
+        seed: Of the order of the texts, and of what is drawn.
+    """
+
+    native: NativeHead
+    substitute: Substitute
+    rows: Rows
+    spec: ProbeSpec
+    seed: int
+
+
 def no_penalty(theta: Float[Tensor, "layers heads"]) -> Float[Tensor, ""]:
     """Nothing is added to the loss."""
     return theta.new_zeros(())
 
 
 def train_shares(
-    native: NativeHead,
-    substitute: Substitute,
-    rows: Rows,
-    spec: ProbeSpec,
-    seed: int,
+    training: ThetaTraining,
     *,
     shares: OfTheta = torch.sigmoid,
     penalty: OfTheta = no_penalty,
@@ -55,11 +70,7 @@ def train_shares(
     """Train θ, which says how much of its attention each head keeps, by the loss of a native head.
 
     Args:
-        native: The native head.
-        substitute: What heads output as far as they do not keep their attention.
-        rows: The texts.
-        spec: Learning rate, texts in a mini-batch, and epochs.
-        seed: Of the order of the texts.
+        training: The native head, its texts, and how it is trained.
         shares: From θ to the share of attention that each head keeps.
         penalty: From θ to what is added to the mean loss.
         start: The shares before the first step; None begins at θ = 0.
@@ -69,13 +80,16 @@ def train_shares(
     Returns:
         θ after every step.
     """
+    native = training.native
     theta = nn.Parameter(torch.zeros(native.size, device=native.device))
     if start is not None:
         theta.data = torch.from_numpy(start).logit().float().to(native.device)
     by_step: list[Float[Tensor, "layers heads"]] = []
 
     def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:
-        summed, lengths = native.summed(batch, Mixed(substitute, shares(values)), native.heads)
+        summed, lengths = native.summed(
+            batch, Mixed(training.substitute, shares(values)), native.heads
+        )
         if not summed.requires_grad:
             raise SpecError("the score has no gradient, which training needs: use 'effect'")
         # A batch may hold no token that counts, such as a text of one, or no masked word.
@@ -89,10 +103,10 @@ def train_shares(
         theta,
         loss,
         native.gradient_batches,
-        rows,
-        spec,
-        seed,
-        window=max(len(rows), spec.batch_size),
+        training.rows,
+        training.spec,
+        training.seed,
+        window=max(len(training.rows), training.spec.batch_size),
         progress=after_step,
         on_epoch=on_epoch,
     )
@@ -100,11 +114,7 @@ def train_shares(
 
 
 def train_lambda(
-    native: NativeHead,
-    substitute: Substitute,
-    rows: Rows,
-    spec: ProbeSpec,
-    seed: int,
+    training: ThetaTraining,
     *,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
@@ -112,38 +122,28 @@ def train_lambda(
     """Train λ of every head, with B = λA + (1 - λ)C (paper, Section 3.2), to keep a native head's
     loss low; λ after every epoch.
     """
-    by_step = train_shares(
-        native, substitute, rows, spec, seed, progress=progress, on_epoch=on_epoch
-    )
-    steps = math.ceil(len(rows) / spec.batch_size)
+    by_step = train_shares(training, progress=progress, on_epoch=on_epoch)
+    steps = math.ceil(len(training.rows) / training.spec.batch_size)
     by_epoch = torch.stack(by_step[steps - 1 :: steps])
     return by_epoch.sigmoid().double().numpy()
 
 
 def train_gates(
-    native: NativeHead,
-    substitute: Substitute,
-    rows: Rows,
-    spec: ProbeSpec,
-    seed: int,
+    training: ThetaTraining,
     *,
     progress: Progress = ignore_progress,
 ) -> Float[np.ndarray, "layers heads"]:
     """Train L0 gates on a native head, as ``papa.ranking.learned.gates`` on a probe: how likely
     each head's gate is to stay open, where every open gate costs something.
     """
-    generator = torch.Generator().manual_seed(seed_of(seed, 2))
+    generator = torch.Generator().manual_seed(seed_of(training.seed, 2))
 
     def drawn(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
         uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
         return drawn_gates(location, uniform)
 
     by_step = train_shares(
-        native,
-        substitute,
-        rows,
-        spec,
-        seed,
+        training,
         shares=drawn,
         penalty=lambda location: COST * open_probability(location).sum(),
         progress=progress,
@@ -167,11 +167,7 @@ class CausalGates:
 
 
 def train_causal_gates(
-    native: NativeHead,
-    substitute: Substitute,
-    rows: Rows,
-    spec: ProbeSpec,
-    seed: int,
+    training: ThetaTraining,
     *,
     progress: Progress = ignore_progress,
 ) -> CausalGates:
@@ -181,29 +177,27 @@ def train_causal_gates(
     Raises:
         SpecError: The native head has no loss of a language model.
     """
-    if native.loss is not WORDS:
+    if training.native.loss is not WORDS:
         raise SpecError(
             "causal_gates needs the loss of a language model: give a causal model, or labels "
             "of masked words"
         )
     runs = iter(_thirds(progress))
-    by_step = train_shares(native, substitute, rows, spec, seed, progress=next(runs))
+    by_step = train_shares(training, progress=next(runs))
     # A gate that lies beyond the reach of the pull would come back too late.
     farthest = 1 / (1 + math.exp(-FARTHEST))
     start = by_step[-1].sigmoid().double().numpy().clip(1 - farthest, farthest)
-    settled = np.ones(native.size, dtype=bool)
+    settled = np.ones(training.native.size, dtype=bool)
     means: list[Float[np.ndarray, "layers heads"]] = []
     for pull in (PULL, -PULL):
 
         def penalty(theta: Tensor, pull: float = pull) -> Tensor:
             return -pull * theta.clamp(-FARTHEST, FARTHEST).sum()
 
-        by_step = train_shares(
-            native, substitute, rows, spec, seed, penalty=penalty, start=start, progress=next(runs)
-        )
+        by_step = train_shares(training, penalty=penalty, start=start, progress=next(runs))
         logits = torch.stack(by_step).double().numpy()
         means.append((1 / (1 + np.exp(-logits[-_WINDOW:]))).mean(axis=0))
-        settled &= has_settled(logits, spec.learning_rate)
+        settled &= has_settled(logits, training.spec.learning_rate)
     kept, removed = means
     return CausalGates(kept, removed, settled)
 

@@ -49,6 +49,8 @@ def test_seeds_that_read_the_same_texts_are_computed_once(
         nonlocal passes
         passes += 1
 
+    # Found out once, in passes of their own.
+    assert native.reuse.layers
     passes_by_seeds: list[int] = []
     hook = native.model.register_forward_hook(count)
     for seeds in ([0], [0, 1, 2]):
