@@ -155,7 +155,7 @@ class Life:
         """Run the study, and call what happens ``meanwhile`` again and again; its exit code."""
         lines: list[str] = []
         more = {**self.more, LIFE: self.name, "TMPDIR": str(self.temporary)}
-        with start("run", self.study, "--store", self.address, more=more) as process:
+        with start("run", self.study, "--store", self.address, extra_environment=more) as process:
             output: Any = process.stdout
             errors: Any = process.stderr
             targets = partial(lines.extend, errors), output.read

@@ -28,7 +28,7 @@ def test_a_study_succeeds_without_mlflow_and_the_next_run_writes_what_is_missing
     kept = f"sqlite:///{tmp_path}/served.db", str(tmp_path / "files")
     with mlflow_server(tmp_path / "first", *kept) as server:
         more = prefect | server.environment
-        with cli.start(*command, more=more) as process:
+        with cli.start(*command, extra_environment=more) as process:
             before = cli.until(process.stderr, "average · all-MiniLM-L6-v2 · reviews: done")
             server.kill()
             finished = cli.finish(process, before)

@@ -75,7 +75,8 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def tiny(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The file of a finished study, and its store, which a test leaves whole, or copies."""
     folder = tmp_path_factory.mktemp("tiny")
-    study, store = known(write_study(folder, TINY | {"encoders": [shallow]})), folder / "store"
+    study = known(write_study(folder, TINY | {"encoders": [shallow]}))
+    store = folder / "store"
     finish_study(study, store)
     return study, store
 
@@ -98,12 +99,12 @@ def environment() -> dict[str, str]:
 
 
 def start(
-    *arguments: str, more: Mapping[str, str] | None = None, program: str = COMMAND
+    *arguments: str, extra_environment: Mapping[str, str] | None = None, program: str = COMMAND
 ) -> subprocess.Popen[str]:
     """Start ``papa`` in a process group of its own, with ``more`` in its environment."""
     return subprocess.Popen(
         [sys.executable, "-c", program, *arguments],
-        env=environment() | dict(more or {}),
+        env=environment() | dict(extra_environment or {}),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -111,18 +112,18 @@ def start(
     )
 
 
-def papa(*arguments: str, **how: Any) -> Finished:
-    with start(*arguments, **how) as process:
+def papa(*arguments: str, **options: Any) -> Finished:
+    with start(*arguments, **options) as process:
         return finish(process)
 
 
 def said(*arguments: str) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
     without = dict.fromkeys(os.environ.keys() - without_engines().keys())
-    found = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200"})
-    if found.exception is not None and not isinstance(found.exception, SystemExit):
-        raise found.exception
-    return Finished(found.exit_code, found.stdout, found.stderr)
+    result = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200"})
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return Finished(result.exit_code, result.stdout, result.stderr)
 
 
 def finish(process: subprocess.Popen[str], before: str = "") -> Finished:
@@ -164,10 +165,10 @@ def rows_in(
     return {"kind": "files", **{split: f"{name}-{split}.jsonl" for split in splits}}
 
 
-def task_on(name: str, source: dict[str, Any], **others: Any) -> dict[str, Any]:
+def task_on(name: str, source: dict[str, Any], **settings: Any) -> dict[str, Any]:
     columns = {"text": "text", "label": "label"}
     kind = {"kind": "text", "columns": columns, "metric": "accuracy"}
-    return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **others}
+    return {"name": name, "source": source, **kind, "slots": 32, "probe": PROBE, **settings}
 
 
 def artifacts(store: Path, *stages: str) -> dict[str, int]:

@@ -42,14 +42,14 @@ sys.stdin.read()
 
 
 @contextmanager
-def own_server(more: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
+def own_server(extra_environment: Server = MappingProxyType({})) -> Iterator[dict[str, str]]:
     """A server as a study starts it, on the tests' own database, with ``more`` environment."""
     with subprocess.Popen(
         [sys.executable, "-c", _SERVE],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
-        env={**without_engines(), **more},
+        env={**without_engines(), **extra_environment},
     ) as process:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -67,15 +67,17 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
     steps = ask(server, "task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
     assert max(len(known), len(steps)) < 200, "the API gives no more at once"
-    found = []
+    flow_runs_found = []
     for run in runs:
-        own = [step for step in steps if step["flow_run_id"] == run["id"]]
+        steps_of_run = [step for step in steps if step["flow_run_id"] == run["id"]]
         # A run that was killed can leave a step of which no state was recorded yet.
-        states = {step["name"]: step["state"]["name"] for step in own if step["state"]}
-        attempts = {step["name"]: step["run_count"] for step in own}
+        states = {step["name"]: step["state"]["name"] for step in steps_of_run if step["state"]}
+        attempts = {step["name"]: step["run_count"] for step in steps_of_run}
         state = run["state"]
-        found.append(FlowRun(run["name"], state["name"], state["message"], states, attempts))
-    return found
+        flow_runs_found.append(
+            FlowRun(run["name"], state["name"], state["message"], states, attempts)
+        )
+    return flow_runs_found
 
 
 def ask(server: Server, path: str, **body: Any) -> Any:

@@ -40,25 +40,27 @@ def start_of(pid: int) -> float | None:
 
 def listening(pids: Iterable[int]) -> dict[str, set[int]]:
     """Addresses that processes accept connections on, of loopback alone, with the ports."""
-    found: dict[str, set[int]] = {}
+    ports_by_address: dict[str, set[int]] = {}
     for pid in pids:
         with suppress(psutil.Error):
-            for one in psutil.Process(pid).net_connections("tcp"):
-                if one.status == psutil.CONN_LISTEN:
-                    found.setdefault(one.laddr.ip, set()).add(one.laddr.port)
-    assert found.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, found
-    return found
+            for connection in psutil.Process(pid).net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    ports_by_address.setdefault(connection.laddr.ip, set()).add(
+                        connection.laddr.port
+                    )
+    assert ports_by_address.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, ports_by_address
+    return ports_by_address
 
 
 def wait_until(
     condition: Callable[[], object],
-    what: str,
+    description: str,
     process: subprocess.Popen[str] | subprocess.Popen[bytes] | None = None,
 ) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not condition():
-        assert time.monotonic() < deadline, f"not in time: {what}"
-        assert process is None or process.poll() is None, f"it ended before: {what}"
+        assert time.monotonic() < deadline, f"not in time: {description}"
+        assert process is None or process.poll() is None, f"it ended before: {description}"
         time.sleep(0.1)
 
 

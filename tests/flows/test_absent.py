@@ -63,17 +63,17 @@ def test_studies_are_read_and_models_measured_and_only_running_says_what_to_inst
     with start(json.dumps([*running, *reading]), shallow, program=PROGRAM) as process:
         ended = finish(process)
     assert ended.code == 0, ended.err
-    *told, printed = ended.out.split("\n", len(running) + len(reading))
-    said = [Finished(**json.loads(line)) for line in told]
-    for finished in said[:2]:
+    *lines, printed = ended.out.split("\n", len(running) + len(reading))
+    commands = [Finished(**json.loads(line)) for line in lines]
+    for finished in commands[:2]:
         assert finished.code == 1
         line = finished.err.splitlines()[0]
         assert line.startswith("error: ")
         assert "prefect, ray, mlflow" in line
         assert "studies" in line
     assert not (tmp_path / "none").exists()
-    assert "warning: studies run on Prefect, Ray and MLflow" in said[2].out
-    for finished in said[2:]:
+    assert "warning: studies run on Prefect, Ray and MLflow" in commands[2].out
+    for finished in commands[2:]:
         assert finished.code == 0, finished.err
     assert (tmp_path / "to" / "model.safetensors").is_file()
     assert "torch.Size([1, 3, 8])" in printed

@@ -46,7 +46,8 @@ print(said("plan", *sys.argv[2:]).out)
 def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(
     tmp_path: Path, change: dict[str, object], allowed: set[str], sentence: str
 ) -> None:
-    study, store = cli.write_study(tmp_path, cli.SMALL | change), tmp_path / "store"
+    study = cli.write_study(tmp_path, cli.SMALL | change)
+    store = tmp_path / "store"
     finished = cli.papa("run", study, "--store", str(store))
     assert sentence in cli.refusal(finished)
     assert finished.imported <= allowed
@@ -54,7 +55,8 @@ def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(
 
 
 TEXTS = "describe --encoder embedded/all-MiniLM-L6-v2 --text taken"
-EXPORT, SHARE = "export small --to to --keep", "give a percentage such as 1%"
+EXPORT = "export small --to to --keep"
+SHARE = "give a percentage such as 1%"
 REFUSED = [
     ("heads smal", "there is no finished study 'smal' in store: it has small"),
     ("compare small lung", "there is no finished study 'lung' in store: it has small"),
@@ -104,14 +106,14 @@ def folder(tiny: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(("command", "named"), REFUSED, ids=[command for command, _ in REFUSED])
+@pytest.mark.parametrize(("command", "expected"), REFUSED, ids=[command for command, _ in REFUSED])
 def test_a_refused_command_is_one_sentence_and_writes_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, named: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, expected: str
 ) -> None:
     monkeypatch.chdir(folder)
     store = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
     line = cli.refusal(cli.said(*command.split(), *store)).replace(f"{folder}/", "")
-    assert named in line
+    assert expected in line
     names = {"store", "older", "taken", "own.yaml", "plain.yaml"}
     assert {path.name for path in folder.iterdir()} == names
 
@@ -125,7 +127,8 @@ def test_help_imports_no_library_of_numbers() -> None:
 
 
 def test_models_and_tasks_are_listed() -> None:
-    models, tasks = cli.said("models"), cli.said("tasks")
+    models = cli.said("models")
+    tasks = cli.said("tasks")
     assert models.code == tasks.code == 0
     for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"):
         assert kind in models.out
@@ -136,15 +139,16 @@ def test_models_and_tasks_are_listed() -> None:
 
 
 def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
-    mine, store = str(tmp_path / "mine.yaml"), ("--store", str(tmp_path / "store"))
+    mine = str(tmp_path / "mine.yaml")
+    store = ("--store", str(tmp_path / "store"))
     assert cli.said("init", mine).code == 0
     assert cli.said("plan", mine, *store).code == 0
     # What it says is what holds without it, but for a task of one's own, which is a comment.
     first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
     assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
     uncommented = re.sub(r"^  # ", "  ", text := Path(mine).read_text(), flags=re.M)
-    own = load_study(Path(cli.write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
-    assert (own.name, own.columns.label, own.slots) == ("tickets", "queue", 128)
+    task = load_study(Path(cli.write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
+    assert (task.name, task.columns.label, task.slots) == ("tickets", "queue", 128)
     assert uncommented != text
     assert not (tmp_path / "store").exists()
 
@@ -152,8 +156,8 @@ def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> 
 def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit), one_sentence():
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    told = "error: a file cannot be written (No space left on device): free the disk\n"
-    assert capsys.readouterr().err == told
+    message = "error: a file cannot be written (No space left on device): free the disk\n"
+    assert capsys.readouterr().err == message
 
 
 @pytest.mark.server
@@ -163,18 +167,19 @@ def test_standard_streams_may_be_closed_or_lack_characters(
 ) -> None:
     plan = "plan", tiny[0], "--store", str(tiny[1])
     narrow = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    told = subprocess.run(
+    finished = subprocess.run(
         ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", cli.COMMAND, *plan],
         env=cli.environment() | ({} if closed else narrow),
         capture_output=True,
     )
-    assert told.returncode == 0, told.stderr
-    assert closed or told.stdout.decode("ascii")
+    assert finished.returncode == 0, finished.stderr
+    assert closed or finished.stdout.decode("ascii")
 
 
 @pytest.mark.server
 def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
-    study, store = cli.write_study(tmp_path, cli.SMALL), tmp_path / "store"
+    study = cli.write_study(tmp_path, cli.SMALL)
+    store = tmp_path / "store"
     finished = cli.papa("check", study, "--store", str(store), program=AFTER_THE_PLAN)
     assert finished.code == 0, finished.err
     assert not finished.imported & {"ray", "mlflow", "prefect"}
@@ -229,13 +234,13 @@ FAULTS = [
     "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
 )
 def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
-    def task(name: str, *splits: list[Any], **others: Any) -> dict[str, Any]:
-        return cli.task_on(name, cli.rows_in(tmp_path, name, *splits), **others)
+    def task(name: str, *splits: list[Any], **settings: Any) -> dict[str, Any]:
+        return cli.task_on(name, cli.rows_in(tmp_path, name, *splits), **settings)
 
     tasks = [
         *(cli.SMALL["tasks"][0], GONE),
         task("columns", GOOD, columns={"text": "txet", "label": "label"}),
-        task("three", [{**row, "label": place % 3} for place, row in enumerate(GOOD)], metric="f1"),
+        task("three", [{**row, "label": label % 3} for label, row in enumerate(GOOD)], metric="f1"),
         task("unseen", GOOD, [*GOOD, {"text": "x", "label": 7}]),
         task("tags", [*TAGGED, {"words": ["x"], "tags": ["NN"]}], **WORDS),
         task("long", GOOD, slots=1024),
@@ -249,25 +254,25 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     tell = cli.papa if command == "run" else cli.said
     finished = tell(command, study, "--store", str(tmp_path / "store"))
     assert finished.code == 1
-    first, *told = errors(finished)
+    first, *problems = errors(finished)
     assert first == f"error: {len(FAULTS)} problems keep this study from running:"
-    assert len(told) == len(FAULTS)
+    assert len(problems) == len(FAULTS)
     for fault in FAULTS:
-        assert sum(fault in sentence for sentence in told) == 1, fault
+        assert sum(fault in sentence for sentence in problems) == 1, fault
     assert not (tmp_path / "store" / "artifacts").exists()
 
 
 @pytest.mark.parametrize(
-    ("source", "other"), [("RAY_ADDRESS", "--ray-address"), ("--ray-address", "RAY_ADDRESS")]
+    ("source", "other_source"), [("RAY_ADDRESS", "--ray-address"), ("--ray-address", "RAY_ADDRESS")]
 )
 def test_a_cluster_that_does_not_answer_is_named_by_where_it_was_given(
-    source: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: str, other_source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     study = load_study(Path(cli.write_study(tmp_path, cli.TINY)))
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
         if source == "RAY_ADDRESS":
             monkeypatch.setenv(source, address)
         with pytest.raises(CheckError, match=address) as raised:
@@ -278,7 +283,7 @@ def test_a_cluster_that_does_not_answer_is_named_by_where_it_was_given(
                 fetch_weights=False,
             )
     assert source in str(raised.value)
-    assert other not in str(raised.value)
+    assert other_source not in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -294,10 +299,10 @@ def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
 ) -> None:
     (tmp_path / "paper.csv").write_text(table)
     study = cli.write_study(tmp_path, cli.IDENTITY | {"reference": "paper.csv"})
-    told = cli.said("check", study, "--store", str(tmp_path / "store"))
-    assert told.code == code
+    finished = cli.said("check", study, "--store", str(tmp_path / "store"))
+    assert finished.code == code
     if code:
-        line = cli.refusal(told)
+        line = cli.refusal(finished)
         assert "reference" in line
         assert str(tmp_path / "paper.csv") in line
 
@@ -305,9 +310,9 @@ def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
     for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
         study = cli.write_study(tmp_path, cli.SMALL | {"keep": fractions})
-        told = cli.said("check", study, "--store", str(tmp_path / "store"))
-        assert told.code == 0
-        assert ("keep holds no 1" in told.out) == warned
+        finished = cli.said("check", study, "--store", str(tmp_path / "store"))
+        assert finished.code == 0
+        assert ("keep holds no 1" in finished.out) == warned
 
 
 def test_check_counts_validation_rows_that_are_training_rows(tmp_path: Path) -> None:

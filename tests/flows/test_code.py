@@ -63,24 +63,25 @@ def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     """Where workers finished the study: Ray's processes cannot import its code."""
     study = write_study(code.parent, {**STUDY, "encoders": [shallow]})
-    place, given = ("--store", str(code.parent / "store")), ("--code", str(code))
-    assert "add --code my_code.py to papa run" in refusal(said("run", study, *place))
+    store_option = ("--store", str(code.parent / "store"))
+    code_option = ("--code", str(code))
+    assert "add --code my_code.py to papa run" in refusal(said("run", study, *store_option))
     assert not artifacts(code.parent / "store", "tokenise")
-    run = papa("run", known(study, *given), *given, *place, more=prefect)
+    run = papa("run", known(study, *code_option), *code_option, *store_option, more=prefect)
     assert run.code == 0, run.err
     return code.parent / "store"
 
 
 def scores(store: Path, task: str, order: str = "last_to_first") -> list[float]:
-    found = open_study(Store(store), "small").results
-    return found.query("task == @task and order == @order and fraction == 0.5")["score"].tolist()
+    results = open_study(Store(store), "small").results
+    return results.query("task == @task and order == @order and fraction == 0.5")["score"].tolist()
 
 
 @pytest.mark.server
 def test_a_study_computes_what_its_code_says(store: Path) -> None:
-    named = scores(store, "reviews")
-    assert scores(store, "share") == named, "the same probe by a metric that is accuracy"
-    assert scores(store, "linear") != named, "another probe"
+    by_name = scores(store, "reviews")
+    assert scores(store, "share") == by_name, "the same probe by a metric that is accuracy"
+    assert scores(store, "linear") != by_name, "another probe"
     tasks = ("reviews", "share", "linear")
     by_named_order = [scores(store, task) for task in tasks]
     assert [scores(store, task, "my_code:last") for task in tasks] == by_named_order
@@ -89,8 +90,8 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
     metrics = open_study(Store(store), "small").results.groupby("task")["metric"].unique()
     assert metrics["share"].tolist() == ["my_code:share"]
     study = yaml.safe_load((store / "studies" / "small.yaml").read_text())
-    assert [one["name"] for one in study["code"]] == ["my_code"]
-    assert [one["name"] for one in study["scores"]] == ["my_code:last"]
+    assert [entry["name"] for entry in study["code"]] == ["my_code"]
+    assert [entry["name"] for entry in study["scores"]] == ["my_code:last"]
 
 
 @pytest.mark.server
@@ -98,11 +99,13 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     store: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
 ) -> None:
     """Nor a module of its name that lies where Python looks; the control is given by name."""
-    fired, evil = tmp_path / "fired", tmp_path / "my_code.py"
+    fired = tmp_path / "fired"
+    evil = tmp_path / "my_code.py"
     evil.write_text(f"open({str(fired)!r}, 'w').close()\n" + CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    saved, place = str(store / "studies" / "small.yaml"), ("--store", str(store))
+    saved = str(store / "studies" / "small.yaml")
+    store_option = ("--store", str(store))
     allowed = ("--allow-source", shallow)
     for arguments, shown in (
         (("list",), "small"),
@@ -112,18 +115,18 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
         (("check", saved, *allowed), "my_code:share"),
         (("report", "small"), "report"),
     ):
-        finished = said(*arguments, *place)
+        finished = said(*arguments, *store_option)
         assert finished.code == 0, finished.err
         assert shown in finished.out
     report = (store / "studies" / "small" / "report.html").read_text()
     for name in ("my_code:last", "my_code:share", "my_code:probe"):
         assert name in report
     chosen = ("--order", "my_code:last", "--keep", "0.5", "--task", "linear")
-    exported = said("export", "small", "--to", str(tmp_path / "exported"), *chosen, *place)
+    exported = said("export", "small", "--to", str(tmp_path / "exported"), *chosen, *store_option)
     assert exported.code == 0, exported.err
     assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
     assert not fired.exists()
-    assert said("plan", saved, *allowed, *place, "--code", str(evil)).code == 0
+    assert said("plan", saved, *allowed, *store_option, "--code", str(evil)).code == 0
     assert fired.exists()
 
 
@@ -133,8 +136,8 @@ def test_a_stored_study_needs_its_code_to_go_on(store: Path) -> None:
     study = load_study(store / "studies" / "small.yaml", ["keep=[1, 0.5, 0]"])
     with pytest.raises(PapaError, match=r"my_code:share.* --code my_code.py"):
         check_study(study, Store(store))
-    named = study.model_copy(update={"tasks": study.tasks[:1]})
-    assert check_study(named, Store(store)).missing, "its orders are known"
+    without_orders = study.model_copy(update={"tasks": study.tasks[:1]})
+    assert check_study(without_orders, Store(store)).missing, "its orders are known"
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [

@@ -41,7 +41,9 @@ def foreign(file: Path) -> None:
 
 
 def newest(store: Path, stage: str) -> Path:
-    return max((store / "artifacts" / stage).iterdir(), key=lambda place: place.stat().st_mtime_ns)
+    return max(
+        (store / "artifacts" / stage).iterdir(), key=lambda artifact: artifact.stat().st_mtime_ns
+    )
 
 
 def damage_all(store: Path, *damages: Callable[[Path], None]) -> None:
@@ -61,8 +63,10 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(
     tiny: tuple[str, Path], tmp_path: Path
 ) -> None:
     """Within files, which a plan does not see; in their sizes; and in metadata."""
-    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
-    before, steps = scores(store), len(steps_of(study)[1].steps)
+    study = tiny[0]
+    store = shutil.copytree(tiny[1], tmp_path / "store")
+    before = scores(store)
+    steps = len(steps_of(study)[1].steps)
     damage_all(store, flip)
     assert "nothing would run" in said("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):
@@ -78,14 +82,15 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(
     assert len(finish_study(study, store).damages) == len(STAGES)
     for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):
         damage(newest(store, stage) / METADATA)
-    told = finish_study(study, store)
-    assert len(told.ran) == len(STAGES)
-    assert len(told.damages) == len(STAGES) - 1, "one is gone"
+    reporter = finish_study(study, store)
+    assert len(reporter.ran) == len(STAGES)
+    assert len(reporter.damages) == len(STAGES) - 1, "one is gone"
     pandas.testing.assert_frame_equal(scores(store), before)
 
 
 def test_results_are_restored_from_their_artifact(tiny: tuple[str, Path], tmp_path: Path) -> None:
-    study, store = tiny[0], shutil.copytree(tiny[1], tmp_path / "store")
+    study = tiny[0]
+    store = shutil.copytree(tiny[1], tmp_path / "store")
     folder = store / "studies" / "small"
     sound = {path.name: path.read_bytes() for path in folder.iterdir()}
     for name in ("summary.csv", "report.html", "study.yaml"):

@@ -39,8 +39,8 @@ def study(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> FinishedStu
 
 
 def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
-    given = options if "--order" in options else ("--order", "first_to_last", *options)
-    return export_by_default(study, *given, to=to)
+    with_order = options if "--order" in options else ("--order", "first_to_last", *options)
+    return export_by_default(study, *with_order, to=to)
 
 
 def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished:
@@ -76,26 +76,34 @@ def test_a_cell_is_written_as_the_study_measured_it(
     done = export(study, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err
     (cell,) = (
-        one for one in study.manifest.cells if one.line[3] != "random" and one.fraction == 0.5
+        token_states
+        for token_states in study.manifest.cells
+        if token_states.line[3] != "random" and token_states.fraction == 0.5
     )
-    made = study.artifact(str(cell.probes[0].constants))
+    constants_artifact = study.artifact(str(cell.probes[0].constants))
     encoder = papa.load_encoder(shallow, slots=32, device="cpu")
-    constants, heads = ConstantMatrices.load(made), cell.constant_heads
+    constants = ConstantMatrices.load(constants_artifact)
+    heads = cell.constant_heads
     assert heads == tuple((0, head) for head in range(12))
     with papa.replaced(encoder, heads, substitute=constants):
-        expected = [one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)]
-    model, tokens = AutoModel.from_pretrained(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+        expected = [
+            token_states[:, -1] for token_states in papa.features(encoder, TEXTS, progress=False)
+        ]
+    model = AutoModel.from_pretrained(tmp_path)
+    tokens = AutoTokenizer.from_pretrained(tmp_path)
     with torch.no_grad():
         inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
-        found = model(**inputs).last_hidden_state
-    for one, mask, states in zip(found, inputs["attention_mask"], expected, strict=True):
-        assert (one[mask.bool()] - states).abs().max() < 1e-5
+        hidden_states = model(**inputs).last_hidden_state
+    for token_states, mask, states in zip(
+        hidden_states, inputs["attention_mask"], expected, strict=True
+    ):
+        assert (token_states[mask.bool()] - states).abs().max() < 1e-5
     row = study.summary.set_index(["order", "fraction"]).loc[("first_to_last", 0.5)]
     card = (tmp_path / "README.md").read_text()
     mean, original = (f"{row[name]:.3f} ± " for name in ("mean", "original"))
     answer = f"always '{row['one_answer']}' scores {row['always_one_answer']:.3f}, word embeddings"
-    for what in ("12 of 24 heads constant", mean, original, answer):
-        assert what in card, what
+    for phrase in ("12 of 24 heads constant", mean, original, answer):
+        assert phrase in card, phrase
     assert "12 of 24 heads constant" in done.out
 
 
@@ -105,14 +113,19 @@ def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
 ) -> None:
     rows = study.summary[study.summary["order"] == "first_to_last"].set_index("fraction")
     assert not any(rows["reason"]), "the study can tell"
-    few, more = rows.loc[0.833, "drop_high"], rows.loc[0.5, "drop_high"]
-    for share, expected in ((few, 0.833 if more > few else 0.5), (max(few, more), 0.5)):
-        to, limit = tmp_path / f"{share}", ("--max-drop", f"{100 * (share + 1e-6):.6f}%")
+    few = rows.loc[0.833, "drop_high"]
+    larger_drop = rows.loc[0.5, "drop_high"]
+    for share, expected in (
+        (few, 0.833 if larger_drop > few else 0.5),
+        (max(few, larger_drop), 0.5),
+    ):
+        to = tmp_path / f"{share}"
+        limit = ("--max-drop", f"{100 * (share + 1e-6):.6f}%")
         done = export(study, *limit, to=to)
         assert done.code == 0, done.err
         assert json.loads((to / "config.json").read_text())["study"]["fraction"] == expected
-        told = said("heads", "small", "--store", study.store.address, "--json", *limit)
-        answers = {one["order"]: one for one in json.loads(told.out)["answers"]}
+        finished = said("heads", "small", "--store", study.store.address, "--json", *limit)
+        answers = {answer["order"]: answer for answer in json.loads(finished.out)["answers"]}
         assert answers["first_to_last"]["constant_heads"] == {0.833: 4, 0.5: 12}[expected]
     line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
     assert "within a drop" in line
@@ -132,20 +145,26 @@ TREE = "".join(
 @pytest.mark.server
 def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_path: Path) -> None:
     store = shutil.copytree(tiny[1], tmp_path / "store")
-    trees, out = tmp_path / "one.conllu", tmp_path / "out.parquet"
+    trees = tmp_path / "one.conllu"
+    out = tmp_path / "out.parquet"
     trees.write_text(TREE)
-    given, written = ["describe", "small", "--store", str(store)], ["--out", str(out)]
-    finished = said(*given, "--limit", "20", "--trees", str(trees), *written)
+    describe = ["describe", "small", "--store", str(store)]
+    written = ["--out", str(out)]
+    finished = said(*describe, "--limit", "20", "--trees", str(trees), *written)
     assert finished.code == 0, finished.err
-    found = pandas.read_parquet(out)
-    own, constant = (values(found, "separator_mass", of) for of in ATTENTIONS[:2])
-    assert len(own) == len(constant) == 24
-    assert own.corr(constant) > 0.9, "the study's average looks at separators as heads do"
-    assert not own.equals(constant)
-    sources = [one["source"] for one in found.attrs["texts"]]
+    descriptions = pandas.read_parquet(out)
+    input_dependent, constant = (
+        values(descriptions, "separator_mass", attention) for attention in ATTENTIONS[:2]
+    )
+    assert len(input_dependent) == len(constant) == 24
+    assert input_dependent.corr(constant) > 0.9, (
+        "the study's average looks at separators as heads do"
+    )
+    assert not input_dependent.equals(constant)
+    sources = [text["source"] for text in descriptions.attrs["texts"]]
     assert sources == ["validation rows", "one.conllu"]
     half = ["--limit", "3", "--only", "norms", "--keep", "0.5", *written]
-    assert "(λ ascending, fraction 0.5)" in said(*given, *half).out
+    assert "(λ ascending, fraction 0.5)" in said(*describe, *half).out
     (record,) = pandas.read_parquet(out).attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)
 
@@ -153,10 +172,13 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
 def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:
     texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("A fine film.\nDull, and then it ends.\n")
-    asked = ("--only", "separators", "--only", "flow", "--out", str(tmp_path / "out.parquet"))
-    finished = said("describe", "--encoder", ENCODER, "--text", texts, *asked)
+    options = ("--only", "separators", "--only", "flow", "--out", str(tmp_path / "out.parquet"))
+    finished = said("describe", "--encoder", ENCODER, "--text", texts, *options)
     assert "separators: means by layer" in finished.out
     assert "texts.txt" in finished.out, "what was looked at"
-    found = pandas.read_parquet(tmp_path / "out.parquet")
-    assert found.groupby("description").size().to_dict() == {"separators": 2 * 216, "flow": 3 * 4}
-    assert found.attrs["texts"][0]["texts"] == 2
+    descriptions = pandas.read_parquet(tmp_path / "out.parquet")
+    assert descriptions.groupby("description").size().to_dict() == {
+        "separators": 2 * 216,
+        "flow": 3 * 4,
+    }
+    assert descriptions.attrs["texts"][0]["texts"] == 2

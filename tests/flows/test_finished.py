@@ -65,7 +65,7 @@ def store(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(store: Path) -> FinishedStudy:
+def finished_study(store: Path) -> FinishedStudy:
     return open_study(Store(store), "alone")
 
 
@@ -75,37 +75,46 @@ def reading(store: Path, command: str, *options: str) -> Finished:
     return finished
 
 
-def test_the_manifest_says_where_each_number_comes_from(found: FinishedStudy) -> None:
-    manifest = found.manifest
+def test_the_manifest_says_where_each_number_comes_from(finished_study: FinishedStudy) -> None:
+    manifest = finished_study.manifest
     (encoder,) = manifest.encoders.values()
     assert not Path(encoder.folder).exists()
-    assert len(manifest.cells) == 2 * 3 == len(found.summary)
+    assert len(manifest.cells) == 2 * 3 == len(finished_study.summary)
     for cell in manifest.cells:
         for probe in cell.probes:
-            made = json.loads(
-                (verified(found.artifact(probe.artifact)) / "scores.json").read_text()
+            stored_scores = json.loads(
+                (verified(finished_study.artifact(probe.artifact)) / "scores.json").read_text()
             )
-            assert [tuple(head) for head in made["constant_heads"]] == list(probe.constant_heads)
-            assert {one["seed"] for one in made["scores"]} == set(probe.seeds)
+            assert [tuple(head) for head in stored_scores["constant_heads"]] == list(
+                probe.constant_heads
+            )
+            assert {score["seed"] for score in stored_scores["scores"]} == set(probe.seeds)
             assert (probe.constants is None) == (cell.fraction == 1)
         if (*cell.line[3:], cell.fraction) == ("first_to_last", 0.5):
             assert cell.constant_heads == tuple((0, head) for head in range(12))
-    stored = {f"{path.parent.name}/{path.name}" for path in found.store.root.glob("artifacts/*/*")}
+    stored = {
+        f"{path.parent.name}/{path.name}"
+        for path in finished_study.store.root.glob("artifacts/*/*")
+    }
     assert {entry.artifact for entry in manifest.averages} < stored
 
 
 def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
-    store: Path, found: FinishedStudy, tmp_path: Path
+    store: Path, finished_study: FinishedStudy, tmp_path: Path
 ) -> None:
-    made = sorted(
-        metadata_below(f"{found.store.artifacts}/train_lambda").values(),
-        key=lambda one: one["spec"]["seed"],
+    trainings = sorted(
+        metadata_below(f"{finished_study.store.artifacts}/train_lambda").values(),
+        key=lambda training: training["spec"]["seed"],
     )
-    rankings = {one["spec"]["seed"]: found.artifact(f"train_lambda/{one['key']}") for one in made}
-    trained, heads = read_head_scores("lambda", rankings), found.heads
+    rankings = {
+        training["spec"]["seed"]: finished_study.artifact(f"train_lambda/{training['key']}")
+        for training in trainings
+    }
+    trained = read_head_scores("lambda", rankings)
+    heads = finished_study.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]
-    ends = dict(zip(("low", "high"), trained.interval, strict=True))
-    for name, values in {"score": trained.mean, **ends}.items():
+    bounds = dict(zip(("low", "high"), trained.interval, strict=True))
+    for name, values in {"score": trained.mean, **bounds}.items():
         assert np.array_equal(heads[name], values.ravel())
     (tmp_path / "lambda.tsv").write_text(reading(store, "heads", "--tsv").out)
     scores = papa.load_scores(tmp_path / "lambda.tsv")
@@ -113,11 +122,11 @@ def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
 
 
 def test_heads_says_what_the_summary_and_the_manifest_hold(
-    store: Path, found: FinishedStudy
+    store: Path, finished_study: FinishedStudy
 ) -> None:
     document = json.loads(reading(store, "heads", "--json").out)
     assert {answer["order"] for answer in document["answers"]} == {"first_to_last", "lambda"}
-    rows = found.summary.set_index(["order", "fraction"])
+    rows = finished_study.summary.set_index(["order", "fraction"])
     for answer in document["answers"]:
         assert answer["heads_in_all"] == 24
         for count in answer["counts"]:
@@ -125,9 +134,9 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
             drop = row["relative_drop"]
             assert count["drop"] == (None if np.isnan(drop) else drop)
             assert len(count["heads"]) == count["constant_heads"] == row["constant_heads"]
-        told = "Over 2 seeds the head order by λ" in answer["certainty"]
-        assert told == (answer["order"] == "lambda")
-    assert document["scores"] == found.heads.to_dict("records")
+        mentions_seeds = "Over 2 seeds the head order by λ" in answer["certainty"]
+        assert mentions_seeds == (answer["order"] == "lambda")
+    assert document["scores"] == finished_study.heads.to_dict("records")
     text = reading(store, "heads", "--max-drop", "0.99").out
     assert "films · average · λ ascending, within a drop of 99 % on these validation rows:" in text
 
@@ -156,15 +165,15 @@ class Killed(BaseException):
 def test_a_report_that_is_killed_as_it_is_published_loses_nothing(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Store(shutil.copytree(store, tmp_path / "store"))
-    before = everything(place.root / "artifacts")
+    copied_store = Store(shutil.copytree(store, tmp_path / "store"))
+    before = everything(copied_store.root / "artifacts")
     with monkeypatch.context() as patch:
         for name in {"write", "replace"} & vars(Files).keys():
             patch.setattr(Files, name, killed_at_metadata(getattr(Files, name)))
         with pytest.raises(Killed):
-            said("report", "alone", "--store", place.address)
-    said("prune", "--delete", "--store", place.address)
-    left = everything(place.root / "artifacts")
+            said("report", "alone", "--store", copied_store.address)
+    said("prune", "--delete", "--store", copied_store.address)
+    left = everything(copied_store.root / "artifacts")
     assert left.items() >= before.items()
 
 
@@ -177,9 +186,12 @@ def killed_at_metadata(write: Callable[..., bool]) -> Callable[..., bool]:
     return killed
 
 
-def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_path: Path) -> None:
+def test_studies_are_compared_and_listed(
+    store: Path, finished_study: FinishedStudy, tmp_path: Path
+) -> None:
     """A study by its name, and results of another store by their folder."""
-    copied, to = tmp_path / "copied", tmp_path / "new"
+    copied = tmp_path / "copied"
+    to = tmp_path / "new"
     shutil.copytree(store, copied)
     folder = str(copied / "studies" / "alone")
     shown = reading(store, "compare", folder, "--to", str(to)).out
@@ -187,7 +199,7 @@ def test_studies_are_compared_and_listed(store: Path, found: FinishedStudy, tmp_
     table = pandas.read_csv(to / "compare.csv")
     for _, of_study in table.groupby("study"):
         for name in ("mean", "low", "high"):
-            assert of_study[name].tolist() == found.summary[name].tolist()
+            assert of_study[name].tolist() == finished_study.summary[name].tolist()
     assert {*table["study"]} == {"alone", folder}
     for figure in ("compare.png", "compare.svg"):
         assert (to / figure).stat().st_size > 1000
@@ -213,13 +225,13 @@ def test_a_file_that_was_edited_since_is_named_with_its_keys(
     study = json.loads(Path(file).read_text())
     (task,) = study["tasks"]
     edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "probe_seeds": [3, 4]})
-    place = ("--store", str(store))
+    store_option = ("--store", str(store))
     to = ("--keep", "0.5", "--to", str(tmp_path / "to"))
     for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
-        finished = said(command, edited, *options, *place)
+        finished = said(command, edited, *options, *store_option)
         assert finished.code == 0, finished.err
         assert names_of_keys(finished) == {"probe_seeds", "tasks.0.slots"}
-    assert said("heads", edited, *place).out == said("heads", file, *place).out
+    assert said("heads", edited, *store_option).out == said("heads", file, *store_option).out
 
 
 def test_a_file_as_it_was_run_and_a_name_say_nothing(
@@ -233,12 +245,14 @@ def test_a_file_as_it_was_run_and_a_name_say_nothing(
 
 
 def test_results_are_believed_only_as_they_were_written(
-    found: FinishedStudy, tmp_path: Path
+    finished_study: FinishedStudy, tmp_path: Path
 ) -> None:
     for name in ("manifest.json", "summary.csv", "heads.parquet", "results.parquet"):
         for damage in (Path.unlink, lambda path: path.write_bytes(b"0.99")):
-            shutil.copytree(found.folder, copied := tmp_path / "copied")
+            shutil.copytree(finished_study.folder, copied := tmp_path / "copied")
             damage(copied / name)
             for command in ("heads", "compare"):
-                assert name in refusal(said(command, str(copied), "--store", found.store.address))
+                assert name in refusal(
+                    said(command, str(copied), "--store", finished_study.store.address)
+                )
             shutil.rmtree(copied)

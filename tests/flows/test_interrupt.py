@@ -51,15 +51,16 @@ def interrupted(arguments: tuple[str, ...], line: str, number: int) -> cli.Finis
 @pytest.mark.slow
 def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_path: Path) -> None:
     few = {"encoders": [shallow], "orders": ["lambda"], "keep": [1, 0.5]}
-    study, store = cli.write_study(tmp_path, cli.SMALL | few), tmp_path / "store"
+    study = cli.write_study(tmp_path, cli.SMALL | few)
+    store = tmp_path / "store"
     arguments = ("run", study, "--store", str(store))
     before: dict[str, int] = {}
     for line, number in PHASES:
         ended = interrupted(arguments, line, number)
         assert ended.code == 128 + number
         (sentence,) = [text for text in cli.words(ended) if text.startswith("interrupted")]
-        again = f"papa run {study} --store {store}"
-        assert f"steps are kept in {store}; to go on run: {again}" in sentence
+        resume_command = f"papa run {study} --store {store}"
+        assert f"steps are kept in {store}; to go on run: {resume_command}" in sentence
         assert not re.search("failed|Traceback", ended.err)
         assert not users(Store(store)), "nobody takes the store for used"
         # Where the machine was too busy for it within two seconds it stays so until the next run.
@@ -72,11 +73,14 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
     finished = cli.papa(*arguments)
     assert finished.code == 0, finished.err
     assert cli.artifacts(store, *COMPUTED).items() >= before.items()
-    other = tmp_path / "undisturbed"
-    finish_study(study, other)
-    assert cli.artifacts(store, *COMPUTED).keys() == cli.artifacts(other, *COMPUTED).keys()
+    undisturbed_store = tmp_path / "undisturbed"
+    finish_study(study, undisturbed_store)
+    assert (
+        cli.artifacts(store, *COMPUTED).keys() == cli.artifacts(undisturbed_store, *COMPUTED).keys()
+    )
     scores, undisturbed = (
-        open_study(Store(place), "small").results["score"].tolist() for place in (store, other)
+        open_study(Store(store_path), "small").results["score"].tolist()
+        for store_path in (store, undisturbed_store)
     )
     assert scores == undisturbed
     assert mlflow_states(store) == {key: {"FINISHED"} for key in ("study", "cell", "curve")}
@@ -138,7 +142,7 @@ GOING_ON = "sys.stdin.readline(); print('went on')"
 
 
 @pytest.mark.parametrize(
-    ("what", "ignored", "numbers", "code"),
+    ("program", "ignored", "numbers", "code"),
     [
         (SLEEPING, [], [signal.SIGTERM], 143),
         (SLEEPING, [], [signal.SIGHUP], 129),
@@ -149,11 +153,11 @@ GOING_ON = "sys.stdin.readline(); print('went on')"
     ],
 )
 def test_whatever_the_command_does_it_ends_with_the_code_of_its_signal(
-    what: str, ignored: list[str], numbers: list[int], code: int
+    program: str, ignored: list[str], numbers: list[int], code: int
 ) -> None:
     """What fails because processes are killed is not its failure; what is ignored stays so."""
     with subprocess.Popen(
-        [sys.executable, "-c", WAITING.format(what=what), *ignored],
+        [sys.executable, "-c", WAITING.format(what=program), *ignored],
         env=cli.environment(),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -165,5 +169,5 @@ def test_whatever_the_command_does_it_ends_with_the_code_of_its_signal(
             process.send_signal(number)
             if not sent and not ignored:
                 cli.until(process.stderr, "interrupted, ending (once more: at once): ")
-        out, said = process.communicate("\n", timeout=PATIENCE_SECONDS)
-    assert (process.returncode, out, said) == (code, "went on\n" if ignored else "", "")
+        out, errors = process.communicate("\n", timeout=PATIENCE_SECONDS)
+    assert (process.returncode, out, errors) == (code, "went on\n" if ignored else "", "")

@@ -45,28 +45,33 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     standard input.
     """
     folder = tmp_path_factory.mktemp("run")
-    study, store = (
-        cli.write_study(folder, cli.SMALL | {"encoders": [shallow]}),
-        Store(folder / "store"),
-    )
+    study = cli.write_study(folder, cli.SMALL | {"encoders": [shallow]})
+    store = Store(folder / "store")
     store.make()
     (store.root / "studies").mkdir()
     store.study("small.failed").write_text("as it was before")
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
-    more = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
+    environment = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
     step, *_ = steps_of(study)[1].steps
     with claimed(store, f"{step.stage.name}-{step.key}"):
         arguments = ("run", study, "--store", store.address)
-        processes = [cli.start(*arguments, more=more, program=WITHOUT_INPUT) for _ in range(2)]
+        processes = [
+            cli.start(*arguments, extra_environment=environment, program=WITHOUT_INPUT)
+            for _ in range(2)
+        ]
         # Both meet at a step that another holds.
-        met = [cli.until(one.stderr, f"{step.name}: waits for another run") for one in processes]
-    first = [cli.finish(one, before) for one, before in zip(processes, met, strict=True)]
+        met = [
+            cli.until(process.stderr, f"{step.name}: waits for another run")
+            for process in processes
+        ]
+    first = [cli.finish(process, before) for process, before in zip(processes, met, strict=True)]
     assert not any(finished.code for finished in first), first
     return Ran(study, store.root, first)
 
 
 def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
-    folder, results = ran.store / "studies" / "small", ran.results
+    folder = ran.store / "studies" / "small"
+    results = ran.results
     names = ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.html")
     assert all((folder / name).stat().st_size > 0 for name in names)
     assert not folder.with_name("small.failed").exists()
@@ -79,10 +84,13 @@ def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
     assert (shared == 1).all(), "orders share the cells at 1 and 0"
     assert len(cli.artifacts(ran.store, "probe")) == 2 * 4, "1, 0, and 1/2 in two orders, by seed"
-    kept = yaml.safe_load((folder / "study.yaml").read_text())
-    assert (kept["tasks"][0]["metric"], kept["tasks"][0]["train_rows"]) == ("accuracy", 64)
-    for told in (str(folder / "report.html"), "scores.png", f"papa ui --store {ran.store}"):
-        assert all(told in run.out for run in ran.first)
+    stored_study = yaml.safe_load((folder / "study.yaml").read_text())
+    assert (stored_study["tasks"][0]["metric"], stored_study["tasks"][0]["train_rows"]) == (
+        "accuracy",
+        64,
+    )
+    for phrase in (str(folder / "report.html"), "scores.png", f"papa ui --store {ran.store}"):
+        assert all(phrase in run.out for run in ran.first)
     for run in ran.first:
         assert not run.imported & {"vl_convert", "sklearn"}, "the report is written on a worker"
         shares = [int(share) for share in re.findall(r"\| study (\d+)%", run.err)]
@@ -136,13 +144,16 @@ def test_a_missing_report_alone_is_written_without_ray(ran: Ran) -> None:
 
 
 def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
-    steps, change = steps_of(ran.study)[1].steps, "tasks.0.probe.epochs=2"
-    kept = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
+    steps = steps_of(ran.study)[1].steps
+    change = "tasks.0.probe.epochs=2"
+    unaffected = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
     plan = ("plan", ran.study, "--store", str(ran.store))
     cached = f"{len(steps)} of {len(steps)} steps are cached; nothing would run."
     assert cached in cli.said(*plan).out
     changed = cli.said(*plan, "--set", change).out
-    assert f"{kept} of {len(steps)} steps are cached; {len(steps) - kept} would" in changed
+    assert (
+        f"{unaffected} of {len(steps)} steps are cached; {len(steps) - unaffected} would" in changed
+    )
     assert re.search(r"would run, of which \d+ took [\d.]+ s of a worker here\.", changed)
     new = {*steps_of(ran.study, change)[1].steps} - {*steps}
     assert sorted(step.stage.name for step in new) == [
@@ -181,7 +192,8 @@ def test_failed_steps_are_named_and_others_are_kept(
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
     source = cli.rows_in(tmp_path, "numbers", rows)
     task = cli.task_on("numbers", source, probe=probe)
-    poisoned, store = Path(shutil.copytree(shallow, tmp_path / "poisoned")), tmp_path / "store"
+    poisoned = Path(shutil.copytree(shallow, tmp_path / "poisoned"))
+    store = tmp_path / "store"
     weights = load_file(poisoned / "model.safetensors")
     weights["encoder.layer.1.attention.self.query.weight"][0, 0] = float("inf")
     save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
@@ -194,20 +206,28 @@ def test_failed_steps_are_named_and_others_are_kept(
     left = why["probe · all-MiniLM-L6-v2 · numbers · no constant head"]
     assert re.search("the loss of seed 0 is (nan|inf)", left)
     name = cli.words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
-    told = f"{name} failed: {why[name]} ({len(why) - 1} more failed; finished cells are"
-    assert cli.words(finished)[-1] == f"error: {told} kept)"
+    message = f"{name} failed: {why[name]} ({len(why) - 1} more failed; finished cells are"
+    assert cli.words(finished)[-1] == f"error: {message} kept)"
     assert (finished.code, run.state) == (1, "Failed")
-    assert str(run.message).endswith(f"{told} kept)")
+    assert str(run.message).endswith(f"{message} kept)")
     assert f"failed: {name} failed: " in cli.said("list", "--store", str(store)).out
 
     reached = "probe · poisoned · reviews · no constant head"
     where = r"the output of layer 1 of row \d+, batch 1 of the train split"
-    named = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
-    sentence = rf"{where} holds NaN or infinity: so do the encoder's {named}: use other weights"
+    weights_pattern = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
+    sentence = (
+        rf"{where} holds NaN or infinity: so do the encoder's {weights_pattern}: use other weights"
+    )
     assert re.fullmatch(sentence, why[reached])
     assert run.attempts[reached] == 1
-    for kept in (CELL, *(one.replace("all-MiniLM-L6-v2", "poisoned") for one in (CELL, BASELINE))):
-        assert run.steps[kept] == "Completed"
+    for step_name in (
+        CELL,
+        *(
+            name_of_step.replace("all-MiniLM-L6-v2", "poisoned")
+            for name_of_step in (CELL, BASELINE)
+        ),
+    ):
+        assert run.steps[step_name] == "Completed"
     assert mlflow_states(store) == {"study": {"FAILED"}, "cell": {"FINISHED"}}
 
 
@@ -219,13 +239,15 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     blocked = store / "artifacts" / "probe"
     blocked.parent.mkdir(parents=True)
     Store(store).make()
-    for place in (blocked, blocked.with_name("baseline")):
-        place.touch()
+    for blocker in (blocked, blocked.with_name("baseline")):
+        blocker.touch()
     study = cli.known(cli.write_study(tmp_path, cli.IDENTITY | {"encoders": [shallow]}))
-    with cli.start("run", study, "--store", str(store), more=prefect, program=IMPATIENT) as process:
-        told = cli.until(process.stderr, f"{CELL}: will be tried again")
+    with cli.start(
+        "run", study, "--store", str(store), extra_environment=prefect, program=IMPATIENT
+    ) as process:
+        waiting = cli.until(process.stderr, f"{CELL}: will be tried again")
         blocked.unlink()
-        finished = cli.finish(process, told)
+        finished = cli.finish(process, waiting)
     assert finished.code == 1
     (run,) = flow_runs(store, prefect)
     assert (run.steps[CELL], run.attempts[CELL]) == ("Completed", 2)

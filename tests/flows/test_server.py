@@ -59,13 +59,15 @@ def study(shallow: str, tmp_path: Path) -> str:
 @pytest.mark.slow
 def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Path) -> None:
     """A trigger in its database completes the flow run, with a result that is a pickle."""
-    home, fired, record = tmp_path / "home", tmp_path / "fired", tmp_path / "record"
-    more = {"PREFECT_HOME": str(home)}
-    with own_server(more):
+    home = tmp_path / "home"
+    fired = tmp_path / "fired"
+    record = tmp_path / "record"
+    environment = {"PREFECT_HOME": str(home)}
+    with own_server(environment):
         pass
     pickled = base64.encodebytes(pickle.dumps(Fires(fired))).decode()
-    how = {"serializer": {"type": "pickle"}, "prefect_version": "3.8.8"}
-    metadata = {"storage_key": str(record), **how}
+    serialization = {"serializer": {"type": "pickle"}, "prefect_version": "3.8.8"}
+    metadata = {"storage_key": str(record), **serialization}
     record.write_text(json.dumps({"metadata": metadata, "result": pickled}))
     with closing(sqlite3.connect(home / "prefect.db")) as database:
         claimed = json.dumps({**metadata, "expiration": None, "storage_block_id": None})
@@ -74,7 +76,7 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
             f"type = 'COMPLETED', name = 'Completed', data = '{claimed}' WHERE id = NEW.id; END"
         )
         database.commit()
-    run = cli.papa("run", study, "--store", str(tmp_path / "store"), more=more)
+    run = cli.papa("run", study, "--store", str(tmp_path / "store"), more=environment)
     assert not fired.exists()
     assert cli.refusal(run).startswith("error: Prefect's server did not record the study")
     subprocess.run(
@@ -86,16 +88,20 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
 @pytest.mark.slow
 def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     """On loopback, behind a password, on the user's database; it ends with a killed study."""
-    store, home, other = tmp_path / "store", tmp_path / "home", tmp_path / "other.db"
-    with closing(sqlite3.connect(other)) as there:
+    store = tmp_path / "store"
+    home = tmp_path / "home"
+    other_database = tmp_path / "other.db"
+    with closing(sqlite3.connect(other_database)) as there:
         there.execute("CREATE TABLE theirs (x)")
-    before = other.read_bytes()
-    names = [f"PREFECT_{one}_DATABASE_CONNECTION_URL" for one in ("SERVER", "API")]
-    more = dict.fromkeys(names, f"sqlite+aiosqlite:///{other}") | {"PREFECT_HOME": str(home)}
+    before = other_database.read_bytes()
+    names = [f"PREFECT_{service}_DATABASE_CONNECTION_URL" for service in ("SERVER", "API")]
+    environment = dict.fromkeys(names, f"sqlite+aiosqlite:///{other_database}") | {
+        "PREFECT_HOME": str(home)
+    }
     (store / "prefect").mkdir(parents=True)
     (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 3}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
-    with cli.start("run", study, "--store", str(store), more=more) as process:
+    with cli.start("run", study, "--store", str(store), extra_environment=environment) as process:
         cli.until(process.stderr, "probe")
         below = descendants(process.pid)
         servers = [pid for pid, command in below.items() if "papa.flows.serve" in command]
@@ -106,10 +112,10 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGKILL)
         process.communicate()
     wait_until(lambda: not Path(f"/proc/{server}").exists(), "the server ended")
-    assert other.read_bytes() == before
+    assert other_database.read_bytes() == before
     assert (home / "prefect.db").is_file()
     assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]
-    assert cli.papa("run", study, "--store", str(store), more=more).code == 0
+    assert cli.papa("run", study, "--store", str(store), more=environment).code == 0
 
 
 def serving() -> set[int]:
@@ -125,7 +131,7 @@ def test_a_study_outlives_a_server_of_prefect_that_is_killed(study: str, tmp_pat
     before = serving()
     with own_server() as server:
         (pid,) = serving() - before
-        with cli.start("run", study, "--store", str(store), more=server) as process:
+        with cli.start("run", study, "--store", str(store), extra_environment=server) as process:
             printed = cli.until(process.stderr, "probe")
             # With the process that keeps its port.
             for killed in (psutil.Process(pid).ppid(), pid):
@@ -146,8 +152,8 @@ def test_two_servers_that_start_at_once_make_one_new_database(tmp_path: Path) ->
 
 
 def test_settings_for_other_servers_do_not_reach_the_users_own(tmp_path: Path) -> None:
-    more = {"PREFECT_SERVER_API_BASE_PATH": "/other", "PREFECT_SERVER_API_HOST": "192.0.2.1"}
-    with own_server(more) as server:
+    environment = {"PREFECT_SERVER_API_BASE_PATH": "/other", "PREFECT_SERVER_API_HOST": "192.0.2.1"}
+    with own_server(environment) as server:
         assert status(f"{server['PREFECT_API_URL']}/health") == 200
 
 
@@ -187,19 +193,19 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
     with cli.start("ui", "--store", store.address) as process:
         printed = cli.until(process.stdout, "Ctrl-C ends")
         line = r"^(Prefect|MLflow) +(http://127\.0\.0\.1:\d+) +(papa:\S+)"
-        found = {name: rest for name, *rest in re.findall(line, printed, re.M)}
-        for name, (address, password) in found.items():
+        servers = {name: rest for name, *rest in re.findall(line, printed, re.M)}
+        for name, (address, password) in servers.items():
             health, path, body = ASKED[name]
             wait_until(partial(answers, address + health), f"{name} answers", process)
             logins = (None, "papa:wrong", password)
-            assert [status(address + path, one, body) for one in logins] == [401, 401, 200]
+            assert [status(address + path, login, body) for login in logins] == [401, 401, 200]
         below = {pid: start_of(pid) for pid in descendants(process.pid)}
         assert listening({process.pid, *below})
 
-        events = f"ws{found['Prefect'][0].removeprefix('http')}/api/events/in"
+        events = f"ws{servers['Prefect'][0].removeprefix('http')}/api/events/in"
         with pytest.raises(WebSocketException):
             connect_socket(events).recv()
-        address, password = found["MLflow"]
+        address, password = servers["MLflow"]
         for path in ("config", "message", "sessions/x"):
             assistant = f"{address}/ajax-api/3.0/mlflow/assistant/{path}"
             assert status(assistant, password) == 404, "MLflow has no assistant"

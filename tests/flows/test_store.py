@@ -34,14 +34,14 @@ KEY = "0123456789abcdef" * 4
 @pytest.mark.server
 @pytest.mark.parametrize("command", ["run", "plan", "prune"])
 def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command: str) -> None:
-    more = {
+    environment = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
         "AWS_ACCESS_KEY_ID": "a",
         "AWS_SECRET_ACCESS_KEY": "b",
         "PAPA_CACHE": str(tmp_path / "cache"),
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
-    finished = papa(command, *study, "--store", "s3://papa/x", more=more)
+    finished = papa(command, *study, "--store", "s3://papa/x", more=environment)
     assert "at http://127.0.0.1:1 cannot be used" in refusal(finished)
     assert not finished.imported & {"ray", "mlflow", "prefect", "torch"}
 
@@ -53,14 +53,15 @@ def test_what_nothing_refers_to_is_deleted_when_asked_while_no_study_runs(tmp_pa
     with published(store.folder("probe", KEY), metadata) as scratch:
         (scratch / "scores.json").write_text("{}")
     store.files.write("scratch/thesis.txt", b"mine")
-    before, prune = everything(store.root), ("prune", "--store", store.address)
+    before = everything(store.root)
+    prune = ("prune", "--store", store.address)
     with in_use(store):
         assert f"A study uses the store ({socket.gethostname()}-{os.getpid()})" in said(*prune).out
         refused = said(*prune, "--delete")
     assert "nothing was deleted" in refusal(refused)
     shown = said(*prune).out
-    for told in ("probe · [nobody's]", "nothing refers to it", "1 in all", "nothing was deleted"):
-        assert told in shown
+    for phrase in ("probe · [nobody's]", "nothing refers to it", "1 in all", "nothing was deleted"):
+        assert phrase in shown
     assert f"artifacts/probe/{KEY}" in "".join(shown.split()).replace("│", "")
     assert everything(store.root) == before
     assert "deleted." in said(*prune, "--delete").out
@@ -76,16 +77,17 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
     before = everything(tmp_path)
-    for place in (tmp_path, tmp_path / "none"):
-        line = refusal(said("prune", "--store", str(place), "--delete"))
-        assert line.startswith(f"error: {place} is not a store")
+    for folder in (tmp_path, tmp_path / "none"):
+        line = refusal(said("prune", "--store", str(folder), "--delete"))
+        assert line.startswith(f"error: {folder} is not a store")
     assert everything(tmp_path) == before
 
 
 def test_a_path_may_hold_what_means_something_in_a_uri(tmp_path: Path) -> None:
     folder = tmp_path / "a ?b=c&d#e%20f"
     folder.mkdir()
-    file, store = write_study(folder, IDENTITY), folder / "store?#%"
+    file = write_study(folder, IDENTITY)
+    store = folder / "store?#%"
     finish_study(file, store)
     for command in (["list"], ["heads", "small"], ["report", "small"], ["check", file]):
         finished = said(*command, "--store", str(store))
@@ -116,37 +118,40 @@ def outside(tmp_path: Path) -> Path:
 def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: Path) -> None:
     """Their digests fit, and each says whose it is."""
     finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
-    at = ("--store", str(store))
-    table = said("compare", "small", "other", *at).out
+    store_option = ("--store", str(store))
+    table = said("compare", "small", "other", *store_option).out
     studies = store / "studies"
-    for one, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
-        (studies / one).rename(studies / name)
-    line = refusal(said("compare", "small", "other", *at))
+    for source, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
+        (studies / source).rename(studies / name)
+    line = refusal(said("compare", "small", "other", *store_option))
     assert f"{studies}/small holds the results of another study 'other'" in line
-    listed = {line.split("\t")[0]: line.split("\t") for line in said("list", *at).out.splitlines()}
+    listed = {
+        line.split("\t")[0]: line.split("\t")
+        for line in said("list", *store_option).out.splitlines()
+    }
     assert listed["small"][4] == listed["other"][4] == "damaged results"
-    assert "holds the results of another study" in refusal(said("report", "other", *at))
+    assert "holds the results of another study" in refusal(said("report", "other", *store_option))
     for changes in ((), ("name=other", "probe_seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
-    assert said("compare", "small", "other", *at).out == table
+    assert said("compare", "small", "other", *store_option).out == table
 
 
 @pytest.mark.server
 def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], store: Path) -> None:
-    at = ("--store", str(store))
+    store_option = ("--store", str(store))
     before = everything(store / "artifacts")
     finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
     both = everything(store / "artifacts")
-    assert "there is no study 'othre'" in refusal(said("remove", "othre", "--yes", *at))
+    assert "there is no study 'othre'" in refusal(said("remove", "othre", "--yes", *store_option))
     assert everything(store / "artifacts") == both
     assert all(study.bytes > 0 for study in stored_studies(Store(store)))
     with in_use(Store(store)):
-        assert "nothing was deleted" in refusal(said("remove", "other", "--yes", *at))
-    assert "Deleted other" in said("remove", "other", "--yes", *at).out
+        assert "nothing was deleted" in refusal(said("remove", "other", "--yes", *store_option))
+    assert "Deleted other" in said("remove", "other", "--yes", *store_option).out
     assert everything(store / "artifacts") == before, "what the first study needs is there"
     assert [study.name for study in stored_studies(Store(store))] == ["small"]
     assert not finish_study(tiny[0], store).ran, "and it is still finished"
-    assert "is in use" in said("prune", *at).out
+    assert "is in use" in said("prune", *store_option).out
 
 
 def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path) -> None:
@@ -157,18 +162,18 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     study = own_study((EMBEDDED,), texts, False, None, [], store)
     for name in (study.name, "renamed"):
         save_study(store, study.model_copy(update={"name": name}))
-    other = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))
+    other_study = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))
     first = "all-MiniLM-L6-v2-texts-native"
     copies = {f"{first}.train.jsonl", f"{first}.validation.jsonl"}
 
     def left() -> set[str]:
         return {path.name for path in store.study("").iterdir()}
 
-    assert left() == {f"{first}.yaml", "renamed.yaml", other.name, *copies}
+    assert left() == {f"{first}.yaml", "renamed.yaml", other_study.name, *copies}
     assert said("remove", first, "--yes", "--store", store.address).code == 0
-    assert left() == {"renamed.yaml", other.name, *copies}
+    assert left() == {"renamed.yaml", other_study.name, *copies}
     assert said("remove", "renamed", "--yes", "--store", store.address).code == 0
-    assert left() == {other.name}
+    assert left() == {other_study.name}
 
 
 ESCAPE = "\x1b]0;owned\x07\x9b2J"
@@ -196,15 +201,15 @@ def test_what_a_store_holds_is_printed_without_a_terminals_escapes(tmp_path: Pat
 @pytest.mark.server
 def test_names_in_results_are_printed_without_a_terminals_escapes(store: Path) -> None:
     """Whoever may write to a store signs what is written there."""
-    place = Store(store)
-    artifact = place.study("small")
+    opened_store = Store(store)
+    artifact = opened_store.study("small")
     label = f"b{ESCAPE}"
 
-    def named(text: str) -> str:
+    def with_label(text: str) -> str:
         return text.replace("all-MiniLM-L6-v2", json.dumps(label, ensure_ascii=True)[1:-1])
 
     for name in ("manifest.json", "study.yaml"):
-        (artifact / name).write_text(named((artifact / name).read_text()))
+        (artifact / name).write_text(with_label((artifact / name).read_text()))
     summary = read_table(artifact / "summary.csv").assign(encoder=label)
     summary.to_csv(artifact / "summary.csv", index=False)
     for name in ("results.parquet", "heads.parquet"):
@@ -214,7 +219,7 @@ def test_names_in_results_are_printed_without_a_terminals_escapes(store: Path) -
     files = {name: sha256_of_file(artifact / name) for name in metadata["files"]}
     (artifact / METADATA).write_text(json.dumps(signed({**metadata, "files": files})))
     for command in (("heads", "small"), ("heads", "small", "--json"), ("compare", "small")):
-        finished = said(*command, "--store", place.address)
+        finished = said(*command, "--store", opened_store.address)
         assert finished.code == 0, finished.err
         assert "x1b" in finished.out or "u001b" in finished.out
         assert not {"\x1b", "\x07", "\x9b"} & set(finished.out)
@@ -225,7 +230,8 @@ def test_links_of_a_store_lead_nowhere(
     tiny: tuple[str, Path], store: Path, outside: Path, prefect: dict[str, str]
 ) -> None:
     """A run that places and logs its results anew writes and copies nothing from outside."""
-    before, placed = everything(outside), store / "studies" / "small"
+    before = everything(outside)
+    placed = store / "studies" / "small"
     (results,) = (store / "artifacts" / "aggregate").glob("[!.]*")
     (results / ".bashrc").write_text("planted")
     (results / "key.txt").symlink_to(outside / "secret.txt")
@@ -236,9 +242,9 @@ def test_links_of_a_store_lead_nowhere(
     run = papa("run", tiny[0], "--store", str(store), more=prefect)
     assert run.code == 0, run.err
     assert everything(outside) == before
-    found = {path.name: path for path in placed.rglob("*")}
-    assert "report.html" in found
-    assert not found.keys() & {".bashrc", "key.txt"}
+    placed_files = {path.name: path for path in placed.rglob("*")}
+    assert "report.html" in placed_files
+    assert not placed_files.keys() & {".bashrc", "key.txt"}
     mlflow = artifact_folder(tracking_folder() / "mlflow.db")
     copied = [path for path in mlflow.rglob("*") if path.is_file()]
     assert copied
@@ -255,16 +261,17 @@ FILES = ("mlflow.db", "mlartifacts/1/report.html")
 def test_a_place_in_a_store_that_is_a_link_is_refused(
     tiny: tuple[str, Path], store: Path, outside: Path, name: str
 ) -> None:
-    place, before = store / name, everything(outside)
-    if place.is_dir():
-        shutil.rmtree(place)
-    place.unlink(missing_ok=True)
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.symlink_to(outside / "secret.txt" if place.suffix else outside)
-    given = {"run": [tiny[0]], "report": [tiny[0]], "list": [], "prune": ["--delete"]}
-    for command in given if name in PLACES else ["run"]:
-        line = refusal(said(command, *given[command], "--store", str(store)))
-        assert f"{place} is a link" in line
+    path = store / name
+    before = everything(outside)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(outside / "secret.txt" if path.suffix else outside)
+    arguments = {"run": [tiny[0]], "report": [tiny[0]], "list": [], "prune": ["--delete"]}
+    for command in arguments if name in PLACES else ["run"]:
+        line = refusal(said(command, *arguments[command], "--store", str(store)))
+        assert f"{path} is a link" in line
     assert everything(outside) == before
 
 

@@ -35,7 +35,7 @@ def test_it_is_the_study_that_a_file_would_describe(
     overrides = ["probe_seeds=[7]", "tasks.1.slots=64"]
     study = study_without_file(None, [BERT, "./mine"], ["cola", "rte"], 1000, overrides)
     assert study.name == "bert-base-uncased-mine-cola-rte-1000-rows"
-    names = [one.name for one in study.encoders]
+    names = [encoder.name for encoder in study.encoders]
     assert names == [BERT, str(tmp_path / "mine")], "folders are of the working directory"
     for task in study.tasks:
         assert (task.train_rows, task.validation_rows, task.slots) == (1000, 1000, 64)
@@ -47,7 +47,8 @@ def test_it_is_the_study_that_a_file_would_describe(
 
 
 def test_a_study_that_never_finished_is_listed_with_why(tmp_path: Path) -> None:
-    store, reviews = Store(tmp_path), study_without_file(None, [EMBEDDED], ["reviews"], 20, [])
+    store = Store(tmp_path)
+    reviews = study_without_file(None, [EMBEDDED], ["reviews"], 20, [])
     store.make()
     assert stored_studies(store) == []
     path = save_study(store, reviews)
@@ -69,20 +70,20 @@ PAIRS = ("text", "text_pair", "label")
 EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 
 
-def of_own(path: Path, lines: list[str], *models: str, others: bool = False) -> StudySpec:
+def of_own(path: Path, lines: list[str], *models: str, every_other: bool = False) -> StudySpec:
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
-    return own_study(models or (EMBEDDED,), path, others, None, ["probe_seeds=[0]"], store)
+    return own_study(models or (EMBEDDED,), path, every_other, None, ["probe_seeds=[0]"], store)
 
 
 def test_every_other_text_is_measured(tmp_path: Path) -> None:
-    found = of_own(tmp_path / f"{'long' * 60}.txt", TEXTS)
-    assert found.name.startswith("all-MiniLM-L6-v2-longlong")
-    assert found.name.endswith("-native")
-    assert [task.metric for task in found.tasks] == list(EMBEDDING_METRICS)
-    for split, kept in (("train", TEXTS[1::2]), ("validation", TEXTS[::2])):
-        lines = Path(str(getattr(found.tasks[0].source, split))).read_text().splitlines()
-        assert [json.loads(line)["text"] for line in lines] == kept
+    study = of_own(tmp_path / f"{'long' * 60}.txt", TEXTS)
+    assert study.name.startswith("all-MiniLM-L6-v2-longlong")
+    assert study.name.endswith("-native")
+    assert [task.metric for task in study.tasks] == list(EMBEDDING_METRICS)
+    for split, split_texts in (("train", TEXTS[1::2]), ("validation", TEXTS[::2])):
+        lines = Path(str(getattr(study.tasks[0].source, split))).read_text().splitlines()
+        assert [json.loads(line)["text"] for line in lines] == split_texts
 
 
 def measured_texts(study: StudySpec) -> list[str]:
@@ -108,14 +109,14 @@ def test_a_name_is_refused_that_the_store_has_for_other_texts(tmp_path: Path) ->
     first = of_own(tmp_path / "texts.txt", TEXTS)
     save_study(store, first)
     assert of_own(tmp_path / "texts.txt", TEXTS) == first, "the same texts go on"
-    other = tmp_path / "other" / "texts.txt"
-    other.parent.mkdir()
-    other.write_text("\n".join(reversed(TEXTS)))
+    other_file = tmp_path / "other" / "texts.txt"
+    other_file.parent.mkdir()
+    other_file.write_text("\n".join(reversed(TEXTS)))
     with pytest.raises(SpecError, match=re.escape(first.name)):
-        own_study([EMBEDDED], other, False, None, ["probe_seeds=[0]"], store)
+        own_study([EMBEDDED], other_file, False, None, ["probe_seeds=[0]"], store)
     assert measured_texts(first) == TEXTS[::2], "its texts are as they were"
-    named = own_study([EMBEDDED], other, False, None, ["name=other"], store)
-    assert measured_texts(named) == TEXTS[::-1][::2]
+    renamed = own_study([EMBEDDED], other_file, False, None, ["name=other"], store)
+    assert measured_texts(renamed) == TEXTS[::-1][::2]
     assert measured_texts(first) == TEXTS[::2]
 
 
@@ -126,14 +127,14 @@ def test_a_name_is_refused_that_the_store_has_for_another_encoder(
     store = Store(tmp_path / "store")
     for folder in ("a", "b"):
         (tmp_path / folder / "bert").mkdir(parents=True)
-    first, other = (
+    first, second = (
         study_without_file(None, [name], ["cola"], 9, []) for name in ("a/bert", "b/bert")
     )
-    assert first.name == other.name
+    assert first.name == second.name
     save_study(store, first)
     refuse_same_name(first, store, {})
     with pytest.raises(SpecError, match="bert-cola-9-rows"):
-        refuse_same_name(other, store, {})
+        refuse_same_name(second, store, {})
 
 
 ALONE = '{"text": "alone", "text_pair": null, "label": 0}'
@@ -149,16 +150,16 @@ REFUSED: list[tuple[list[str], tuple[str, ...], bool, str]] = [
 
 
 def test_what_cannot_be_asked_is_one_sentence(tmp_path: Path) -> None:
-    for lines, models, others, sentence in REFUSED:
+    for lines, models, every_other, sentence in REFUSED:
         name = "rows.jsonl" if lines[0].startswith("{") else "texts.txt"
         with pytest.raises(PapaError, match=sentence) as caught:
-            of_own(tmp_path / name, lines, *models, others=others)
+            of_own(tmp_path / name, lines, *models, every_other=every_other)
         assert len(str(caught.value).splitlines()) == 1
     assert not (tmp_path / "store").exists()
 
 
 @pytest.mark.parametrize(
-    ("classes", "columns", "asked"),
+    ("classes", "columns", "expected"),
     [
         (2, PAIRS, {"accuracy": "pair", "agreement": "pair"}),
         (2, PAIRS[:2], {"agreement": "pair"}),
@@ -169,18 +170,19 @@ def test_what_cannot_be_asked_is_one_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_every_column_that_a_head_can_use_is_used(
-    tmp_path: Path, classes: int | None, columns: tuple[str, ...], asked: dict[str, str] | None
+    tmp_path: Path, classes: int | None, columns: tuple[str, ...], expected: dict[str, str] | None
 ) -> None:
     """Of a classifier, or of an encoder; what no head can use is refused."""
-    model, lines = EMBEDDED, [json.dumps({name: VALUES[name] for name in columns})] * 44
+    model = EMBEDDED
+    lines = [json.dumps({name: VALUES[name] for name in columns})] * 44
     if classes is not None:
         shape = BertConfig(**{**SMALL, "num_labels": classes})
         model = str(with_tokenizer(BertForSequenceClassification(shape), tmp_path / "model"))
-    if asked is None:
+    if expected is None:
         with pytest.raises(PapaError, match=r"cannot be measured on rows with text"):
             of_own(tmp_path / "rows.jsonl", lines, model)
         return
-    found = of_own(tmp_path / "rows.jsonl", lines, model)
-    assert {task.metric: task.kind for task in found.tasks} == asked
-    pairs = [task for task in found.tasks if task.kind != "text"]
+    study = of_own(tmp_path / "rows.jsonl", lines, model)
+    assert {task.metric: task.kind for task in study.tasks} == expected
+    pairs = [task for task in study.tasks if task.kind != "text"]
     assert all(task.columns.text_pair == "text_pair" for task in pairs)

@@ -105,10 +105,10 @@ def test_a_deployed_run_takes_nothing_from_the_folder_of_its_study(
     ask(prefect, "work_pools/", name="papa", type="process", base_job_template={})
     deployed = in_folder(folder, "papa", "deploy", "study.yaml", "--store", "store", server=prefect)
     assert deployed.returncode == 0, deployed.stderr
-    told = dict(line.split(maxsplit=1) for line in deployed.stdout.splitlines())
-    now = in_folder(folder, "sh", "-c", told["now"], server=prefect)
+    outputs = dict(line.split(maxsplit=1) for line in deployed.stdout.splitlines())
+    now = in_folder(folder, "sh", "-c", outputs["now"], server=prefect)
     assert now.returncode == 0, now.stderr
-    worker = told["worker"].replace(")", " --run-once)")
+    worker = outputs["worker"].replace(")", " --run-once)")
     worked = in_folder(folder, "sh", "-c", worker, server=prefect)
     assert worked.returncode == 0, worked.stderr
     assert (folder / "store" / "studies" / "small" / "report.html").is_file(), worked.stderr

@@ -78,7 +78,7 @@ def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
 
 
 def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
-    given = planted(tmp_path, (1, 1)).asked
+    given = planted(tmp_path, (1, 1)).scoring_request
     probe = given.task.probe.model_copy(update={"epochs": 1})
     task = given.task.model_copy(update={"probe": probe})
     ranking = RankingSpec(epochs=1, learning_rate=0.05)

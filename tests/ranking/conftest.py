@@ -22,7 +22,7 @@ SLOTS = 32
 
 
 @pytest.fixture(scope="session")
-def asked(
+def scoring_request(
     encoder: Encoder,  # noqa: F811
     reference: EncoderReference,  # noqa: F811
     tmp_path_factory: pytest.TempPathFactory,

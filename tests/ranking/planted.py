@@ -35,8 +35,11 @@ from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
 from tests.models.inputs import with_tokenizer
 
-LAYERS, HEADS, WIDTH = 2, 3, 24
-MARKED, PLAIN = ("king", "queen"), ("man", "woman")
+LAYERS = 2
+HEADS = 3
+WIDTH = 24
+MARKED = ("king", "queen")
+PLAIN = ("man", "woman")
 """A word for each class."""
 SHARPNESS = 12.0
 
@@ -61,7 +64,8 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
     # Times what the words' states shall give: the vector whose products with them give it.
     read = torch.linalg.pinv(torch.nn.functional.layer_norm(words[ids], (WIDTH,)))
     layer, number = head
-    attention, width = model.encoder.layer[layer].attention, WIDTH // HEADS
+    attention = model.encoder.layer[layer].attention
+    width = WIDTH // HEADS
     first = number * width
     attention.self.query.weight[first : first + width] = 0
     attention.self.query.bias[first] = width**0.5
@@ -124,56 +128,63 @@ class Planted(NamedTuple):
     """The head that carries the label, and all that a method needs to score the heads."""
 
     head: Head
-    asked: ScoringRequest
+    scoring_request: ScoringRequest
     native: NativeHead | None = None
 
     def changed(self, **changes: Any) -> ScoringRequest:
-        return replace(self.asked, **changes)
+        return replace(self.scoring_request, **changes)
 
     @property
     def request(self) -> LossRequest:
         """Of the native head where there is one, else of the probe."""
-        asked = self.asked
+        scoring_request = self.scoring_request
         if self.native is None:
-            return asked
-        return NativeRequest(self.native, asked.constants, asked.rows, asked.valued_rows, 100, 0)
+            return scoring_request
+        return NativeRequest(
+            self.native, scoring_request.constants, asked.rows, asked.valued_rows, 100, 0
+        )
 
     def weight(self, layer: int) -> Tensor:
         native: Any = self.native
-        model = native.model.bert if native else self.asked.encoder.model
-        found: Tensor = model.encoder.layer[layer].attention.output.dense.weight
-        return found
+        model = native.model.bert if native else self.scoring_request.encoder.model
+        output_weights: Tensor = model.encoder.layer[layer].attention.output.dense.weight
+        return output_weights
 
     @contextmanager
     def scaled(self, head: Head, factor: float) -> Iterator[None]:
         layer, number = head
-        weight, width = self.weight(layer).data, WIDTH // HEADS
-        kept = weight.clone()
+        weight = self.weight(layer).data
+        width = WIDTH // HEADS
+        original_weight = weight.clone()
         weight[:, number * width : (number + 1) * width] *= factor
         try:
             yield
         finally:
-            weight.copy_(kept)
+            weight.copy_(original_weight)
 
 
 def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     """The encoder loaded, the task tokenised, the average over its training text, and a trained
     probe or the model's native head.
     """
-    task, place = planted_task(folder), folder / "corpus"
+    task = planted_task(folder)
+    corpus_folder = folder / "corpus"
     reference = planted_encoder(folder / "encoder", head)
     if own_head:
         task = task.model_copy(update={"head": "native"})
         with_classifier(folder / "encoder", task)
         reference = resolve_encoder(EncoderSpec(name=str(folder / "encoder")))
-    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), place, shard_rows=64)
-    encoder, corpus, execution = load_encoder(reference), load_corpus(place), ExecutionSpec()
-    split, ranking = corpus.split("train"), RankingSpec(epochs=6, learning_rate=0.05)
+    tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), corpus_folder, shard_rows=64)
+    encoder = load_encoder(reference)
+    corpus = load_corpus(corpus_folder)
+    execution = ExecutionSpec()
+    split = corpus.split("train")
+    ranking = RankingSpec(epochs=6, learning_rate=0.05)
     average = average_split(encoder, split, slots=task.slots, batch_tokens=1024).average()
-    asked = ScoringRequest(encoder, average, corpus, task, ranking, 0, execution)
+    scoring_request = ScoringRequest(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
         model = load_native_model(reference, native_class(task, reference))
         native = open_native(model, task, reference, split, corpus.label_names)
-        return Planted(head, asked, replace(native, loss=LABELS))
+        return Planted(head, scoring_request, replace(native, loss=LABELS))
     probe = train_probe(encoder, corpus, task, [0], folder / "features", execution)
-    return Planted(head, replace(asked, probe=probe.requires_grad_(False)))
+    return Planted(head, replace(scoring_request, probe=probe.requires_grad_(False)))

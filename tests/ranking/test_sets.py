@@ -43,78 +43,80 @@ HEADS: list[Head] = [(layer, head) for layer in range(2) for head in range(3)]
 def drawn_game(degree: int, seed: int = 0) -> Value:
     """Every coalition of up to ``degree`` heads adds a number drawn at random."""
     drawn = np.random.default_rng(seed)
-    worth = {
+    weights = {
         frozenset(chosen): drawn.normal()
         for size in range(1, degree + 1)
         for chosen in combinations(HEADS, size)
     }
-    return lambda own: sum(number for chosen, number in worth.items() if chosen <= own)
+    return lambda heads: sum(number for chosen, number in weights.items() if chosen <= heads)
 
 
 def counted(value: Value) -> tuple[Value, list[Set[Head]]]:
-    asked: list[Set[Head]] = []
+    evaluated: list[Set[Head]] = []
 
-    def count(own: Set[Head]) -> float:
-        asked.append(own)
-        return value(own)
+    def count(heads: Set[Head]) -> float:
+        evaluated.append(heads)
+        return value(heads)
 
-    return count, asked
+    return count, evaluated
 
 
 def test_an_order_ends_where_nothing_is_left_to_lose() -> None:
     """Only the first head is worth anything: what comes after it in an order is not asked."""
 
     def useless(tolerance: float) -> int:
-        value, asked = counted(lambda own: 1.0 * (HEADS[0] in own))
+        value, evaluated = counted(lambda heads: 1.0 * (HEADS[0] in heads))
         values, errors, _ = shapley_values(value, HEADS, 402, seed=0, tolerance=tolerance)
         assert values.tolist() == [1, 0, 0, 0, 0, 0]
         assert errors.max() == 0
-        assert len(asked) <= 402
-        return sum(HEADS[0] not in own and len(own) < 5 for own in asked[2:])
+        assert len(evaluated) <= 402
+        return sum(HEADS[0] not in heads and len(heads) < 5 for heads in evaluated[2:])
 
     assert useless(0.01) < useless(0) / 2
 
 
 def test_the_budget_is_kept_and_spent() -> None:
-    told: list[tuple[int, int]] = []
+    progress_calls: list[tuple[int, int]] = []
     for budget in (22, 41, 42, 100):
-        value, asked = counted(drawn_game(6))
-        how = {"seed": 0, "tolerance": 0, "progress": lambda *both: told.append(both)}
-        shapley_values(value, HEADS, budget, **how)
-        assert budget - 10 < len(asked) <= budget
-        assert told[-1] == (budget, budget)
-    values, *_ = shapley_values(lambda own: float(len(own)), HEADS[:1], 10, seed=0)
+        value, evaluated = counted(drawn_game(6))
+        options = {"seed": 0, "tolerance": 0, "progress": lambda *both: progress_calls.append(both)}
+        shapley_values(value, HEADS, budget, **options)
+        assert budget - 10 < len(evaluated) <= budget
+        assert progress_calls[-1] == (budget, budget)
+    values, *_ = shapley_values(lambda heads: float(len(heads)), HEADS[:1], 10, seed=0)
     assert values.tolist() == [1.0]
 
 
-def spare_pair(own: Set[Head]) -> float:
+def spare_pair(heads: Set[Head]) -> float:
     """The first two heads do the same: either is enough; the third adds half of it."""
-    return 1.0 * bool(own & {HEADS[0], HEADS[1]}) + 0.5 * (HEADS[2] in own)
+    return 1.0 * bool(heads & {HEADS[0], HEADS[1]}) + 0.5 * (HEADS[2] in heads)
 
 
 def test_greedy_sees_that_a_spare_head_is_spare_no_more() -> None:
     """One head at a time: the first is spare, then the second is not, and the third goes before
     it.
     """
-    value, asked = counted(spare_pair)
+    value, evaluated = counted(spare_pair)
     assert greedy_positions(value, HEADS[:3], 5).tolist() == [0, 2, 1]
-    assert [len(own) for own in asked] == [2, 2, 2, 1, 1]
-    assert {HEADS[0]} not in asked, "of two left, one becomes constant"
+    assert [len(heads) for heads in evaluated] == [2, 2, 2, 1, 1]
+    assert {HEADS[0]} not in evaluated, "of two left, one becomes constant"
     # All at once: each costs what it costs alone.
     assert greedy_positions(spare_pair, HEADS[:3], 3).tolist() == [0, 1, 2]
 
 
 @pytest.mark.parametrize("evaluations", [6, 8, 9, 12, 19, 20, 1000])
 def test_greedy_keeps_its_budget_and_says_how_far_it_is(evaluations: int) -> None:
-    value, asked = counted(drawn_game(6))
-    told: list[tuple[int, int]] = []
-    places = greedy_positions(value, HEADS, evaluations, lambda *both: told.append(both))
-    assert sorted(places) == list(range(6))
-    assert len(asked) <= evaluations
-    assert told == [(done, len(asked)) for done in range(1, len(asked) + 1)]
+    value, evaluated = counted(drawn_game(6))
+    progress_calls: list[tuple[int, int]] = []
+    positions = greedy_positions(
+        value, HEADS, evaluations, lambda *both: progress_calls.append(both)
+    )
+    assert sorted(positions) == list(range(6))
+    assert len(evaluated) <= evaluations
+    assert progress_calls == [(done, len(evaluated)) for done in range(1, len(evaluated) + 1)]
     # One at a time: 6 + 5 + 4 + 3 + 2. Two: 6 + 4 + 2. Three: 6 + 3. Four: 6 + 2. All at once: 6.
     expected = {6: 6, 8: 8, 9: 9, 12: 12, 19: 12, 20: 20, 1000: 20}
-    assert len(asked) == expected[evaluations]
+    assert len(evaluated) == expected[evaluations]
 
 
 DRAWS = 40
@@ -123,8 +125,10 @@ DRAWS = 40
 def captums(value: Value, orders: Sequence[np.ndarray] | None = None) -> np.ndarray:
     """Captum's Shapley values: over all orders of joining, or over these."""
 
-    def forward(own: Tensor) -> float:
-        return value({head for head, kept in zip(HEADS, own[0], strict=True) if kept})
+    def forward(presence: Tensor) -> float:
+        return value(
+            {head for head, is_present in zip(HEADS, presence[0], strict=True) if is_present}
+        )
 
     if orders is None:
         return ShapleyValues(forward).attribute(ones(1, len(HEADS)))[0].numpy()
@@ -144,7 +148,8 @@ def test_values_are_those_of_captum(degree: int) -> None:
     """In the same orders whatever the game, and over all orders, where pairs of orders are exact,
     as where no three heads interact, or within their error.
     """
-    value, budget = drawn_game(degree), 2 + 2 * (len(HEADS) - 1) * DRAWS
+    value = drawn_game(degree)
+    budget = 2 + 2 * (len(HEADS) - 1) * DRAWS
     values, errors, _ = shapley_values(value, HEADS, budget, seed=0, tolerance=0)
     np.testing.assert_allclose(values, captums(value, drawn_orders(0)), atol=1e-5)
     assert values.sum() == pytest.approx(value({*HEADS}) - value(set()))
@@ -152,24 +157,24 @@ def test_values_are_those_of_captum(degree: int) -> None:
     assert (np.abs(values - captums(value)) < 4 * errors + 1e-5).all()
     another = captums(drawn_game(degree, seed=1))
     assert np.abs(values - another).max() > 0.1, "another game"
-    others = captums(value, drawn_orders(1))
-    assert (np.abs(values - others).max() > 0.01) == (degree == 6), "other orders"
+    with_other_orders = captums(value, drawn_orders(1))
+    assert (np.abs(values - with_other_orders).max() > 0.01) == (degree == 6), "other orders"
 
 
 def test_the_interval_of_shapley_values_covers_what_it_says() -> None:
     """Of six games with eight draws each time, whose orders the seed draws."""
-    held = []
+    covered = []
     for game in range(6):
         value = cache(drawn_game(6, seed=game))
-        exact = captums(lambda own, value=value: value(frozenset(own)))
+        exact = captums(lambda heads, value=value: value(frozenset(heads)))
         for seed in range(60):
             budget = 2 + 2 * (len(HEADS) - 1) * 8
             values, errors, draws = shapley_values(value, HEADS, budget, seed, tolerance=0)
             assert draws == 8
             scores = HeadScores(values.reshape(1, 2, 3), errors.reshape(2, 3), draws)
             low, high = (bound.ravel() for bound in scores.interval)
-            held.append((low <= exact) & (exact <= high))
-    assert 0.92 < np.mean(held) < 0.975
+            covered.append((low <= exact) & (exact <= high))
+    assert 0.92 < np.mean(covered) < 0.975
 
 
 @pytest.mark.parametrize("draws", [2, 14])
@@ -185,18 +190,20 @@ def test_the_interval_of_one_seed_covers_what_it_says(draws: int) -> None:
 
 @pytest.mark.unchecked
 def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
-    asked, head = one_head.changed(ranking=RankingSpec(rows=48)), one_head.head
-    value = LossValue(asked)
+    scoring_request = one_head.changed(ranking=RankingSpec(rows=48))
+    head = one_head.head
+    value = LossValue(scoring_request)
     everyone = frozenset(value.heads)
-    whole, nothing = value(everyone), value(frozenset())
+    whole = value(everyone)
+    no_heads_value = value(frozenset())
     assert whole > -0.01
-    assert nothing < -0.5
+    assert no_heads_value < -0.5
     assert value({head}) == pytest.approx(whole, abs=1e-3)
-    assert value(everyone - {head}) == pytest.approx(nothing, abs=1e-2)
+    assert value(everyone - {head}) == pytest.approx(no_heads_value, abs=1e-2)
 
     values, errors, _ = shapley_values(value, value.heads, 40, seed=0)
     planted = value.heads.index(head)
-    assert values[planted] == pytest.approx(whole - nothing, abs=1e-2)
+    assert values[planted] == pytest.approx(whole - no_heads_value, abs=1e-2)
     assert np.abs(np.delete(values, planted)).max() < 1e-2
     assert errors.max() < 1e-2
     assert greedy_positions(value, value.heads, 20)[planted] == len(value.heads) - 1
@@ -204,82 +211,97 @@ def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
     # Without what it outputs nothing is worth anything: the score is the head's.
     with one_head.scaled(head, 0):
         without, *_ = shapley_values(value, value.heads, 40, seed=0)
-        alone = effect(asked).mean[head]
-    assert max(abs(without[planted]), abs(alone)) < 1e-2
+        single_effect = effect(scoring_request).mean[head]
+    assert max(abs(without[planted]), abs(single_effect)) < 1e-2
 
 
 @torch.no_grad()
-def losses(given: Planted, constant: Sequence[Head] = ()) -> tuple[np.ndarray, np.ndarray]:
-    asked = given.asked
-    split, found = asked.corpus.split("train"), list[float]()
+def losses(planted_model: Planted, constant: Sequence[Head] = ()) -> tuple[np.ndarray, np.ndarray]:
+    scoring_request = planted_model.scoring_request
+    split = scoring_request.corpus.split("train")
+    loss_by_text = list[float]()
     counts = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])
-    if given.native is not None:
-        answers = given.native.all_answers(asked.constants, constant)
+    if planted_model.native is not None:
+        answers = planted_model.native.all_answers(scoring_request.constants, constant)
         logits = torch.from_numpy(answers["logits"]).log_softmax(-1)
         truth = torch.from_numpy(split.labels[split.labels >= 0])[:, None]
-        found = [-float(one.mean()) for one in logits.gather(1, truth)[:, 0].split(counts.tolist())]
-        return np.array(found), counts
-    assert asked.probe is not None
-    with replaced(asked.encoder, asked.constants, constant):
+        loss_by_text = [
+            -float(text_losses.mean())
+            for text_losses in logits.gather(1, truth)[:, 0].split(counts.tolist())
+        ]
+        return np.array(loss_by_text), counts
+    assert scoring_request.probe is not None
+    with replaced(scoring_request.encoder, scoring_request.constants, constant):
         for row in split.rows.tolist():
             batch = micro_batch(split, [row])
-            features = live_features(asked.encoder.token_states(batch), split, batch)
-            found.append(float(asked.probe.losses(features, torch.zeros(1, 1, dtype=torch.int64))))
-    return np.array(found), counts
+            features = live_features(scoring_request.encoder.token_states(batch), split, batch)
+            loss_by_text.append(
+                float(scoring_request.probe.losses(features, torch.zeros(1, 1, dtype=torch.int64)))
+            )
+    return np.array(loss_by_text), counts
 
 
 @pytest.mark.unchecked
 def test_a_set_is_worth_what_its_loss_says_and_a_head_what_it_gains(answering: Planted) -> None:
     """Of all training rows, which a budget of 256 takes; rows have several labels."""
-    value, head = LossValue(answering.request), answering.head
-    everyone, worth = frozenset(value.heads), dict[Head, float]()
+    value = LossValue(answering.request)
+    head = answering.head
+    everyone = frozenset(value.heads)
+    head_values = dict[Head, float]()
     plain, counts = losses(answering)
     for constant in ([head], [(0, 0)], [(0, 0), (1, 2)], value.heads):
         expected = np.average(losses(answering, constant)[0], weights=counts)
         assert value(everyone - {*constant}) == pytest.approx(-expected, abs=1e-4)
-        worth[constant[0]] = expected - np.average(plain, weights=counts)
+        head_values[constant[0]] = expected - np.average(plain, weights=counts)
     assert value(everyone) == pytest.approx(-np.average(plain, weights=counts), rel=0.01)
     assert value.evaluations == 5
     scored = effect(answering.request)
     assert scored.evaluations == 7
-    assert scored.mean[head] == pytest.approx(worth[head], abs=2e-4)
+    assert scored.mean[head] == pytest.approx(head_values[head], abs=2e-4)
     assert np.unravel_index(scored.mean.argmax(), scored.mean.shape) == head
     assert np.sort(scored.mean.flatten())[-2] < 0.05 < 0.3 < scored.mean.max()
 
 
 @pytest.mark.unchecked
 def test_gradients_are_finite_differences(answering: Planted) -> None:
-    found, step = gradient(answering.request), 0.02
-    assert found.standard_error is not None
+    gradients = gradient(answering.request)
+    step = 0.02
+    assert gradients.standard_error is not None
     for head in (answering.head, (0, 2)):
         sides = []
         for sign in (1, -1):
             with answering.scaled(head, 1 + sign * step):
                 sides.append(losses(answering)[0])
         expected = np.abs(sides[0] - sides[1]) / (2 * step)
-        assert found.mean[head] == pytest.approx(expected.mean(), rel=0.05, abs=1e-5)
+        assert gradients.mean[head] == pytest.approx(expected.mean(), rel=0.05, abs=1e-5)
         error = expected.std(ddof=1) / np.sqrt(len(expected))
-        assert found.standard_error[head] == pytest.approx(error, rel=0.05, abs=1e-5)
-    assert np.unravel_index(found.mean.argmax(), found.mean.shape) == answering.head
+        assert gradients.standard_error[head] == pytest.approx(error, rel=0.05, abs=1e-5)
+    assert np.unravel_index(gradients.mean.argmax(), gradients.mean.shape) == answering.head
 
 
-METHODS = {one.__name__: one for one in (confidence, variance, distance, output_distance)}
-ROWS, SEPARATOR = 24, 102
+METHODS = {method.__name__: method for method in (confidence, variance, distance, output_distance)}
+ROWS = 24
+SEPARATOR = 102
 
 
-def by_hand(asked: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def by_hand(scoring_request: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Of every text the sum over its rows [texts, layers, heads], and how many rows count."""
-    seen = [
-        one
-        for batch in micro_batches(asked.corpus.split("train"), asked.rows, 1)
-        for one in observe_text(asked.encoder, asked.constants, batch, SEPARATOR)
+    observation = [
+        observation
+        for batch in micro_batches(scoring_request.corpus.split("train"), scoring_request.rows, 1)
+        for observation in observe_text(
+            scoring_request.encoder, scoring_request.constants, batch, SEPARATOR
+        )
     ]
-    own = [one for one in seen if one.source == "input-dependent"]
-    fixed = [one for one in seen if one.source == "constant"]
+    input_dependent = [
+        observation for observation in observation if observation.source == "input-dependent"
+    ]
+    fixed = [observation for observation in observation if observation.source == "constant"]
     texts = []
-    for a, c in zip(own, fixed, strict=True):
+    for a, c in zip(input_dependent, fixed, strict=True):
         words = ~a.separators.numpy()
-        attention, constant = a.attention.double().numpy(), c.attention.double().numpy()
+        attention = a.attention.double().numpy()
+        constant = c.attention.double().numpy()
         n = len(words)
         largest = attention[..., words].max(-1)[..., words].sum(-1)
         around = np.zeros(attention.shape[:2])
@@ -287,44 +309,51 @@ def by_hand(asked: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             mean = sum(j * attention[..., i, j] for j in range(n))
             around -= sum(attention[..., i, j] * (mean - j) ** 2 for j in range(n))
         apart = (jensenshannon(attention, constant, axis=-1) ** 2).sum(-1)
-        added, fixed_added = ((seen.output @ seen.output_maps).numpy() for seen in (a, c))
+        added, fixed_added = (
+            (observation.output @ observation.output_maps).numpy() for observation in (a, c)
+        )
         relative = np.linalg.norm(added - fixed_added, axis=(-1, -2)) / np.linalg.norm(
             added, axis=(-1, -2)
         )
         texts.append(((largest, words.sum()), (around, n), (apart, n), (relative, 1)))
     by_method = zip(METHODS, zip(*texts, strict=True), strict=True)
-    return {name: tuple(map(np.array, zip(*of, strict=True))) for name, of in by_method}
+    return {
+        name: tuple(map(np.array, zip(*texts_of_method, strict=True)))
+        for name, texts_of_method in by_method
+    }
 
 
-def test_means_over_rows_and_their_errors(asked: ScoringRequest) -> None:
-    asked = replace(asked, ranking=RankingSpec(rows=ROWS))
-    found = streamed(asked, METHODS)
-    for name, (sums, counts) in by_hand(asked).items():
+def test_means_over_rows_and_their_errors(scoring_request: ScoringRequest) -> None:
+    scoring_request = replace(scoring_request, ranking=RankingSpec(rows=ROWS))
+    scores = streamed(scoring_request, METHODS)
+    for name, (sums, counts) in by_hand(scoring_request).items():
         mean = sums.sum(0) / counts.sum()
-        np.testing.assert_allclose(found[name].mean, mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(scores[name].mean, mean, rtol=1e-5, atol=1e-6)
         # The ratio of two sums, linearised: what each text adds to it.
         residuals = (sums - mean * counts[:, None, None]) / counts.mean()
         error = residuals.std(axis=0, ddof=1) / np.sqrt(ROWS)
-        np.testing.assert_allclose(found[name].standard_error, error, rtol=1e-3)
-        assert found[name].evaluations == 1
-        assert mean.std() > 10 * np.abs(found[name].mean - mean).max(), "heads differ"
-    assert 0 < found["distance"].mean.min() < found["distance"].mean.max() < np.log(2)
+        np.testing.assert_allclose(scores[name].standard_error, error, rtol=1e-3)
+        assert scores[name].evaluations == 1
+        assert mean.std() > 10 * np.abs(scores[name].mean - mean).max(), "heads differ"
+    assert 0 < scores["distance"].mean.min() < scores["distance"].mean.max() < np.log(2)
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_score_changes_with_its_head_alone(
-    name: str, asked: ScoringRequest, reference: EncoderReference
+    name: str, scoring_request: ScoringRequest, reference: EncoderReference
 ) -> None:
     """The head (1, 5) looks at all tokens alike; the heads beside and below it are as before."""
     perturbed = load_encoder(reference)
     query = perturbed.model.encoder.layer[1].attention.self.query
-    own = slice(5 * perturbed.head_width, 6 * perturbed.head_width)
+    rows_of_head = slice(5 * perturbed.head_width, 6 * perturbed.head_width)
     for name_of, values in query.named_parameters():
         changed = values.detach().clone()
-        changed[own] = 0
+        changed[rows_of_head] = 0
         setattr(query, name_of, torch.nn.Parameter(changed, requires_grad=False))
     ranking = RankingSpec(rows=8)
-    before = streamed(replace(asked, ranking=ranking), METHODS)[name].mean
-    after = streamed(replace(asked, ranking=ranking, encoder=perturbed), METHODS)[name].mean
+    before = streamed(replace(scoring_request, ranking=ranking), METHODS)[name].mean
+    after = streamed(replace(scoring_request, ranking=ranking, encoder=perturbed), METHODS)[
+        name
+    ].mean
     moved = np.abs(before - after) > 1e-3 * np.abs(before)
     assert np.argwhere(moved).tolist() == [[1, 5]]

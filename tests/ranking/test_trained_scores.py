@@ -32,8 +32,8 @@ from tests.ranking.planted import Planted
 
 
 @pytest.fixture
-def asked(one_head: Planted) -> ScoringRequest:
-    return one_head.asked
+def scoring_request(one_head: Planted) -> ScoringRequest:
+    return one_head.scoring_request
 
 
 def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
@@ -53,42 +53,48 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
 
 
-def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(asked: ScoringRequest) -> None:
+def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(
+    scoring_request: ScoringRequest,
+) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    groups, loss_on = trainable_gates(asked)
-    loss, step = loss_on(asked.encoder), 1e-2
+    groups, loss_on = trainable_gates(scoring_request)
+    loss = loss_on(scoring_request.encoder)
+    step = 1e-2
     (location,) = groups[0]["params"]
-    (part,) = chunks_of(asked.corpus.split("train"), np.arange(16), 10_000, (0,))
-    (found,) = torch.autograd.grad(loss(part), location)
+    (chunk,) = chunks_of(scoring_request.corpus.split("train"), np.arange(16), 10_000, (0,))
+    (derivative,) = torch.autograd.grad(loss(chunk), location)
     with torch.no_grad():
-        assert loss(part) == loss(part)
-        assert loss(part._replace(dropout_seed=part.dropout_seed + 1)) != loss(part)
+        assert loss(chunk) == loss(chunk)
+        assert loss(chunk._replace(dropout_seed=chunk.dropout_seed + 1)) != loss(chunk)
         for head in np.ndindex(*location.shape):
             losses = []
             for sign in (1, -1):
                 location[head] = sign * step
-                losses.append(float(loss(part)))
+                losses.append(float(loss(chunk)))
                 location.zero_()
             slope = (losses[0] - losses[1]) / (2 * step)
-            assert float(found[head]) == pytest.approx(slope, abs=2e-4)
+            assert float(derivative[head]) == pytest.approx(slope, abs=2e-4)
     stays = float(open_probability(torch.zeros(1, 1)))
-    assert float(found.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
+    assert float(derivative.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
 
 
-def test_its_loss_is_what_last_hidden_states_lose(asked: ScoringRequest) -> None:
+def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringRequest) -> None:
     """By hand at θ = 0, where heads output the middle of A·V and C·V, in one part and in two."""
-    groups, loss_on = trainable_self_lambda(asked)
-    of_part, rows = loss_on(asked.encoder), np.arange(16)
-    split, (theta,) = asked.corpus.split("train"), groups[0]["params"]
-    (part,) = chunks_of(split, rows, 10_000, (0,))
-    loss, batch = float(total_loss([of_part], [part], [theta])), micro_batch(split, part.rows)
-    found, theta.grad = theta.grad, None
+    groups, loss_on = trainable_self_lambda(scoring_request)
+    of_part = loss_on(scoring_request.encoder)
+    rows = np.arange(16)
+    split = scoring_request.corpus.split("train")
+    (theta,) = groups[0]["params"]
+    (chunk,) = chunks_of(split, rows, 10_000, (0,))
+    loss = float(total_loss([of_part], [chunk], [theta]))
+    batch = micro_batch(split, chunk.rows)
+    derivative, theta.grad = theta.grad, None
 
     def lost(theta: torch.Tensor) -> float:
-        own = asked.encoder.token_states(batch)[-1]
-        with mixed_by(asked.encoder, asked.constants, theta.sigmoid()):
-            error = asked.encoder.token_states(batch)[-1] - own
-        lost = ((error**2).sum(-1) / (own**2).sum(-1)).mean()
+        original_states = scoring_request.encoder.token_states(batch)[-1]
+        with mixed_by(scoring_request.encoder, scoring_request.constants, theta.sigmoid()):
+            error = scoring_request.encoder.token_states(batch)[-1] - original_states
+        lost = ((error**2).sum(-1) / (original_states**2).sum(-1)).mean()
         return float(lost + PENALTY * theta.sigmoid().mean())
 
     with torch.no_grad():
@@ -97,42 +103,44 @@ def test_its_loss_is_what_last_hidden_states_lose(asked: ScoringRequest) -> None
             moved = torch.zeros_like(theta)
             moved[head] = 0.02
             slope = (lost(moved) - lost(-moved)) / 0.04
-            assert float(found[head]) == pytest.approx(slope, abs=2e-5)
-    assert float(found.abs().max()) > 1e-3
+            assert float(derivative[head]) == pytest.approx(slope, abs=2e-5)
+    assert float(derivative.abs().max()) > 1e-3
 
     # The same in smaller parts, as another device takes them.
-    parts = chunks_of(split, rows, 40, (0,))
-    assert len(parts) > 1
-    assert float(total_loss([of_part], parts, [theta])) == pytest.approx(loss, rel=1e-5)
-    torch.testing.assert_close(theta.grad, found, rtol=1e-4, atol=1e-7)
+    chunks = chunks_of(split, rows, 40, (0,))
+    assert len(chunks) > 1
+    assert float(total_loss([of_part], chunks, [theta])) == pytest.approx(loss, rel=1e-5)
+    torch.testing.assert_close(theta.grad, derivative, rtol=1e-4, atol=1e-7)
 
 
 @pytest.mark.unchecked
-@pytest.mark.parametrize(("score", "passes", "more"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)])
+@pytest.mark.parametrize(
+    ("score", "passes", "minimum"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)]
+)
 def test_a_planted_head_keeps_most_for_what_it_puts_out(
     score: Callable[[ScoringRequest], HeadScores],
     passes: int,
-    more: float,
-    asked: ScoringRequest,
+    minimum: float,
+    scoring_request: ScoringRequest,
     one_head: Planted,
 ) -> None:
-    told: list[tuple[int, int]] = []
-    found = score(replace(asked, progress=lambda *both: told.append(both)))
-    assert told[-1] == (6 * 192, 6 * 192)
-    assert found.evaluations == passes
-    np.testing.assert_array_equal(score(asked).mean, found.mean)
-    *_, other, planted = sorted(found.mean.flatten())
-    assert planted == found.mean[one_head.head]
-    assert score is self_lambda or (planted > 0.8 and other < planted - 0.1)
+    progress_calls: list[tuple[int, int]] = []
+    scores = score(replace(scoring_request, progress=lambda *both: progress_calls.append(both)))
+    assert progress_calls[-1] == (6 * 192, 6 * 192)
+    assert scores.evaluations == passes
+    np.testing.assert_array_equal(score(scoring_request).mean, scores.mean)
+    *_, second, planted = sorted(scores.mean.flatten())
+    assert planted == scores.mean[one_head.head]
+    assert score is self_lambda or (planted > 0.8 and second < planted - 0.1)
     with one_head.scaled(one_head.head, 0):
-        assert score(asked).mean[one_head.head] < planted - more
+        assert score(scoring_request).mean[one_head.head] < planted - minimum
 
 
-def test_no_label_is_read(asked: ScoringRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_label_is_read(scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError
 
-    monkeypatch.setattr(type(asked.corpus.split("train")), "labels_of", refuse)
-    self_lambda(replace(asked, ranking=RankingSpec(rows=16, epochs=1)))
+    monkeypatch.setattr(type(scoring_request.corpus.split("train")), "labels_of", refuse)
+    self_lambda(replace(scoring_request, ranking=RankingSpec(rows=16, epochs=1)))
     with pytest.raises(AssertionError):
-        gradient(asked)
+        gradient(scoring_request)

@@ -22,40 +22,53 @@ Learn = Callable[..., Tensor]
 
 
 @pytest.fixture
-def learn(asked: ScoringRequest) -> Learn:
+def learn(scoring_request: ScoringRequest) -> Learn:
     """Train on the text; all steps are told at the end, whether they were taken or not."""
 
-    def learned(ranking: RankingSpec, total: int, **how: object) -> Tensor:
-        told: list[tuple[int, int]] = []
-        given = asked.encoder, asked.constants, asked.corpus, asked.task, ranking
-        found = train_lambda(*given, progress=lambda *both: told.append(both), **how)  # type: ignore[arg-type]
-        assert told[-1] == (total, total)
-        return found
+    def learned(ranking: RankingSpec, total: int, **options: object) -> Tensor:
+        progress_calls: list[tuple[int, int]] = []
+        arguments = (
+            scoring_request.encoder,
+            scoring_request.constants,
+            scoring_request.corpus,
+            scoring_request.task,
+            ranking,
+        )
+        lambdas = train_lambda(
+            *arguments, progress=lambda *both: progress_calls.append(both), **options
+        )  # type: ignore[arg-type]
+        assert progress_calls[-1] == (total, total)
+        return lambdas
 
     return learned
 
 
 def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
-    learn: Learn, asked: ScoringRequest, monkeypatch: pytest.MonkeyPatch
+    learn: Learn, scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    model, seen = asked.encoder.model, list[int]()
+    model = scoring_request.encoder.model
+    recorded_rows = list[int]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    whole, found, lambdas = training.total_loss, set[int](), list[Tensor]()
+    whole = training.total_loss
+    earlier_rows = set[int]()
+    lambdas = list[Tensor]()
 
     def recorded(
-        losses: Sequence[ChunkLoss], parts: Sequence[Chunk], parameters: Sequence[nn.Parameter]
+        losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
     ) -> Tensor:
-        seen.extend(row for part in parts for row in part.rows.tolist())
-        return whole(losses, parts, parameters)
+        recorded_rows.extend(row for chunk in chunks for row in chunk.rows.tolist())
+        return whole(losses, chunks, parameters)
 
     monkeypatch.setattr(training, "total_loss", recorded)
     for seed in (0, 1, 2, 0):
-        seen.clear()
+        recorded_rows.clear()
         lambdas.append(learn(RankingSpec(epochs=1, rows=16), 16, seed=seed))
-        assert sorted(seen) == sorted(rows_of_seed(96, 16, seed).tolist())
-        assert len(lambdas) == 4 or found.isdisjoint(seen), "seeds have rows of their own"
-        found |= {*seen}
-    assert lambdas[0].shape == (1, asked.encoder.layers, 12)
+        assert sorted(recorded_rows) == sorted(rows_of_seed(96, 16, seed).tolist())
+        assert len(lambdas) == 4 or earlier_rows.isdisjoint(recorded_rows), (
+            "seeds have rows of their own"
+        )
+        earlier_rows |= {*recorded_rows}
+    assert lambdas[0].shape == (1, scoring_request.encoder.layers, 12)
     assert float((lambdas[0] - 0.5).abs().mean()) > 1e-5
     assert torch.equal(lambdas[0], lambdas[3])
     assert not torch.equal(lambdas[0], lambdas[1])
@@ -63,7 +76,7 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
 
 
 def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
-    learn: Learn, asked: ScoringRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learn: Learn, scoring_request: ScoringRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranking = RankingSpec(epochs=1, rows=32)
     twins: list[Encoder] = []
@@ -80,6 +93,6 @@ def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
 
 @pytest.mark.unchecked
 def test_lambda_is_trained_for_the_tasks_own_epochs(learn: Learn) -> None:
-    every = learn(RankingSpec(rows=32), 128)
-    assert len(every) == 4
-    assert torch.equal(learn(RankingSpec(rows=32, epochs=1, learning_rate=5e-4), 32), every[:1])
+    by_epoch = learn(RankingSpec(rows=32), 128)
+    assert len(by_epoch) == 4
+    assert torch.equal(learn(RankingSpec(rows=32, epochs=1, learning_rate=5e-4), 32), by_epoch[:1])

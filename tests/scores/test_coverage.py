@@ -36,10 +36,10 @@ def true_score(metric: Metric, right: float) -> float:
     return float(score_of(metric, (of_label * np.array([right, 1 - right] * 2)) @ kinds))
 
 
-def seeds_alone(original: SeedScores, other: SeedScores) -> Interval:
+def seeds_alone(original: SeedScores, replaced: SeedScores) -> Interval:
     size = np.mean(list(original.scores.values()))
     return interval(
-        [(original.scores[seed] - other.scores[seed]) / size for seed in original.scores]
+        [(original.scores[seed] - replaced.scores[seed]) / size for seed in original.scores]
     )
 
 
@@ -57,17 +57,21 @@ class Study:
         noisy: float,
         right: float = 0.85,
     ) -> None:
-        self.draw, self.metric, self.right, self.shape = draw, metric, right, (seeds, rows)
+        self.draw = draw
+        self.metric = metric
+        self.right = right
+        self.shape = (seeds, rows)
         self.labels = (draw.random(rows) < POSITIVE).astype(int)
         self.noisy = draw.random(self.shape) < noisy
-        self.hard, self.kept = draw.random(rows), draw.random(rows)
+        self.hard = draw.random(rows)
+        self.kept = draw.random(rows)
 
     def cell(self, lost: float = 0.0) -> SeedScores:
         """Right less often by this share; what one cell loses, those that lose more lose too."""
         known = (self.hard < self.right) & (self.kept >= lost)
         guessed = self.draw.random(self.shape) < self.right * (1 - lost)
         answers = np.where(self.noisy, guessed, known)
-        examples = [counts(self.metric, given, self.labels) for given in answers]
+        examples = [counts(self.metric, answer_row, self.labels) for answer_row in answers]
         totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
         return SeedScores.from_examples(self.metric, dict(enumerate(totals)), examples)
 
@@ -83,35 +87,40 @@ class Study:
 def test_drops_are_covered_by_seeds_and_examples_and_not_by_seeds_alone(
     size: tuple[int, int, float], metric: Metric, lost: float
 ) -> None:
-    draw, held = np.random.default_rng(size[1]), np.zeros(2)
+    draw = np.random.default_rng(size[1])
+    covered = np.zeros(2)
     truth = relative_drop(true_score(metric, 0.85), true_score(metric, 0.85 * (1 - lost)))
     for _ in range(STUDIES):
         study = Study(draw, metric, *size)
-        original, cell = study.cell(), study.cell(lost)
+        original = study.cell()
+        cell = study.cell(lost)
         both = [rule(original, cell) for rule in (paired_drop, seeds_alone)]
-        held += [found.low <= truth <= found.high for found in both]
-    joint, alone = held / STUDIES
+        covered += [drop_interval.low <= truth <= drop_interval.high for drop_interval in both]
+    joint, by_seeds = covered / STUDIES
     assert joint >= 0.95 - NOISE
-    assert alone < 0.85
+    assert by_seeds < 0.85
 
 
 @pytest.mark.parametrize("size", SIZES)
 def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float]) -> None:
     """Four numbers of heads, each of which truly costs a little more than what is allowed."""
-    draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
+    draw = np.random.default_rng(size[1])
+    wrong = np.zeros(2)
     for _ in range(STUDIES):
         study = Study(draw, "accuracy", *size)
-        original, cells = study.cell(), [study.cell(ALLOWED + step * 1e-4) for step in range(1, 5)]
+        original = study.cell()
+        cells = [study.cell(ALLOWED + step * 1e-4) for step in range(1, 5)]
         for rule, drop_of in enumerate((paired_drop, seeds_alone)):
-            all_within, told = True, []
+            all_within = True
+            verdicts = []
             for cell in cells:
                 drop = drop_of(original, cell)
-                told.append(verdict_on(drop.low, drop.high, ALLOWED, all_within=all_within))
-                all_within = told[-1] == "within"
-            wrong[rule] += "within" in told
-    joint, alone = wrong / STUDIES
+                verdicts.append(verdict_on(drop.low, drop.high, ALLOWED, all_within=all_within))
+                all_within = verdicts[-1] == "within"
+            wrong[rule] += "within" in verdicts
+    joint, by_seeds = wrong / STUDIES
     assert joint <= 0.025 + NOISE
-    assert alone > 0.025 + NOISE
+    assert by_seeds > 0.025 + NOISE
 
 
 @pytest.mark.parametrize("size", [(3, 300, 0.1), (5, 1000, 0.05)])
@@ -119,16 +128,22 @@ def test_an_original_that_is_no_better_rarely_beats_both_baselines(
     size: tuple[int, int, float],
 ) -> None:
     """It is right as often as one answer and as word embeddings alone are."""
-    draw, wrong = np.random.default_rng(size[1]), np.zeros(2)
+    draw = np.random.default_rng(size[1])
+    wrong = np.zeros(2)
     for _ in range(STUDIES):
-        own, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
-        same = (dict.fromkeys(own.scores, one[0]) for one in (answer.scores, answer.influence))
+        original, words, answer = (
+            Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3)
+        )
+        same = (
+            dict.fromkeys(original.scores, values[0])
+            for values in (answer.scores, answer.influence)
+        )
         one_answer = SeedScores(*same)
-        low = interval(list(own.scores.values())).low
+        low = interval(list(original.scores.values())).low
         above = all(
             low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer)
         )
-        wrong += [not not_beaten(own, one_answer, words), above]
-    joint, alone = wrong / STUDIES
+        wrong += [not not_beaten(original, one_answer, words), above]
+    joint, by_seeds = wrong / STUDIES
     assert joint <= 0.025 + NOISE
-    assert alone > 0.025 + NOISE
+    assert by_seeds > 0.025 + NOISE

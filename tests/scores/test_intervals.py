@@ -31,8 +31,11 @@ from papa.spec.orders import Cell
 
 def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
     # t(0.975, 2) = 4.30265; the standard error of 1, 2, 3 is 1/√3.
-    found, half = interval([1.0, 2.0, 3.0]), 4.30265 / math.sqrt(3)
-    assert (found.low, found.mean, found.high) == pytest.approx((2 - half, 2, 2 + half), abs=1e-5)
+    mean_interval = interval([1.0, 2.0, 3.0])
+    half = 4.30265 / math.sqrt(3)
+    assert (mean_interval.low, mean_interval.mean, mean_interval.high) == pytest.approx(
+        (2 - half, 2, 2 + half), abs=1e-5
+    )
     drops = {(0.8, 0.6): 0.25, (0.8, 0.9): -0.125, (-2.0, -3.0): 0.5}
     for both, drop in drops.items():
         assert relative_drop(*both) == pytest.approx(drop), "positive where the score got worse"
@@ -49,15 +52,18 @@ def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> Non
     scores = {0: 0.7, 1: 0.8, 2: 0.9}
     over_seeds = 4.30265 * 0.1 / math.sqrt(3)
     for influence, half in ((0.0, over_seeds), (1e-4, math.hypot(over_seeds, 1.96 * 0.1))):
-        found = joint(measured(scores, influence))
-        assert found.high - found.mean == pytest.approx(half, abs=1e-4)
-    correct, binomial = np.tile(np.arange(4000) < 3000, (2, 1)), 1.96 * math.sqrt(0.1875 / 4000)
-    found = joint(hits(correct))
-    assert binomial < found.high - found.mean < 1.01 * binomial, "of equal seeds the binomial's"
+        joint_interval = joint(measured(scores, influence))
+        assert joint_interval.high - joint_interval.mean == pytest.approx(half, abs=1e-4)
+    correct = np.tile(np.arange(4000) < 3000, (2, 1))
+    binomial = 1.96 * math.sqrt(0.1875 / 4000)
+    joint_interval = joint(hits(correct))
+    assert binomial < joint_interval.high - joint_interval.mean < 1.01 * binomial, (
+        "of equal seeds the binomial's"
+    )
 
 
 @pytest.mark.parametrize(
-    ("metric", "least", "most"),
+    ("metric", "lowest", "most"),
     [
         ("f1", 0, 1),
         *((measure, -1, 1) for measure in ("cosine", "similarities", "spearman")),
@@ -68,12 +74,15 @@ def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> Non
     ],
 )
 def test_intervals_hold_no_score_that_the_metric_cannot_have(
-    metric: str, least: float, most: float
+    metric: str, lowest: float, most: float
 ) -> None:
-    for mean in (min(most, 5.0), max(least, -5.0)):
+    for mean in (min(most, 5.0), max(lowest, -5.0)):
         free = interval([mean - 0.3, mean, mean + 0.3])
-        found = clipped(metric, free)
-        assert (found.low, found.high) == (max(free.low, least), min(free.high, most))
+        clipped_interval = clipped(metric, free)
+        assert (clipped_interval.low, clipped_interval.high) == (
+            max(free.low, lowest),
+            min(free.high, most),
+        )
     assert math.isnan(clipped(metric, interval([0.5])).high), "one seed has no ends"
 
 
@@ -100,11 +109,11 @@ def test_a_drop_knows_which_examples_and_seeds_belong_together() -> None:
 
 def test_scores_on_other_examples_are_not_paired() -> None:
     draw = np.random.default_rng(1)
-    one, two = (hits(draw.random((3, rows)) < 0.7) for rows in (400, 900))
-    found = difference(one, two)
+    smaller, two = (hits(draw.random((3, rows)) < 0.7) for rows in (400, 900))
+    score_difference = difference(smaller, two)
     half = 1.96 * math.sqrt(0.7 * 0.3 / 3 * (1 / 400 + 1 / 900))
-    assert found.high - found.mean > half
-    assert not math.isnan(found.low)
+    assert score_difference.high - score_difference.mean > half
+    assert not math.isnan(score_difference.low)
 
 
 def test_only_seeds_that_both_have_are_paired() -> None:
@@ -117,30 +126,33 @@ def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> 
     """Every seed loses a tenth: the ratio is sure, and the differences are not."""
     scores = {0: 0.79, 1: 0.8, 2: 0.81}
     lost = {seed: 0.9 * score for seed, score in scores.items()}
-    found = paired_drop(measured(scores), measured(lost))
-    assert (found.low, found.mean, found.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
+    drop = paired_drop(measured(scores), measured(lost))
+    assert (drop.low, drop.mean, drop.high) == pytest.approx((0.1, 0.1, 0.1), abs=1e-4)
 
 
 def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
     """What one example may change of it is known from examples alone."""
 
-    def own(scale: float, level: float, influence: float) -> SeedScores:
-        found = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
-        return replace(found, unit=unit_of("custom"))
+    def custom_scores(scale: float, level: float, influence: float) -> SeedScores:
+        seed_scores = measured(
+            {0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20
+        )
+        return replace(seed_scores, unit=unit_of("custom"))
 
     (original, cell), (large, half) = (
-        (own(scale, 0.7, 0.01), own(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
+        (custom_scores(scale, 0.7, 0.01), own(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
     )
     assert joint(large).high == pytest.approx(100 * joint(original).high)
     assert paired_drop(large, half).high == pytest.approx(paired_drop(original, cell).high)
     known = paired_drop(replace(large, unit=1.0), replace(half, unit=1.0))
     assert known.high != pytest.approx(paired_drop(large, half).high, rel=1e-5), "a control"
-    assert math.isnan(joint(own(1.0, 0.7, 0.0)).low), "no two examples differ"
+    assert math.isnan(joint(custom_scores(1.0, 0.7, 0.0)).low), "no two examples differ"
     assert math.isnan(unit_of("negative_log_perplexity")), "a loss has no scale either"
 
 
 def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
-    near, cell = measured({0: 0.01, 1: 0.05, 2: 0.03}), measured({0: 0.0, 1: 0.0, 2: 0.0})
+    near = measured({0: 0.01, 1: 0.05, 2: 0.03})
+    cell = measured({0: 0.0, 1: 0.0, 2: 0.0})
     sure, unsure = (measured({0: 0.3, 1: 0.31, 2: 0.3}, influence) for influence in (0.0, 2e-4))
     assert math.isnan(paired_drop(near, cell).mean)
     assert difference(near, cell).mean == pytest.approx(0.03)
@@ -149,9 +161,9 @@ def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
 
 
 def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
-    one = paired_drop(measured({0: 0.8}), measured({0: 0.6}))
-    assert one.mean == pytest.approx(0.25)
-    assert math.isnan(one.low)
+    drop = paired_drop(measured({0: 0.8}), measured({0: 0.6}))
+    assert drop.mean == pytest.approx(0.25)
+    assert math.isnan(drop.low)
     assert math.isnan(joint(SeedScores({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
     worse = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
@@ -181,12 +193,12 @@ ONE_PERCENT = MaxDrop.parse("1%", "max_drop")
 
 def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
     drops = (9, -0.02, 0.01), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
-    told = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
-    for some, expected in ((drops, told), ((drops[0], drops[2]), {9: "within", 36: "within"})):
-        found = heads_at(summary(*some), {}, ONE_PERCENT).set_index("constant_heads")
-        assert found["verdict"].to_dict() == expected
-        ends = found[["low", "drop", "high"]].itertuples(index=False, name=None)
-        assert [*ends] == [(low, (low + high) / 2, high) for _, low, high in some]
+    verdicts = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
+    for some, expected in ((drops, verdicts), ((drops[0], drops[2]), {9: "within", 36: "within"})):
+        head_counts = heads_at(summary(*some), {}, ONE_PERCENT).set_index("constant_heads")
+        assert head_counts["verdict"].to_dict() == expected
+        bounds = head_counts[["low", "drop", "high"]].itertuples(index=False, name=None)
+        assert [*bounds] == [(low, (low + high) / 2, high) for _, low, high in some]
     same = summary(drops[0], drops[2]).assign(drop_high=[0.0, math.nan, 0.005])
     assert [*heads_at(same, {}, ONE_PERCENT)["verdict"]] == ["undecided", "within"], (
         "none differs at 9"
@@ -194,7 +206,8 @@ def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
 
 
 def test_heads_are_those_of_their_cells() -> None:
-    frame, heads = summary((2, -0.02, 0.001)), ((0, 3), (1, 7))
+    frame = summary((2, -0.02, 0.001))
+    heads = ((0, 3), (1, 7))
     cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
     assert heads_at(frame, {cell: heads}, ONE_PERCENT)["heads"].tolist() == [heads]
     assert heads_at(frame, {cell: None}, ONE_PERCENT)["heads"].tolist() == [None], (
@@ -225,7 +238,8 @@ def loss(*differences: tuple[int, float, float]) -> pandas.DataFrame:
 
 
 def test_a_loss_is_within_nats_and_never_within_a_share() -> None:
-    frame, nats = loss((9, -0.01, 0.02), (36, 0.5, 0.7)), MaxDrop.parse("0.05nats", "max_drop")
+    frame = loss((9, -0.01, 0.02), (36, 0.5, 0.7))
+    nats = MaxDrop.parse("0.05nats", "max_drop")
     assert [*heads_at(frame, {}, nats)["verdict"]] == ["within", "beyond"]
     assert [*heads_at(frame, {}, MaxDrop())["verdict"]] == ["undecided", "beyond"], "0.01 nats"
     with pytest.raises(SpecError, match=r"words.*0.05nats"):
@@ -248,29 +262,30 @@ SEEDS = 5
 
 def scores_of(numbers: np.random.Generator, *shares: float) -> list[SeedScores]:
     """Accuracies of orders as good as ``shares`` on the same examples, some hard for all."""
-    hard, found = numbers.normal(size=ROWS), []
+    hard = numbers.normal(size=ROWS)
+    orders = []
     for share in shares:
         noise = numbers.normal(size=(SEEDS, ROWS)) + 0.05 * numbers.normal(size=(SEEDS, 1))
-        found.append(hits((hard + noise) / math.sqrt(2) < share))
-    return found
+        orders.append(hits((hard + noise) / math.sqrt(2) < share))
+    return orders
 
 
 def test_the_p_value_is_where_the_interval_meets_zero() -> None:
-    first, other = scores_of(np.random.default_rng(0), 0.9, 0.6)
-    p = p_value(first, other)
-    found = difference(first, other, confidence=1 - p, unseen=False)
-    assert found.low == pytest.approx(0, abs=1e-4)
-    assert p == pytest.approx(p_value(other, first))
-    assert (p < 0.05) == (difference(first, other, unseen=False).low > 0)
+    first, second = scores_of(np.random.default_rng(0), 0.9, 0.6)
+    p = p_value(first, second)
+    score_difference = difference(first, second, confidence=1 - p, unseen=False)
+    assert score_difference.low == pytest.approx(0, abs=1e-4)
+    assert p == pytest.approx(p_value(second, first))
+    assert (p < 0.05) == (difference(first, second, unseen=False).low > 0)
     assert p_value(first, first) == 1, "equal scores differ by chance"
-    alone = SeedScores({0: first.scores[0]}, {0: first.influence[0]})
-    assert math.isnan(p_value(alone, other)), "one seed tells nothing"
+    single_seed = SeedScores({0: first.scores[0]}, {0: first.influence[0]})
+    assert math.isnan(p_value(single_seed, second)), "one seed tells nothing"
 
 
 def test_holm_of_a_case_by_hand() -> None:
     # 4 × .005, 3 × .01, 2 × .03 and, as no later one may be smaller, .06 again.
-    found = holm([0.01, 0.04, 0.03, 0.005])
-    assert found == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    adjusted = holm([0.01, 0.04, 0.03, 0.005])
+    assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([math.nan, 0.04])[1] == 0.04, "what cannot be tested is no comparison"
     assert holm([]) == []
@@ -280,35 +295,39 @@ def test_a_difference_that_few_examples_show_is_told() -> None:
     """One in fifty is answered by the one alone, whatever the seed: the rule of three, which says
     how much no example may have shown, would hide it."""
     hard = np.random.default_rng(0).normal(size=300)
-    first, other = (hits(np.tile(hard < share, (SEEDS, 1))) for share in (0.86, 0.8))
-    assert 0 < first.scores[0] - other.scores[0] < 3.84 / 300 * 2
-    assert p_value(first, other) < 0.05
+    first, second = (hits(np.tile(hard < share, (SEEDS, 1))) for share in (0.86, 0.8))
+    assert 0 < first.scores[0] - second.scores[0] < 3.84 / 300 * 2
+    assert p_value(first, second) < 0.05
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_of_orders_that_know_nothing_one_family_in_twenty_has_a_star(seeds: int) -> None:
-    numbers, told, without, pairs = np.random.default_rng(0), [], [], []
+    numbers = np.random.default_rng(0)
+    starred = []
+    without = []
+    pairs = []
     for _ in range(40):
         *fixed, random = lists_of_noise(numbers, 8, seeds)
         spread = deviation_of_lists(random, fixed)
-        told.append(min(holm([p_value(one, random, spread) for one in fixed])) < 0.05)
-        without.append(min(holm([p_value(one, random) for one in fixed])) < 0.05)
+        starred.append(min(holm([p_value(order, random, spread) for order in fixed])) < 0.05)
+        without.append(min(holm([p_value(order, random) for order in fixed])) < 0.05)
         some = list(combinations(fixed, 2))[:8]
-        both = [p_value(one, other, spread * math.sqrt(2)) for one, other in some]
+        both = [p_value(order, second, spread * math.sqrt(2)) for order, second in some]
         pairs.append(min(holm(both)) < 0.05)
-    assert np.mean(told) <= 0.05
+    assert np.mean(starred) <= 0.05
     assert np.mean(pairs) <= 0.05
     assert seeds == 3 or np.mean(without) > 0.15, "one list beside the mean of several"
 
 
 def test_an_order_far_beyond_single_lists_is_told() -> None:
-    numbers, told = np.random.default_rng(0), []
+    numbers = np.random.default_rng(0)
+    starred = []
     for _ in range(20):
         random = lists_of_noise(numbers, 0, over_lists=0.02)[0]
         (better,) = scores_of(numbers, 2.5)
-        told.append(p_value(better, random, deviation_of_lists(random, [better])) < 0.05)
-    assert np.mean(told) > 0.8
+        starred.append(p_value(better, random, deviation_of_lists(random, [better])) < 0.05)
+    assert np.mean(starred) > 0.8
 
 
 ROWS = 150
@@ -327,11 +346,12 @@ def lists_of_noise(
     """Accuracies of ``fixed`` orders of one list each, and of random ones, which draw a list for
     each seed: lists differ, and no order knows anything.
     """
-    hard, found = numbers.normal(size=ROWS), []
+    hard = numbers.normal(size=ROWS)
+    orders = []
     answers = numbers.normal(size=(fixed + seeds, ROWS))
     for number in range(fixed + 1):
         lists = [number] * seeds if number < fixed else range(fixed, fixed + seeds)
-        shares = [over_lists * answers[at, :3].sum() for at in lists]
+        shares = [over_lists * answers[index, :3].sum() for index in lists]
         noise = 0.5 * answers[lists] + 0.3 * numbers.normal(size=(seeds, ROWS))
-        found.append(hits(hard + noise < 0.8 + np.array(shares)[:, None]))
-    return found
+        orders.append(hits(hard + noise < 0.8 + np.array(shares)[:, None]))
+    return orders

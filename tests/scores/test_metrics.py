@@ -30,18 +30,21 @@ from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from tests.reporting.studies import results, study
 
 TRUE = np.array([1, 1, 1, 0, 0, 0, 1, 0])
-NOTHING, ONES = np.zeros(4, int), np.ones(8, int)
+NOTHING = np.zeros(4, int)
+ONES = np.ones(8, int)
 IOB = ("O", "B-person", "I-person", "B-place", "I-place")
 BARE = ("NN", "VB", "RB", "DT", ".", "IN")
 
 
-def score(metric: Metric, found: Any, true: Any, names: Any = None, lengths: Any = None) -> float:
+def score(
+    metric: Metric, predicted: Any, true: Any, names: Any = None, lengths: Any = None
+) -> float:
     lengths = None if lengths is None else np.array(lengths)
-    return scored(metric, np.array(found), np.array(true), names, lengths).score
+    return scored(metric, np.array(predicted), np.array(true), names, lengths).score
 
 
 @pytest.mark.parametrize(
-    ("metric", "given", "expected"),
+    ("metric", "answers", "expected"),
     [
         ("f1", (NOTHING, NOTHING), 0),
         # Of constant predictions, without a warning.
@@ -57,8 +60,8 @@ def score(metric: Metric, found: Any, true: Any, names: Any = None, lengths: Any
         ("entity_f1", (NOTHING, NOTHING, IOB, [3, 0, 1]), 0),
     ],
 )
-def test_scores_by_hand(metric: Metric, given: Any, expected: float) -> None:
-    assert score(metric, *given) == pytest.approx(expected)
+def test_scores_by_hand(metric: Metric, answers: Any, expected: float) -> None:
+    assert score(metric, *answers) == pytest.approx(expected)
 
 
 def f1_task(**changes: Any) -> TaskSpec:
@@ -85,7 +88,8 @@ def test_what_cannot_be_scored_is_one_sentence() -> None:
 
 
 def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder) -> None:
-    before, labels = list(warnings.filters), [3, 0, 0, 1, 2]
+    before = list(warnings.filters)
+    labels = [3, 0, 0, 1, 2]
     # VB and RB share the type "B" and run together, so swapping them is no error.
     assert score("bare_entity_f1", [3, 0, 0, 2, 1], labels, BARE, [5]) == 1
     # True: T(0), N(1-2), B(3-4). Found: T(0), N(1), T(2), B(3-4): 2 right of 3 and of 4.
@@ -111,33 +115,35 @@ def classes(seed: int, names: int, rows: int = 60) -> tuple[np.ndarray, np.ndarr
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.filterwarnings("ignore:.* seems not to be NE tag")
 def test_sums_over_examples_give_the_libraries_scores(seed: int) -> None:
-    draw, by_library = np.random.default_rng(seed), list[tuple[float, float]]()
+    draw = np.random.default_rng(seed)
+    by_library = list[tuple[float, float]]()
     for names in (2, 3, 5):
-        found, true, lengths = classes(seed, names)
+        predicted, true, lengths = classes(seed, names)
         by_library += [
-            (score("accuracy", found, true), accuracy_score(true, found)),
-            (score("token_f1", found, true, None, lengths), accuracy_score(true, found)),
-            (score("token_f1", found, true), f1_score(true, found, average="micro")),
-            (score("matthews", found, true), matthews_corrcoef(true, found)),
+            (score("accuracy", predicted, true), accuracy_score(true, predicted)),
+            (score("token_f1", predicted, true, None, lengths), accuracy_score(true, predicted)),
+            (score("token_f1", predicted, true), f1_score(true, predicted, average="micro")),
+            (score("matthews", predicted, true), matthews_corrcoef(true, predicted)),
         ]
         for positive in range(names):
-            own = scored("f1", found, true, positive=positive).score
-            by_library.append((own, f1_score(true == positive, found == positive)))
+            measured = scored("f1", predicted, true, positive=positive).score
+            by_library.append((measured, f1_score(true == positive, predicted == positive)))
     entities: list[tuple[Metric, tuple[str, ...]]] = [("entity_f1", IOB), ("bare_entity_f1", BARE)]
     for metric, tags in entities:
-        found, true, lengths = classes(seed, len(tags))
+        predicted, true, lengths = classes(seed, len(tags))
         found_tags, true_tags = (
             list(map(list, np.split(np.array(tags, object)[side], np.cumsum(lengths)[:-1])))
-            for side in (found, true)
+            for side in (predicted, true)
         )
         expected = entity_f1(true_tags, found_tags)
         assert 0.2 < expected < 0.9, "random answers that score something"
-        by_library.append((score(metric, found, true, tags, lengths), expected))
-    numbers, targets = draw.normal(size=50), draw.integers(0, 8, 50)
+        by_library.append((score(metric, predicted, true, tags, lengths), expected))
+    numbers = draw.normal(size=50)
+    targets = draw.integers(0, 8, 50)
     ranked = spearmanr(numbers, targets).statistic
     by_library.append((score("spearman", numbers, targets), ranked))
-    for own, expected in by_library:
-        assert own == pytest.approx(expected)
+    for measured, expected in by_library:
+        assert measured == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
@@ -146,12 +152,12 @@ def test_sums_over_examples_give_the_libraries_scores(seed: int) -> None:
 )
 def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric) -> None:
     names = IOB if metric == "entity_f1" else None
-    found, true, lengths = classes(0, 2 if metric == "f1" else 5)
+    predicted, true, lengths = classes(0, 2 if metric == "f1" else 5)
     if metric in ("negative_log_perplexity", "spearman"):
-        found = np.random.default_rng(1).normal(size=len(true))
+        predicted = np.random.default_rng(1).normal(size=len(true))
     if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
         lengths = np.ones(len(true), int)
-    examples = scored(metric, found, true, names, lengths).examples
+    examples = scored(metric, predicted, true, names, lengths).examples
     whole = score_of_examples(metric, examples)
     expected = [
         whole - score_of_examples(metric, np.delete(examples, row, axis=0))
@@ -181,8 +187,9 @@ def tokenised(
     path = folder / f"rows.{suffix}"
     path.write_text(content)
     source = {"kind": "files", "train": path, "validation": path}
-    named = {"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **task}
-    spec, encoder = TaskSpec.model_validate(named), resolve_encoder(EncoderSpec(name=EMBEDDED))
+    document = {"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **task}
+    spec = TaskSpec.model_validate(document)
+    encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     corpus = folder / "corpus"
     tokenise_corpus(spec, LayoutSpec(), load_tokenizer(encoder), corpus, shard_rows=16)
     return load_corpus(corpus), spec
@@ -222,20 +229,25 @@ def test_the_best_single_answer(
         rows = "".join(f"words {row}\t{names[row < positives]}\n" for row in range(20))
         options = {**TEXT, "metric": metric, **changes}
         corpus, task = tokenised(tmp_path, "tsv", f"text\tlabel\n{rows}", **options)
-    found = best_constant_answer(corpus, task, 0)
-    assert found.score == pytest.approx(score)
-    assert found.answer == answer or (answer, found.answer) == ("B-LOC", "I-LOC")
+    best = best_constant_answer(corpus, task, 0)
+    assert best.score == pytest.approx(score)
+    assert best.answer == answer or (answer, best.answer) == ("B-LOC", "I-LOC")
 
 
 def test_masked_words_get_the_training_splits_shares(tmp_path: Path) -> None:
     text = "the cat sat on the mat and the dog sat on the cat\n" * 40
     corpus, task = tokenised(tmp_path, "txt", text, **MASKED)
     vocabulary = 30_522
-    found = best_constant_answer(corpus, task, vocabulary)
-    (labels, _), (seen, _) = (labels_of(corpus.split(one)) for one in ("validation", "train"))
-    shares = [(1 + (seen == word).sum()) / (len(seen) + vocabulary) for word in labels.tolist()]
-    assert found.score == pytest.approx(np.mean(np.log(shares)))
-    assert -np.log(vocabulary) < found.score < 0
+    best = best_constant_answer(corpus, task, vocabulary)
+    (labels, _), (training_labels, _) = (
+        labels_of(corpus.split(split)) for split in ("validation", "train")
+    )
+    shares = [
+        (1 + (training_labels == word).sum()) / (len(training_labels) + vocabulary)
+        for word in labels.tolist()
+    ]
+    assert best.score == pytest.approx(np.mean(np.log(shares)))
+    assert -np.log(vocabulary) < best.score < 0
 
 
 def drawn(seed: int, rows: int, noise: float, width: int = 4) -> tuple[np.ndarray, np.ndarray]:
@@ -249,23 +261,25 @@ def angles(*degrees: float) -> np.ndarray:
 
 
 def test_four_sentences_by_hand() -> None:
-    found = embedding_fidelity(3 * angles(0, 10, 40, 60), angles(0, 10, 40, 60 + 90))
-    assert found["cosine"].mean == pytest.approx(3 / 4)
+    measures = embedding_fidelity(3 * angles(0, 10, 40, 60), angles(0, 10, 40, 60 + 90))
+    assert measures["cosine"].mean == pytest.approx(3 / 4)
     # The third one's is the fourth before and the second after.
-    assert found["nearest_1"].mean == 3 / 4
-    before, after = [10, 40, 60, 30, 50, 20], [10, 40, 150, 30, 140, 110]
-    assert found["similarities"].mean == pytest.approx(spearmanr(before, after)[0])
-    assert "nearest_10" not in found
+    assert measures["nearest_1"].mean == 3 / 4
+    before = [10, 40, 60, 30, 50, 20]
+    after = [10, 40, 150, 30, 140, 110]
+    assert measures["similarities"].mean == pytest.approx(spearmanr(before, after)[0])
+    assert "nearest_10" not in measures
 
 
 def test_a_turned_and_scaled_model_keeps_everything_and_another_one_nothing() -> None:
-    before, other = drawn(0, 60, 0.5)[0], drawn(1, 60, 0.5)[0]
+    before = drawn(0, 60, 0.5)[0]
+    unrelated = drawn(1, 60, 0.5)[0]
     turn = np.linalg.qr(np.random.default_rng(2).standard_normal((4, 4)))[0]
-    kept = embedding_fidelity(before, 7 * before @ turn)
+    measures = embedding_fidelity(before, 7 * before @ turn)
     for name in ("similarities", "nearest_1", "nearest_10"):
-        assert kept[name].mean == pytest.approx(1), name
-    assert kept["cosine"].mean < 0.5
-    chance = embedding_fidelity(before, other)
+        assert measures[name].mean == pytest.approx(1), name
+    assert measures["cosine"].mean < 0.5
+    chance = embedding_fidelity(before, unrelated)
     assert chance["nearest_10"].low < 10 / 59 < chance["nearest_10"].high
     assert abs(chance["similarities"].mean) < 0.1
 
@@ -273,20 +287,20 @@ def test_a_turned_and_scaled_model_keeps_everything_and_another_one_nothing() ->
 def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
     before, after = drawn(3, 24, 0.6)
     before[5] = before[4]  # Two sentences that are the same.
-    found = embedding_fidelity(before, after)
-    others = [
-        embedding_fidelity(*(np.delete(one, row, axis=0) for one in (before, after)))
+    measures = embedding_fidelity(before, after)
+    without_each = [
+        embedding_fidelity(*(np.delete(embeddings, row, axis=0) for embeddings in (before, after)))
         for row in range(24)
     ]
-    for name, kept in found.items():
-        without = np.array([other[name].mean for other in others])
-        expected = over_examples(kept.mean, kept.mean - without, unit_of(name))
-        assert (kept.low, kept.high) == pytest.approx((expected.low, expected.high)), name
+    for name, measure in measures.items():
+        without = np.array([measures_without[name].mean for measures_without in without_each])
+        expected = over_examples(measure.mean, measure.mean - without, unit_of(name))
+        assert (measure.low, measure.high) == pytest.approx((expected.low, expected.high)), name
 
 
 def test_intervals_stay_within_what_a_measure_can_be() -> None:
-    one = mean_over_examples("agreement", np.ones(8, dtype=bool))
-    assert one.low < one.mean == one.high == 1
+    agreement = mean_over_examples("agreement", np.ones(8, dtype=bool))
+    assert agreement.low < agreement.mean == agreement.high == 1
     losses = mean_over_examples("loss_after", np.array([0.9, 1.1] * 4))
     assert 1 < losses.high < 1.2, "no unit widens what examples show"
     assert np.isnan(mean_over_examples("loss_after", np.ones(8)).high)
@@ -294,13 +308,14 @@ def test_intervals_stay_within_what_a_measure_can_be() -> None:
     same = embedding_fidelity(embeddings, embeddings)
     # Cosines come out equal but for rounding.
     assert not same.pop("cosine").high > 1
-    assert {kept.high for kept in same.values()} == {1.0}
+    assert {measure.high for measure in same.values()} == {1.0}
 
 
 def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
-    values, lengths = np.array([1.0, 3, 5, 7, 2, 4]), np.array([2, 1, 3])
-    others = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
-    expected = over_examples(22 / 6, 22 / 6 - np.array(others), math.nan)
+    values = np.array([1.0, 3, 5, 7, 2, 4])
+    lengths = np.array([2, 1, 3])
+    means_without = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
+    expected = over_examples(22 / 6, 22 / 6 - np.array(means_without), math.nan)
     assert mean_over_examples("score_after", values, lengths) == expected
     assert mean_over_examples("score_after", values) != expected
     assert math.isnan(mean_over_examples("score_after", np.array([1.0])).low)

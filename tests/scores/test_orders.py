@@ -27,7 +27,7 @@ ORDERS = ("first_to_last", "reversed:first_to_last", "random", "lambda")
 SEEDS = (0, 1, 2)
 
 
-def found(seeds: Sequence[int] = SEEDS) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
+def studied_orders(seeds: Sequence[int] = SEEDS) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
     orders = {
         order: StudiedOrder({seed: head_order(order, None, 6, 12, seed) for seed in seeds})
         for order in ORDERS[:3]
@@ -48,13 +48,18 @@ def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFra
 
 def mean_by_seed(cells: pandas.DataFrame) -> SeedScores:
     groups = dict(list(cells.groupby("seed")))
-    influence = {seed: np.mean([*one["influence"]], axis=0) for seed, one in groups.items()}
-    return SeedScores({seed: one["score"].mean() for seed, one in groups.items()}, influence)
+    influence = {
+        seed: np.mean([*cells_of_seed["influence"]], axis=0)
+        for seed, cells_of_seed in groups.items()
+    }
+    return SeedScores(
+        {seed: cells_of_seed["score"].mean() for seed, cells_of_seed in groups.items()}, influence
+    )
 
 
 def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
     rows = frame()
-    pairs, of_means, scores = compared(rows, found())
+    pairs, of_means, scores = compared(rows, studied_orders())
     assert len(pairs) == 6 * (1 + 3), "six pairs, at three fractions and over them"
     means = rows[rows["fraction"].between(0, 1, inclusive="neither")]
     by_order = means.groupby("order")["score"].mean()
@@ -63,8 +68,10 @@ def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
         assert row["low"] < row["difference"] < row["high"]
         assert row["p"] <= row["p_holm"]
     half = rows[rows["fraction"] == 0.5].groupby("order")["score"].mean()
-    at = pairs[pairs["fraction"] == 0.5].iloc[0]
-    assert at["difference"] == pytest.approx(half["first_to_last"] - half["reversed:first_to_last"])
+    pair = pairs[pairs["fraction"] == 0.5].iloc[0]
+    assert pair["difference"] == pytest.approx(
+        half["first_to_last"] - half["reversed:first_to_last"]
+    )
     assert scores.set_index("order")["mean"].to_dict() == pytest.approx(by_order.to_dict())
     assert scores.set_index("order").loc["random", "seconds"] == 12.34
 
@@ -78,8 +85,9 @@ def test_orders_whose_examples_all_agree_may_still_differ_on_others() -> None:
 
 
 def test_orders_are_alike_as_far_as_they_are_known() -> None:
-    rows = compared(frame(), found())[0].set_index(["order", "other", "fraction"])
-    turned, drawn = ("first_to_last", "reversed:first_to_last"), ("first_to_last", "random")
+    rows = compared(frame(), studied_orders())[0].set_index(["order", "other", "fraction"])
+    turned = ("first_to_last", "reversed:first_to_last")
+    drawn = ("first_to_last", "random")
     assert rows.loc[(*turned, np.nan), "kendall_tau"].item() == pytest.approx(-1)
     assert rows.loc[(*turned, 0.5), "kept_by_both"].item() == 0
     assert abs(rows.loc[(*drawn, np.nan), "kendall_tau"].item()) < 0.2
@@ -91,13 +99,16 @@ def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
     rows = frame(better=0.004)
     _, means, _ = compared(rows)
     between = rows[rows["fraction"].between(0, 1, inclusive="neither")]
-    own = {order: mean_by_seed(cells) for order, cells in between.groupby("order")}
-    spread = deviation_of_lists(own["random"], [own[one] for one in ORDERS if one != "random"])
+    scores_by_order = {order: mean_by_seed(cells) for order, cells in between.groupby("order")}
+    spread = deviation_of_lists(
+        scores_by_order["random"],
+        [scores_by_order[order_name] for order_name in ORDERS if order_name != "random"],
+    )
     for row in means.to_dict("records"):
         pair = row["order"], row["other"]
         # Of two fixed orders both are single lists.
         deviation = spread * (1 if "random" in pair else 2**0.5)
-        assert row["p"] >= p_value(*map(own.get, pair), deviation) - 1e-9
+        assert row["p"] >= p_value(*map(scores_by_order.get, pair), deviation) - 1e-9
     drawn = (means["order"] == "random") | (means["other"] == "random")
     assert (drawn.sum(), (~drawn).sum()) == (3, 3)
     for family in (means[drawn], means[~drawn]):
@@ -126,13 +137,13 @@ def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
     few, *_ = compared(frame(better=0.2))
     assert not few["beyond_chance"].any(), "three random lists may all miss what matters"
     rows = frame(better=0.2, seeds=MANY_SEEDS)
-    pairs, _, scores = compared(rows, found(MANY_SEEDS))
+    pairs, _, scores = compared(rows, studied_orders(MANY_SEEDS))
     assert "Of 6 differences between two head orders 3 are significant" in orders_note(pairs)
     assert f"takes {fewest_random_lists(3)} random lists" in orders_note(pairs)
-    best, *others = order_table(scores, pairs, summarise(rows)).rows
+    best, *other_rows = order_table(scores, pairs, summarise(rows)).rows
     assert (best[1], best[-4:]) == ("λ ascending", ["3", "0", "–", "–"])
-    assert [row[-4:-2] for row in others] == [["0", "1"]] * 3
-    row_of = {row[1]: row for row in others}
+    assert [row[-4:-2] for row in other_rows] == [["0", "1"]] * 3
+    row_of = {row[1]: row for row in other_rows}
     assert row_of["random"][-2:] == ["12.3", "5"]
     turned = row_of["first layer to last, reversed"]
     assert (best[4], turned[4]) == ("–", "-1.00"), "Kendall's τ with the first"

@@ -32,9 +32,9 @@ def test_auto_is_float32_also_on_a_cpu_that_multiplies_in_bfloat16(
     for precision, expected in {"auto": "float32", "bfloat16": "bfloat16"}.items():
         document = {"name": "s", "encoders": [EMBEDDED], "tasks": ["reviews"]}
         document |= {"precision": precision, "execution": {"device": "cpu"}}
-        found = resolve_inputs(resolve_study(document, folder=Path(), origin="test")).inputs()
-        assert found.study.precision == expected
-        assert {encoder.precision for encoder in found.encoders} == {expected}
+        resolved = resolve_inputs(resolve_study(document, folder=Path(), origin="test")).inputs()
+        assert resolved.study.precision == expected
+        assert {encoder.precision for encoder in resolved.encoders} == {expected}
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,8 @@ def test_auto_is_what_weights_are_stored_in_on_a_gpu(
     assert encoder.precision == expected
 
 
-BERT, ELECTRA = "google-bert/bert-base-uncased", "google/electra-base-discriminator"
+BERT = "google-bert/bert-base-uncased"
+ELECTRA = "google/electra-base-discriminator"
 
 
 def write_rows(path: Path, word: str) -> None:
@@ -87,7 +88,8 @@ def test_inputs_that_are_not_what_the_key_says(
         with pytest.raises(DataError, match="task 'task'"):
             run_here([step], store, ExecutionSpec(), Told())
         write_rows(path, "before")
-    path, before = folder / "tokenizer.json", (folder / "tokenizer.json").read_text()
+    path = folder / "tokenizer.json"
+    before = (folder / "tokenizer.json").read_text()
     path.write_text(before.replace("##a", "##z"))
     with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
         run_here([step], store, ExecutionSpec(), Told())

@@ -50,14 +50,17 @@ def steps_of(encoder: EncoderReference = ENCODER, **changes: Any) -> Pipeline:
 
 def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
     """Of the steps of each stage, with settings changed, or what is known of the encoder."""
-    document, found, encoder = deepcopy(DESIGN), dict[str, set[str]](), ENCODER
+    document = deepcopy(DESIGN)
+    keys_by_stage = dict[str, set[str]]()
+    encoder = ENCODER
     if isinstance(changes, dict):
-        encoder, changes = replace(ENCODER, **changes), ""
+        encoder = replace(ENCODER, **changes)
+        changes = ""
     for setting in changes.split():
         override(document, setting)
     for step in steps_of(encoder, **document).steps:
-        found.setdefault(step.stage.name, set()).add(step.key)
-    return found
+        keys_by_stage.setdefault(step.stage.name, set()).add(step.key)
+    return keys_by_stage
 
 
 ALL = (
@@ -69,7 +72,8 @@ ALL = (
     "constant_outputs",
     "probe",
 )
-TEXT, TRAINED = ("tokenise", "average"), ("probe", "baseline")
+TEXT = ("tokenise", "average")
+TRAINED = ("probe", "baseline")
 CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
     ({"digest": "other weights"}, ALL[1:], ALL[:1]),
     ({"tokenizer_digest": "other words"}, ALL, ()),
@@ -103,9 +107,9 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
 
 def test_what_changes_a_result_changes_the_key_and_nothing_else_does() -> None:
     before = keys()
-    for changes, others, same in CHANGES:
+    for changes, changed_stages, same in CHANGES:
         after = keys(changes)
-        assert [stage for stage in others if before[stage] == after[stage]] == [], changes
+        assert [stage for stage in changed_stages if before[stage] == after[stage]] == [], changes
         assert [stage for stage in same if before[stage] != after[stage]] == [], changes
 
 
@@ -116,16 +120,16 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     elif isinstance(value, PairSteps | EncoderReference | CustomCode | ConstantMatrices):
         return  # A test of its own.
     elif isinstance(value, BaseModel):
-        for name, own in vars(value).items():
-            for below, new in changed(own, f"{path}.{name}"):
+        for name, entry in vars(value).items():
+            for below, new in changed(entry, f"{path}.{name}"):
                 yield below, value.model_copy(update={name: new})
     elif is_dataclass(value):
         for field in fields(value):
             for below, new in changed(getattr(value, field.name), f"{path}.{field.name}"):
                 yield below, replace(value, **{field.name: new})
     elif isinstance(value, Mapping):
-        for name, own in value.items():
-            for below, new in changed(own, f"{path}.{name}"):
+        for name, entry in value.items():
+            for below, new in changed(entry, f"{path}.{name}"):
                 yield below, {**value, name: new}
     elif isinstance(value, tuple):
         yield path, (*value, "another")
@@ -135,18 +139,19 @@ def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 
 def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
     """But for names, and for a source, of which the content is."""
-    left, seen = set[str](), set[str]()
+    left = set[str]()
+    keyed = set[str]()
     labelled = {**OWN, "name": "labelled", "metric": "accuracy"}
-    own = steps_of(tasks=[OWN, labelled], substitutes=["average"], orders=["lambda"])
-    for step in (*steps_of().steps[:-1], *own.steps[:-1]):
+    native = steps_of(tasks=[OWN, labelled], substitutes=["average"], orders=["lambda"])
+    for step in (*steps_of().steps[:-1], *native.steps[:-1]):
         for name, value in step.arguments.items():
             for path, new in changed(value, name):
-                seen.add(f"{step.stage.name} {path}")
+                keyed.add(f"{step.stage.name} {path}")
                 if step.changed(**{name: new}).key == step.key:
                     left.add(path)
     assert left == {"task.name", "task.source.kind", "task.source.name"}
-    assert len(seen) > 100
-    stages = {path.split()[0] for path in seen}
+    assert len(keyed) > 100
+    stages = {path.split()[0] for path in keyed}
     assert stages == {*ALL, "baseline", "answer", "one_answer", "score_answers"}
 
 
@@ -154,19 +159,19 @@ def test_a_part_of_a_specification_has_no_more_than_what_is_in_the_key() -> None
     """The negative control: whoever reads a setting that its key lacks, is refused it."""
     (step,) = (step for step in steps_of().steps if step.stage.name == "train_lambda")
     assert step["task"].probe.weight_decay == 0
-    for part, name in ((step["task"], "positive"), (step["ranking"], "evaluations")):
+    for settings, name in ((step["task"], "positive"), (step["ranking"], "evaluations")):
         with pytest.raises(AttributeError, match=name):
-            getattr(part, name)
+            getattr(settings, name)
 
 
 def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
-    seen = torch.ones(4, 4, dtype=torch.bool)
+    visible = torch.ones(4, 4, dtype=torch.bool)
 
-    def step(matrices: torch.Tensor, seen: torch.Tensor = seen) -> Step:
-        return supplied_matrices("supplied", ENCODER, ConstantMatrices(matrices, seen, "own"))
+    def step(matrices: torch.Tensor, visible: torch.Tensor = visible) -> Step:
+        return supplied_matrices("supplied", ENCODER, ConstantMatrices(matrices, visible, "own"))
 
     ones = torch.ones(2, 3, 4, 4)
-    assert len({step(ones), step(0 * ones), step(ones, ~seen)}) == 3
+    assert len({step(ones), step(0 * ones), step(ones, ~visible)}) == 3
     assert step(ones) == step(ones.clone())
     (scored, *_) = (step for step in steps_of().steps if step.stage.name == "probe")
     assert scored != scored.changed(code=CustomCode(len))
@@ -191,5 +196,5 @@ def test_a_fingerprint_is_of_everything_that_decides_how_files_are_read(tmp_path
     train, validation, another = (tmp_path / name for name in names)
     source = FilesSource(kind="files", train=train, validation=validation)
     changes = [{"train": another}, {"validation": another}, {"format": "csv"}, {"header": False}]
-    found = {fingerprint(source.model_copy(update=of)) for of in ({}, *changes)}
-    assert len(found) == 1 + len(changes)
+    fingerprints = {fingerprint(source.model_copy(update=change)) for change in ({}, *changes)}
+    assert len(fingerprints) == 1 + len(changes)

@@ -55,9 +55,9 @@ class GpuWorker(Worker):
         return result
 
 
-def scores_of(folder: Path, to: Path, worker: Worker, **parts: Any) -> pandas.DataFrame:
+def scores_of(folder: Path, to: Path, worker: Worker, **settings: Any) -> pandas.DataFrame:
     """The rows of a study of the copying decoder, run by a worker."""
-    design = {**DESIGN, **parts}
+    design = {**DESIGN, **settings}
     document = described("", {"metric": METRIC, **TASK, "head": "native"}, **design)
     document["encoders"] = [str(folder / "model")]
     study = resolve_study(document, folder=folder, origin="test")
@@ -100,5 +100,5 @@ def test_a_decoder_in_bfloat16_is_loaded_in_it_and_scores_about_the_same(
     )
     assert worker.dtypes == {torch.bfloat16}
     expected = on_cpu[on_cpu["fraction"] == 1]["score"].mean()
-    found = on_gpu[on_gpu["fraction"] == 1]["score"].mean()
-    assert found == pytest.approx(expected, abs=0.05)
+    measured = on_gpu[on_gpu["fraction"] == 1]["score"].mean()
+    assert measured == pytest.approx(expected, abs=0.05)

@@ -37,40 +37,42 @@ def test_every_output_scores_and_what_depends_on_a_seed_has_a_step_for_each(
     task: dict[str, Any], kinds: list[str], shallow: str, tmp_path: Path
 ) -> None:
     study = described(shallow, task, substitutes=kinds, keep=[1, 0.5], probe_seeds=[0, 1])
-    steps, _, table, found = scored = score_study(study, Path(), tmp_path / "store")
+    steps, _, table, artifacts = scored = score_study(study, Path(), tmp_path / "store")
     outputs = [step for step in steps.steps if step.stage.name == "constant_outputs"]
-    alone = [(kind, None) for kind in KINDS[:2]]
+    unseeded = [(kind, None) for kind in KINDS[:2]]
     drawn = [("resampled_output", seed) for seed in (0, 1)]
     assert len(outputs) == 4
-    assert {(step["kind"], step["seed"]) for step in outputs} == {*alone, *drawn}
+    assert {(step["kind"], step["seed"]) for step in outputs} == {*unseeded, *drawn}
     for cell, probes in cells_of(steps).items():
         drawn_by_seed = cell.constants == "resampled_output" and cell.fraction < 1
         by_seed = drawn_by_seed or task is PROBED
-        assert [one["seeds"] for one in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
-        at = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
-        rows = table[at].set_index("seed")
-        for one in probes:
-            made = read_scores(found[one]).scores, read_examples(found[one])
-            for scored_seed, examples in zip(*made, strict=True):
+        assert [probe["seeds"] for probe in probes] == ([(0,), (1,)] if by_seed else [(0, 1)])
+        in_cell = (table["constants"] == cell.constants) & (table["fraction"] == cell.fraction)
+        rows = table[in_cell].set_index("seed")
+        for probe in probes:
+            stored = read_scores(artifacts[probe]).scores, read_examples(artifacts[probe])
+            for scored_seed, examples in zip(*stored, strict=True):
                 row = rows.loc[scored_seed.seed]
                 assert row["score"] == scored_seed.score
-                own = influence(task["metric"], examples)
-                np.testing.assert_allclose(row["influence"], own, atol=1e-6)
+                rows_of_kind = influence(task["metric"], examples)
+                np.testing.assert_allclose(row["influence"], rows_of_kind, atol=1e-6)
     assert not list(scored.store.scratch.iterdir()), "features are removed"
     half = table[table["fraction"] == 0.5]
     assert half["score"].notna().all()
     assert half["constant_heads"].unique().tolist() == [12]
     assert half["unseen_share"].isna().all()
     if task is OWN:
-        scores = {kind: set(own["score"]) for kind, own in half.groupby("constants")}
+        scores = {
+            kind: set(rows_of_kind["score"]) for kind, rows_of_kind in half.groupby("constants")
+        }
         assert len(scores["resampled_output"]) == 2, "a draw for each seed"
         assert len(scores["mean_output"] | scores["mean_output_by_slot"]) == 2
     finished = opened(scored)
     constant = {entry.constant_heads for entry in finished.manifest.cells if entry.fraction < 1}
     assert constant == {tuple((0, head) for head in range(12))}
-    asked = {"order": "first_to_last", "constants": kinds[-1]}
+    cell_options = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match=f"'{kinds[-1]}'"):
-        export_cell(finished, asked, tmp_path / "export", keep=0.5)
+        export_cell(finished, cell_options, tmp_path / "export", keep=0.5)
 
 
 ORDERS = ["distance", "reversed:confidence", "variance"]
@@ -95,7 +97,7 @@ def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
     sampled = scorings(steps_of(ranking={"rows": 8}, ranking_seeds=[0, 1]))
     assert len(sampled) == 2
     assert step not in sampled, "of a sample each seed has its own"
-    assert len({one.name for one in sampled}) == 2
+    assert len({sampled_step.name for sampled_step in sampled}) == 2
 
 
 def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -> None:
@@ -119,14 +121,17 @@ def test_what_reads_labels_is_by_seed_and_follows_a_probe_that_methods_share() -
 @pytest.mark.server
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
-    steps, _, _, found = scored = score_study(document, Path(), tmp_path / "store")
+    steps, _, _, artifacts = scored = score_study(document, Path(), tmp_path / "store")
     pairs = pandas.read_csv(opened(scored).folder / OF_ORDERS[0])
     assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
     assert "train_lambda" not in {step.stage.name for step in steps.steps}
-    ((_, orders),) = head_orders(steps.pairs, found).items()
-    costs = {order: one.evaluations for order, one in orders.items()}
+    ((_, orders),) = head_orders(steps.pairs, artifacts).items()
+    costs = {order: studied_order.evaluations for order, studied_order in orders.items()}
     assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
-    assert {order for order, one in orders.items() if one.seconds} == {"distance", "gradient"}
+    assert {order for order, studied_order in orders.items() if studied_order.seconds} == {
+        "distance",
+        "gradient",
+    }
 
 
 HEAD = (1, 1)
@@ -146,11 +151,9 @@ def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> d
     if changes["head"] == "native":
         with_classifier(folder / "encoder", task)
     ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64}
-    entry, parts = (
-        {**task.model_dump(mode="json"), **changes},
-        {"ranking": ranking, "ranking_seeds": [0]},
-    )
-    return described(folder / "encoder", entry, orders=orders, keep=[1, 0.5], **parts)
+    entry = {**task.model_dump(mode="json"), **changes}
+    settings = {"ranking": ranking, "ranking_seeds": [0]}
+    return described(folder / "encoder", entry, orders=orders, keep=[1, 0.5], **settings)
 
 
 @pytest.mark.parametrize("name", ASKED)
@@ -159,10 +162,10 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
     changes, orders = ASKED[name]
     both = [*orders, *(f"reversed:{order}" for order in orders)]
     document = planted_study(tmp_path, changes, both)
-    steps, _, table, found = score_study(document, tmp_path, tmp_path / "store")
+    steps, _, table, artifacts = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in cells_of(steps).items():
         if cell.fraction < 1:
-            ranked = probe["heads"].in_order(found)
+            ranked = probe["heads"].in_order(artifacts)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     half = half.rename({"reversed:lambda": "reversed:lambda"})

@@ -68,14 +68,15 @@ SMALL: dict[str, Any] = SIZES | {
 
 
 def rows(count: int, seed: int) -> list[dict[str, Any]]:
-    draw, found = random.Random(seed), []
+    draw = random.Random(seed)
+    drawn_rows = []
     for _ in range(count):
         words = draw.sample(WORDS, draw.randint(4, 8))
         words = [*dict.fromkeys([*words, "red", "blue"])]
         draw.shuffle(words)
         label = NAMES[words.index("red") < words.index("blue")]
-        found.append({"text": " ".join(words), "label": label})
-    return found
+        drawn_rows.append({"text": " ".join(words), "label": label})
+    return drawn_rows
 
 
 @cache
@@ -139,8 +140,8 @@ LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "ac
 
 @pytest.fixture(scope="module")
 def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    how = {"orders": ["first_to_last", "random"], "probe_seeds": [0, 1, 2]}
-    document = described(classifier, LABELLED, {**TEXT, "metric": "agreement"}, **how)
+    settings = {"orders": ["first_to_last", "random"], "probe_seeds": [0, 1, 2]}
+    document = described(classifier, LABELLED, {**TEXT, "metric": "agreement"}, **settings)
     return score_study(document, data, tmp_path_factory.mktemp("classified") / "store")
 
 
@@ -157,20 +158,22 @@ def test_a_classifier_scores_what_the_stock_model_scores_and_agrees_with_itself(
         for answer, row in zip(logits.argmax(1), validation, strict=True)
     ]
     assert scores(classified, "accuracy")[1] == np.mean(right) > 0.9
-    found, accuracy = scores(classified, "agreement"), scores(classified, "accuracy")
-    assert found[1] == 1
-    assert found[0] < 0.9
+    agreements = scores(classified, "agreement")
+    accuracy = scores(classified, "accuracy")
+    assert agreements[1] == 1
+    assert agreements[0] < 0.9
     assert accuracy[0] < accuracy[1] - 0.1
     same = answered(classified, "agreement", 1)["logits"].argmax(1)
-    other = answered(classified, "agreement", 0)["logits"].argmax(1)
-    assert found[0] == pytest.approx(np.mean(same == other))
+    constant_answers = answered(classified, "agreement", 0)["logits"].argmax(1)
+    assert agreements[0] == pytest.approx(np.mean(same == constant_answers))
 
 
 def test_only_what_has_labels_has_a_baseline(classified: Scored) -> None:
     summary = summarise(classified.table).groupby("task").first()
     labels = [row["label"] for row in rows(120, 2)]
     majority = max(map(labels.count, NAMES)) / len(labels)
-    accuracy, agreement = summary.loc["accuracy"], summary.loc["agreement"]
+    accuracy = summary.loc["accuracy"]
+    agreement = summary.loc["agreement"]
     assert accuracy["always_one_answer"] == pytest.approx(majority)
     assert labels.count(accuracy["one_answer"]) == max(map(labels.count, NAMES))
     assert accuracy["beats_baseline"]
@@ -216,13 +219,16 @@ def test_embeddings_are_the_stock_models_and_metrics_share_them(data: Path, tmp_
     tokens = corpus.split("validation").tokens()
     rows = np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
     stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    states = [stock(input_ids=torch.from_numpy(one)[None]).last_hidden_state[0] for one in rows]
-    pooled = torch.stack([one.mean(0) for one in states]).numpy()
+    states = [
+        stock(input_ids=torch.from_numpy(token_states)[None]).last_hidden_state[0]
+        for token_states in rows
+    ]
+    pooled = torch.stack([token_states.mean(0) for token_states in states]).numpy()
     assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
     for metric in metrics:
-        found = scores(study, metric)
-        assert found[1] == pytest.approx(1)
-        assert 0 <= found[0] < 0.95
+        scores_by_fraction = scores(study, metric)
+        assert scores_by_fraction[1] == pytest.approx(1)
+        assert 0 <= scores_by_fraction[0] < 0.95
 
 
 @torch.no_grad()
@@ -235,7 +241,8 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     study = score_study(described(folder, *tasks, keep=[1, 0]), data, tmp_path / "store")
     corpus = open_corpus(own_step(study, "agreement", 1)["text"].reference(study[1]))
     split = corpus.split("validation")
-    tokens, logits = split.tokens(), list[torch.Tensor]()
+    tokens = split.tokens()
+    logits = list[torch.Tensor]()
     for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1]):
         logits.append(model(input_ids=torch.from_numpy(ids)[None]).logits[0])
     labels = torch.from_numpy(split.labels).long()
@@ -336,8 +343,8 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
     first, second = (embedded(rows[name].tolist()) for name in ("premise", "hypothesis"))
     cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
     expected = spearmanr(cosines, rows["follows"]).statistic
-    own = study[study["fraction"] == 1]["score"]
-    assert own.tolist() == pytest.approx([expected] * len(own), abs=1e-3)
+    original_scores = study[study["fraction"] == 1]["score"]
+    assert original_scores.tolist() == pytest.approx([expected] * len(original_scores), abs=1e-3)
     apart = spearmanr(cosines, np.roll(rows["follows"], 1)).statistic
     assert abs(apart - expected) > 0.05, "negative control: labels of other pairs"
     assert study["score"].nunique() > 3, "negative control: cells differ"
@@ -345,13 +352,15 @@ def test_the_score_is_that_of_the_stock_model(scored: Scored, shallow: str, pair
 
 def test_the_average_is_that_of_both_texts_alone(scored: Scored, shallow: str, pairs: Path) -> None:
     """Not of the pair in one layout: the same texts, a row each, have the same average."""
-    (step,) = (one for one in scored.steps.steps if one.stage.name == "average")
+    (step,) = (
+        average_step for average_step in scored.steps.steps if average_step.stage.name == "average"
+    )
     ours = ConstantMatrices.load(step.folder(scored.store), encoder=step["encoder"], slots=SLOTS)
     encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
     rows = pandas.read_json(pairs / "train.jsonl", lines=True)
     texts = [*rows["premise"], *rows["hypothesis"]]
-    alone = papa.average(encoder, texts, progress=False)
-    torch.testing.assert_close(ours.matrices, alone.matrices, atol=1e-6, rtol=0)
+    average_of_texts = papa.average(encoder, texts, progress=False)
+    torch.testing.assert_close(ours.matrices, average_of_texts.matrices, atol=1e-6, rtol=0)
     together = papa.average(encoder, rows, text="premise", text_pair="hypothesis", progress=False)
     assert (ours.matrices - together.matrices).abs().max() > 0.01, "negative control"
 
@@ -375,13 +384,13 @@ def ranked(lambda_data: Path, folder: Path, encoder: str, **task: Any) -> tuple[
     return rank, store
 
 
-def lambdas(found: tuple[Step, Store]) -> np.ndarray:
-    rank, store = found
+def lambdas(ranked_step: tuple[Step, Store]) -> np.ndarray:
+    rank, store = ranked_step
     return read_head_scores("lambda", {0: rank.reference(store)}).by_seed[0]
 
 
-def retrained(found: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
-    rank, store = found
+def retrained(ranked_step: tuple[Step, Store], rate: float) -> tuple[list[float], np.ndarray]:
+    rank, store = ranked_step
     corpus = open_corpus(rank["text"].reference(store))
     task = rank["task"]
     split = corpus.split("train")
@@ -420,11 +429,11 @@ def test_the_loss_at_the_mix_of_lambda_falls(
     torch.manual_seed(1)
     sharp = family(BertConfig(**{**SMALL, **LABELS, "initializer_range": 0.35}))
     model = str(with_tokenizer(sharp, tmp_path / "model"))
-    found = ranked(lambda_data, tmp_path / "store", model, **task)
-    losses, own = retrained(found, RATE)
-    assert np.array_equal(own[-1], lambdas(found))
+    ranked_step = ranked(lambda_data, tmp_path / "store", model, **task)
+    losses, trained_lambda = retrained(ranked_step, RATE)
+    assert np.array_equal(trained_lambda[-1], lambdas(ranked_step))
     assert losses[-1] < losses[0]
-    still, _ = retrained(found, 1e-9)
+    still, _ = retrained(ranked_step, 1e-9)
     assert max(still) - min(still) < 0.1 * (losses[0] - losses[-1])
 
 
@@ -443,10 +452,12 @@ def test_the_rate_that_nobody_names_moves_the_one_head_that_says_something(
                     layer.attention.output.dense.weight[:, span] = 0
     encoder = str(with_tokenizer(model, tmp_path / "model"))
     task = {"metric": "cosine", **LAMBDA_TEXT}
-    found = lambdas(ranked(lambda_data, tmp_path / "store", encoder, **task, probe=None))
-    others = np.delete(found.ravel(), np.ravel_multi_index(planted, found.shape))
-    assert found[planted] > 0.54
-    assert np.abs(others - 0.5).max() < 1e-6
+    trained_lambda = lambdas(ranked(lambda_data, tmp_path / "store", encoder, **task, probe=None))
+    other_lambdas = np.delete(
+        trained_lambda.ravel(), np.ravel_multi_index(planted, trained_lambda.shape)
+    )
+    assert trained_lambda[planted] > 0.54
+    assert np.abs(other_lambdas - 0.5).max() < 1e-6
     slow = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
     still = lambdas(ranked(lambda_data, tmp_path / "slow", encoder, **task, probe=slow))
     assert abs(still[planted] - 0.5) < 0.001, "negative control: at a probe's rate"

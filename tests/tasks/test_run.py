@@ -39,7 +39,8 @@ DAMAGES: list[None] = []
 def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     steps = [step for step in steps_of().steps if step.stage.name in ("tokenise", "average")]
     (store := Store(tmp_path / "store")).make()
-    execution, threads = ExecutionSpec(shard_rows=16), torch.get_num_threads()
+    execution = ExecutionSpec(shard_rows=16)
+    threads = torch.get_num_threads()
 
     class Stopping(Told):
         @contextmanager
@@ -57,9 +58,9 @@ def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
     assert {*artifacts(store.root, "tokenise", "average")} == {steps[0].address}
     assert not list(store.scratch.iterdir())
     assert not users(store)
-    told = Told()
-    run_here(steps, store, execution, told)
-    assert told.ran == [steps[1].name]
+    reporter = Told()
+    run_here(steps, store, execution, reporter)
+    assert reporter.ran == [steps[1].name]
 
 
 TASK = {"metric": "accuracy", "source": {"kind": "embedded"}, "base": "reviews"}
@@ -71,29 +72,31 @@ TASK |= {"train_rows": 16, "validation_rows": 16}
 def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seeds_together(
     shallow: str, tmp_path: Path, constants: str
 ) -> None:
-    parts = {"substitutes": [constants], "keep": [1, 0.5], "orders": ["first_to_last", "random"]}
+    settings = {"substitutes": [constants], "keep": [1, 0.5], "orders": ["first_to_last", "random"]}
 
     def run(folder: Path, *seeds: int) -> tuple[list[str], dict[str, Any]]:
-        study = described(shallow, TASK, probe_seeds=seeds, **parts)
-        spec, store = resolve_study(study, folder=Path(), origin="test"), Store(folder)
+        study = described(shallow, TASK, probe_seeds=seeds, **settings)
+        spec = resolve_study(study, folder=Path(), origin="test")
+        store = Store(folder)
         store.make()
-        told, steps = Told(), build_pipeline(resolve_inputs(spec).inputs()).steps[:-1]
-        run_here(steps, store, spec.execution, told)
-        return told.ran, {step.address: step.reference(store) for step in steps}
+        reporter = Told()
+        steps = build_pipeline(resolve_inputs(spec).inputs()).steps[:-1]
+        run_here(steps, store, spec.execution, reporter)
+        return reporter.ran, {step.address: step.reference(store) for step in steps}
 
     def scores(artifacts: dict[str, Any]) -> dict[str, tuple[float, bytes]]:
-        probes = {key: of for key, of in artifacts.items() if key.startswith("probe/")}
+        probes = {key: artifact for key, artifact in artifacts.items() if key.startswith("probe/")}
         return {
-            key: (read_scores(of).scores[0].score, read_examples(of).tobytes())
-            for key, of in probes.items()
+            key: (read_scores(artifact).scores[0].score, read_examples(artifact).tobytes())
+            for key, artifact in probes.items()
         }
 
     _, first = run(tmp_path / "grown", 0)
-    before = {key: read_metadata(of)["data"] for key, of in first.items()}
+    before = {key: read_metadata(artifact)["data"] for key, artifact in first.items()}
     _, grown = run(tmp_path / "grown", 0, 1)
-    added = {read_metadata(of)["name"] for key, of in grown.items() if key not in first}
+    added = {read_metadata(artifact)["name"] for key, artifact in grown.items() if key not in first}
     assert {name.rpartition(" · ")[2] for name in added} == {"seed 1"}
-    assert {key: read_metadata(of)["data"] for key, of in first.items()} == before
+    assert {key: read_metadata(artifact)["data"] for key, artifact in first.items()} == before
     ran, together = run(tmp_path / "together", 0, 1)
     assert scores(grown) == scores(together), "to the bit"
     one_pass = [name for name in ran if name.endswith("seeds 0, 1")]
@@ -111,7 +114,8 @@ def reads(context: Context, word: str, read: Step | None) -> None:
         (folder / "data").write_text(word)
 
 
-BEGUN, MET = threading.Event(), threading.Event()
+BEGUN = threading.Event()
+MET = threading.Event()
 """A step is being made again, and another one met that."""
 
 

@@ -81,8 +81,8 @@ def test_lambda_has_shuffled_labels_beside_it_where_seeds_have_rows_of_their_own
     ranks = [step for step in steps.steps if step.stage.name == "train_lambda"]
     assert sum(step["shuffled"] for step in ranks) == controls
     assert len({step.key for step in ranks}) == len(ranks)
-    (part,) = steps.pairs
-    assert {*part.controls.values()} <= {*steps.steps[-1].inputs}
+    (pair,) = steps.pairs
+    assert {*pair.controls.values()} <= {*steps.steps[-1].inputs}
 
 
 def test_constants_that_no_head_takes_are_none() -> None:
@@ -98,13 +98,17 @@ def test_constants_that_no_head_takes_are_none() -> None:
 
 def test_what_takes_no_time_is_no_step() -> None:
     """Matrices made of the average, and controls."""
-    made = ["average", "relative", {"kind": "low_rank", "rank": 3, "largest": 5}]
-    found = steps_of(substitutes=[*made, {"kind": "local", "window": 3}], orders=["first_to_last"])
-    constants = found.pairs[0].substitutes
-    assert {own.source.stage.name for own in constants.values() if own.source} == {"average"}
+    derived = ["average", "relative", {"kind": "low_rank", "rank": 3, "largest": 5}]
+    pipeline = steps_of(
+        substitutes=[*derived, {"kind": "local", "window": 3}], orders=["first_to_last"]
+    )
+    constants = pipeline.pairs[0].substitutes
+    assert {constant.source.stage.name for constant in constants.values() if constant.source} == {
+        "average"
+    }
     assert constants["low_rank:3:5"].parameters == {"rank": 3, "largest": 5}
     assert constants["local:3"].source is None
-    assert [step.stage.name for step in found.steps].count("average") == 1
+    assert [step.stage.name for step in pipeline.steps].count("average") == 1
 
 
 def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
@@ -115,14 +119,14 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     rankings = step["heads"].rankings
     names = [ranking.name.rpartition(" · ")[2] for ranking in rankings.values()]
     assert names == ["seed 0", "seed 1", "seed 2"]
-    made = {}
+    artifacts = {}
     for seed, ranking in rankings.items():
-        with published(place := tmp_path / f"rank-{seed}", {}) as folder:
+        with published(artifact_path := tmp_path / f"rank-{seed}", {}) as folder:
             save_file({"lambda_by_epoch": lambdas[seed]}, folder / LAMBDA)
-        made[ranking] = reference(place)
-    found = step["heads"].chosen(made)
+        artifacts[ranking] = reference(artifact_path)
+    chosen = step["heads"].chosen(artifacts)
     mean = lambdas.astype(np.float64).mean(axis=(0, 1))
-    assert found == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
+    assert chosen == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
     assert all(
-        set(found) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas
+        set(chosen) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas
     )

@@ -61,16 +61,16 @@ def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
 def test_runs_that_begin_at_once_make_one_store_that_says_what_it_is(store: Store) -> None:
     assert not store.is_marked()
     with ThreadPoolExecutor(8) as threads:
-        for made in [threads.submit(store.make) for _ in range(8)]:
-            made.result()
+        for job in [threads.submit(store.make) for _ in range(8)]:
+            job.result()
     assert store.is_marked()
     assert names(store.address) == [MARKER]
     put(store.address, "artifacts/probe/data", b"mine")
     store.make()
-    for data, said in MARKERS.items():
+    for data, expected in MARKERS.items():
         put(store.address, MARKER, data)
         for ask in (store.make, store.is_marked):
-            with pytest.raises(ArtifactError, match=said):
+            with pytest.raises(ArtifactError, match=expected):
                 ask()
 
 
@@ -111,10 +111,10 @@ def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
 
 
 def fill(store: Store) -> None:
-    made: list[str] = []
+    artifacts: list[str] = []
     for stage in STAGES:
-        made.append(make(store, stage, USED, made[-1:]))
-    make(store, "probe", UNUSED, [make(store, "tokenise", UNUSED), made[1]])
+        artifacts.append(make(store, stage, USED, artifacts[-1:]))
+    make(store, "probe", UNUSED, [make(store, "tokenise", UNUSED), artifacts[1]])
     store.files.write(f"artifacts/average/{KILLED}/{UNUSED}/data", b"without metadata" * 9)
 
 
@@ -132,16 +132,16 @@ def complete(store: Store) -> set[str]:
 def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
     begun = time.time()
     fill(store)
-    found = {
+    leftovers = {
         leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in survey(store)
     }
-    assert set(found) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
-    assert found[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
-    assert found[f"probe/{UNUSED}"].reason == "nothing refers to it"
-    assert found[f"average/{KILLED}"].reason.endswith("left by a run that was killed")
-    assert all(leftover.size > 100 for leftover in found.values())
+    assert set(leftovers) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
+    assert leftovers[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
+    assert leftovers[f"probe/{UNUSED}"].reason == "nothing refers to it"
+    assert leftovers[f"average/{KILLED}"].reason.endswith("left by a run that was killed")
+    assert all(leftover.size > 100 for leftover in leftovers.values())
     # A store may keep whole seconds.
-    assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in found.values())
+    assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in leftovers.values())
     prune(store)
     assert complete(store) == KEPT
     assert survey(store) == []
@@ -155,9 +155,9 @@ OWN = (
 )
 
 
-def write(place: Path, text: str) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    place.write_text(text)
+def write(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
 
 
 def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) -> None:
@@ -166,10 +166,10 @@ def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) 
     folder.make()
     fill(folder)
     scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210"
-    places = [*(folder.root / name for name in scratch)]
-    places.append(Path(folder.folder("probe", USED), KILLED[:32]))
-    for place in places:
-        write(place / "data", "left")
+    paths = [*(folder.root / name for name in scratch)]
+    paths.append(Path(folder.folder("probe", USED), KILLED[:32]))
+    for path in paths:
+        write(path / "data", "left")
     (folder.root / "studies" / "demo").mkdir()
     for name in OWN:
         write(folder.root / name, "mine")
@@ -182,16 +182,16 @@ def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) 
     assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
     assert all((folder.root / name).is_symlink() for name in names)
     assert len([*(tmp_path / "other").rglob("data")]) == len(names)
-    assert not any(place.exists() for place in places)
+    assert not any(path.exists() for path in paths)
     assert (folder.root / "studies" / "demo").is_dir()
     assert complete(folder) == KEPT
 
 
-def exchange(place: Path, outside: Path) -> None:
+def exchange(artifact_folder: Path, outside: Path) -> None:
     """A folder of a store becomes a link to a copy of it that lies elsewhere."""
-    shutil.copytree(place, outside)
-    place.rename(place.with_name(f"{place.name}-before"))
-    place.symlink_to(outside)
+    shutil.copytree(artifact_folder, outside)
+    artifact_folder.rename(artifact_folder.with_name(f"{artifact_folder.name}-before"))
+    artifact_folder.symlink_to(outside)
 
 
 def results_of(store: Store, study: str) -> ArtifactReference:
@@ -262,12 +262,13 @@ def test_what_is_being_written_stays_where_it_was_begun(tmp_path: Path) -> None:
         pytest.skip("only with /proc a library writes into a folder that is open")
     store = Store(tmp_path / "store")
     store.make()
-    place, writing = store.root / "artifacts" / "probe", ExitStack()
+    probes_folder = store.root / "artifacts" / "probe"
+    writing = ExitStack()
     folder = writing.enter_context(published(store.folder("probe", USED), {}))
-    exchange(place, tmp_path / "outside")
+    exchange(probes_folder, tmp_path / "outside")
     before = everything(tmp_path / "outside")
     (folder / "scores.json").write_text("{}")
-    with pytest.raises(ArtifactError, match=f"{place} is a link"):
+    with pytest.raises(ArtifactError, match=f"{probes_folder} is a link"):
         writing.close()
     assert everything(tmp_path / "outside") == before
 

@@ -26,19 +26,19 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def own(tmp_path: Path) -> Path:
+def user_file(tmp_path: Path) -> Path:
     """The user's own file of a study, beside the rows that it names."""
     tasks = [task_on("texts", rows_in(tmp_path, "texts", ROWS))]
     return Path(write_study(tmp_path, {"name": "own", "encoders": [EMBEDDED], "tasks": tasks}))
 
 
 @pytest.fixture
-def stored(store: Store, own: Path) -> Path:
-    return save_study(store, load_study(own))
+def stored(store: Store, user_file: Path) -> Path:
+    return save_study(store, load_study(user_file))
 
 
-def test_the_users_own_file_needs_no_option(own: Path, stored: Path) -> None:
-    assert load_to_run(own) == load_study(stored)
+def test_the_users_own_file_needs_no_option(user_file: Path, stored: Path) -> None:
+    assert load_to_run(user_file) == load_study(stored)
 
 
 def test_a_stored_file_is_refused_until_its_sources_are_allowed(
@@ -61,13 +61,13 @@ def test_a_folder_whose_name_begins_like_an_allowed_one_is_not_allowed(
         load_to_run(stored, allowed=[tmp_path / "text"])
 
 
-def test_links_count_as_what_they_name(store: Store, stored: Path, own: Path) -> None:
-    link = own.with_name("link.yaml")
+def test_links_count_as_what_they_name(store: Store, stored: Path, user_file: Path) -> None:
+    link = user_file.with_name("link.yaml")
     link.symlink_to(stored)
     with pytest.raises(SpecError, match="texts-train"):
         load_to_run(link)
     inside = store.study("rows.jsonl")
-    inside.symlink_to(own.with_name("texts-train.jsonl"))
+    inside.symlink_to(user_file.with_name("texts-train.jsonl"))
     changes = [f"tasks.0.source.{split}={inside}" for split in ("train", "validation")]
     with pytest.raises(SpecError, match="texts-train"):
         load_to_run(stored, changes)
@@ -81,7 +81,7 @@ def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "named"),
+    ("change", "file_name"),
     [
         ("encoders=[{folder}/encoder]", "{folder}/encoder"),
         ("reference={folder}/paper.csv", "{folder}/paper.csv"),
@@ -94,7 +94,7 @@ def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
     ],
 )
 def test_every_file_that_a_stored_study_names_counts(
-    store: Store, tmp_path: Path, change: str, named: str
+    store: Store, tmp_path: Path, change: str, file_name: str
 ) -> None:
     (tmp_path / "encoder").mkdir()
     (tmp_path / "paper.csv").touch()
@@ -103,7 +103,7 @@ def test_every_file_that_a_stored_study_names_counts(
     stored.parent.mkdir()
     stored.write_text(json.dumps({"name": "p", "encoders": [EMBEDDED], "tasks": ["reviews"]}))
     load_to_run(stored)
-    with pytest.raises(SpecError, match=named.format(folder=tmp_path)):
+    with pytest.raises(SpecError, match=file_name.format(folder=tmp_path)):
         load_to_run(stored, [change.format(folder=tmp_path)])
 
 

@@ -37,9 +37,9 @@ HEAD_SETS: list[tuple[tuple[int, int], ...]] = [(), ((0, 0),), ((0, 1),), ((1, 0
 
 def sweep_of(folder: Path) -> Step:
     """The step that computes the effects of the copying decoder's heads."""
-    parts: dict[str, Any] = {"substitutes": ["zeros"], "keep": [0.5], "orders": ["effect"]}
+    settings: dict[str, Any] = {"substitutes": ["zeros"], "keep": [0.5], "orders": ["effect"]}
     document = described(
-        "", {"metric": METRIC, **TASK, "head": "native"}, **parts, ranking_seeds=[0]
+        "", {"metric": METRIC, **TASK, "head": "native"}, **settings, ranking_seeds=[0]
     )
     document["encoders"] = [str(folder / "model")]
     study = resolve_study(document, folder=folder, origin="test")
@@ -93,9 +93,9 @@ def test_two_workers_of_which_one_is_killed_give_the_same_bits(
     monkeypatch.setenv("PAPA_TEST_KILLED", str(killed))
     monkeypatch.setattr(sweep, "losses_of_shard", losses_of_shard_with_a_kill)
     with WorkerPool(2, "cpu") as pool:
-        found = scores_of(step, pool, tmp_path / "two")
+        scores = scores_of(step, pool, tmp_path / "two")
     assert killed.exists()
-    assert found.keys() == expected.keys()
+    assert scores.keys() == expected.keys()
     for name, values in expected.items():
-        np.testing.assert_array_equal(found[name], values)
+        np.testing.assert_array_equal(scores[name], values)
     assert expected["effect"].std() > 0.01

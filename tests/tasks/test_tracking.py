@@ -40,8 +40,8 @@ pytestmark = pytest.mark.server
 def finished(shallow: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """The file of a finished study, and its store."""
     folder = tmp_path_factory.mktemp("tracked")
-    parts = {"substitutes": ["average", "zeros"], "keep": [1, 0.5, 0], "probe_seeds": [0, 1]}
-    file = write_study(folder, TINY | parts | {"encoders": [shallow]})
+    settings = {"substitutes": ["average", "zeros"], "keep": [1, 0.5, 0], "probe_seeds": [0, 1]}
+    file = write_study(folder, TINY | settings | {"encoders": [shallow]})
     finish_study(file, folder / "store")
     return file, folder / "store"
 
@@ -59,13 +59,16 @@ def store(finished: tuple[str, Path], tmp_path: Path) -> Store:
 def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
     assert log_study(study, store) == []
     runs = assert_whole(store)
-    client, summary = connect(own_address()), open_study(store, "small").summary
+    client = connect(own_address())
+    summary = open_study(store, "small").summary
     parent = runs[runs["role"] == "study"].iloc[0]
     for row in summary[summary["fraction"].isin([0, 1])].to_dict("records"):
         end = "original" if row["fraction"] else f"all_heads_constant/{row['constants']}"
         name = f"{row['encoder']}/{row['task']}/accuracy/{end}"
-        found = [parent["metrics"].get(f"{name}{what}") for what in ("", "_low", "_high")]
-        assert found == pytest.approx([row["mean"], row["low"], row["high"]])
+        logged_values = [
+            parent["metrics"].get(f"{name}{suffix}") for suffix in ("", "_low", "_high")
+        ]
+        assert logged_values == pytest.approx([row["mean"], row["low"], row["high"]])
     assert "torch" in parent["tags"]["papa.versions"]
     assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
     losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
@@ -83,33 +86,35 @@ def test_a_study_its_cells_and_its_curves(study: str, store: Store) -> None:
     for name in LINE:
         line = line[line[name] == curve["params"][name]]
     for metric, column in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
-        points = {one.step: one.value for one in client.get_metric_history(curve["id"], metric)}
+        points = {
+            point.step: point.value for point in client.get_metric_history(curve["id"], metric)
+        }
         wanted = {round(100 * row["fraction"] + 0.49): row[column] for _, row in line.iterrows()}
         assert points == pytest.approx(wanted)
 
 
 def test_logging_again_adds_nothing_and_another_result_is_logged(study: str, store: Store) -> None:
     log_study(study, store)
-    before = held(store)
+    before = metric_histories(store)
     log_study(study, store)
-    assert held(store) == before
+    assert metric_histories(store) == before
     step = steps_of(study)[1].steps[-1]
-    made = read_metadata(step.folder(store))
+    metadata = read_metadata(step.folder(store))
     summary = read_table(verified(step.reference(store)) / "summary.csv")
     remove(step.folder(store))
-    with published(step.folder(store), made) as scratch:
+    with published(step.folder(store), metadata) as scratch:
         lost = {("average", 0): 0.25, ("zeros", 0): 0.5, ("average", 0.5): 0.125}
-        of = zip(summary["constants"], summary["fraction"], strict=True)
-        drops = [lost.get(one, 0) for one in of]
+        cells = zip(summary["constants"], summary["fraction"], strict=True)
+        drops = [lost.get(cell, 0) for cell in cells]
         summary.assign(relative_drop=drops).to_csv(scratch / "summary.csv", index=False)
     log_study(study, store)
-    assert held(store) != before
+    assert metric_histories(store) != before
     runs = logged(store.root, "small")
     (parent,) = runs[runs["role"] == "study"]["metrics"]
     assert parent["relative_drop"] == 0.25, "of the first constants, at the smallest fraction"
 
 
-def held(store: Store) -> dict[Any, Any]:
+def metric_histories(store: Store) -> dict[Any, Any]:
     history = connect(own_address()).get_metric_history
     runs = logged(store.root, "small").set_index("id")
     points = [
@@ -120,12 +125,12 @@ def held(store: Store) -> dict[Any, Any]:
 
 
 def test_equal_studies_of_two_stores_have_runs_of_their_own(study: str, store: Store) -> None:
-    other = Store(shutil.copytree(store.root, store.root.with_name("other")))
+    copied_store = Store(shutil.copytree(store.root, store.root.with_name("other")))
     log_study(study, store)
-    before = held(store)
-    log_study(study, other)
-    assert held(store) == before
-    assert_whole(other)
+    before = metric_histories(store)
+    log_study(study, copied_store)
+    assert metric_histories(store) == before
+    assert_whole(copied_store)
 
 
 def test_what_a_store_says_of_mlflow_is_not_read(
@@ -169,15 +174,15 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", address_in(tmp_path))
     spec, steps = steps_of(study)
-    said: list[str] = []
-    with ExitStack() as stack, Tracking(store, spec, steps, said.append) as tracking:
+    warnings: list[str] = []
+    with ExitStack() as stack, Tracking(store, spec, steps, warnings.append) as tracking:
         stack.enter_context(locked(tmp_path))
         for step in steps.steps[:-1]:
             tracking.step(step)
-        wait_until(lambda: said, "a write failed")
+        wait_until(lambda: warnings, "a write failed")
         tracking.results(steps.steps[-1].reference(store))
-    assert len(said) == 2, "as it failed, and when the study was over"
-    assert all(str(tmp_path / "mlflow.db") in sentence for sentence in said)
+    assert len(warnings) == 2, "as it failed, and when the study was over"
+    assert all(str(tmp_path / "mlflow.db") in sentence for sentence in warnings)
     assert log_study(study, store) == []
     assert_whole(store, logged_in(address_in(tmp_path), "small"))
 
@@ -185,10 +190,10 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
 def test_two_processes_make_a_database_once(tmp_path: Path) -> None:
     address = address_in(tmp_path)
     code = "from papa.tasks.mlflow_address import connect; connect({!r}).create_experiment({!r})"
-    made = {"one", "two"}
-    commands = [[sys.executable, "-c", code.format(address, name)] for name in made]
+    names = {"one", "two"}
+    commands = [[sys.executable, "-c", code.format(address, name)] for name in names]
     assert not any(process.wait() for process in [*map(subprocess.Popen, commands)])
-    assert {one.name for one in connect(address).search_experiments()} >= made
+    assert {experiment.name for experiment in connect(address).search_experiments()} >= names
     assert not list(tmp_path.glob(".mlflow*"))
 
 
@@ -207,9 +212,9 @@ def locked(folder: Path) -> closing[sqlite3.Connection]:
     """A folder with a file that is no database, and a database that is locked in the block."""
     (folder / "text.db").write_text("this is not a database\n" * 40)
     connect(address_in(folder))
-    other = sqlite3.connect(folder / "mlflow.db")
-    other.execute("BEGIN EXCLUSIVE")
-    return closing(other)
+    connection = sqlite3.connect(folder / "mlflow.db")
+    connection.execute("BEGIN EXCLUSIVE")
+    return closing(connection)
 
 
 def test_an_mlflow_that_cannot_be_used_is_one_sentence(
@@ -217,14 +222,14 @@ def test_an_mlflow_that_cannot_be_used_is_one_sentence(
 ) -> None:
     spec, steps = steps_of(study)
     with locked(tmp_path):
-        for address, error, named in REFUSED:
+        for address, error, expected in REFUSED:
             monkeypatch.setenv("MLFLOW_TRACKING_URI", address.format(folder=tmp_path))
             tracking = Tracking(store, spec, steps, print)
-            with pytest.raises(error) as told, tracking:
+            with pytest.raises(error) as caught, tracking:
                 pass
-            assert named.format(folder=tmp_path) in str(told.value)
-            assert len(str(told.value).splitlines()) == 1
-            assert "secret" not in str(told.value)
+            assert expected.format(folder=tmp_path) in str(caught.value)
+            assert len(str(caught.value).splitlines()) == 1
+            assert "secret" not in str(caught.value)
 
 
 def test_an_address_is_checked_and_nothing_is_created(
@@ -233,9 +238,9 @@ def test_an_address_is_checked_and_nothing_is_created(
     check_tracking(address_in(tmp_path / "new"))
     assert not list(tmp_path.iterdir())
     with locked(tmp_path):
-        for address, error, named in REFUSED:
+        for address, error, expected in REFUSED:
             if "proc" not in address:
-                with pytest.raises(error) as told:
+                with pytest.raises(error) as caught:
                     check_tracking(address.format(folder=tmp_path))
-                assert named.format(folder=tmp_path) in str(told.value)
+                assert expected.format(folder=tmp_path) in str(caught.value)
     check_tracking(address_in(tmp_path))

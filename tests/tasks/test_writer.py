@@ -12,27 +12,27 @@ from papa.tasks.writer import Writer
 
 
 @pytest.fixture
-def said() -> list[str]:
+def messages() -> list[str]:
     return []
 
 
 @pytest.fixture
-def writer(said: list[str]) -> Writer:
-    return Writer(said.append)
+def writer(messages: list[str]) -> Writer:
+    return Writer(messages.append)
 
 
 def failing() -> None:
     raise ValueError("gone")
 
 
-def test_jobs_are_called_in_their_order(writer: Writer, said: list[str]) -> None:
+def test_jobs_are_called_in_their_order(writer: Writer, messages: list[str]) -> None:
     called = list[int]()
     writer.start()
     for number in range(50):
         writer.add(lambda number=number: called.append(number))
     assert writer.finish() == ""
     assert called == [*range(50)]
-    assert not said
+    assert not messages
 
 
 def test_nobody_waits_for_a_job(writer: Writer) -> None:
@@ -45,9 +45,10 @@ def test_nobody_waits_for_a_job(writer: Writer) -> None:
 
 
 def test_after_a_failure_the_rest_is_called_once_at_the_end(
-    writer: Writer, said: list[str]
+    writer: Writer, messages: list[str]
 ) -> None:
-    attempts, called = list[str](), list[str]()
+    attempts = list[str]()
+    called = list[str]()
 
     def fail_once() -> None:
         attempts.append("an attempt")
@@ -60,12 +61,15 @@ def test_after_a_failure_the_rest_is_called_once_at_the_end(
     assert writer.finish() == ""
     assert len(attempts) == 2
     assert called == ["a later job"]
-    (sentence,) = said
+    (sentence,) = messages
     assert "gone" in sentence
 
 
-def test_at_the_end_nothing_is_tried_after_another_failure(writer: Writer, said: list[str]) -> None:
-    attempts, called = list[str](), list[str]()
+def test_at_the_end_nothing_is_tried_after_another_failure(
+    writer: Writer, messages: list[str]
+) -> None:
+    attempts = list[str]()
+    called = list[str]()
 
     def fail() -> None:
         attempts.append("an attempt")
@@ -77,7 +81,7 @@ def test_at_the_end_nothing_is_tried_after_another_failure(writer: Writer, said:
     assert "gone" in writer.finish()
     assert len(attempts) == 2
     assert not called
-    assert len(said) == 1
+    assert len(messages) == 1
 
 
 @pytest.fixture

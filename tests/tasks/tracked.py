@@ -26,13 +26,13 @@ def steps_of(file: str, *changes: str) -> tuple[StudySpec, Pipeline]:
 def log_study(file: str, store: Store) -> list[str]:
     """Log a study that is finished in a store, with invented losses; returns what was said."""
     study, steps = steps_of(file)
-    told: list[str] = []
-    with Tracking(store, study, steps, told.append) as tracking:
+    warnings: list[str] = []
+    with Tracking(store, study, steps, warnings.append) as tracking:
         for step in steps.steps[:-1]:
             tracking.epoch(step.name, 1, {seed: 0.5 + seed for seed in study.probe_seeds}, 1.0)
             tracking.step(step)
         tracking.results(steps.steps[-1].reference(store))
-    return told
+    return warnings
 
 
 def address_in(folder: Path) -> str:
