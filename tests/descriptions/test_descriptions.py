@@ -66,7 +66,8 @@ def told(frame, description: str):
 def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
     divergence, cosine = (values(told(found, "similarity"), m) for m in ("divergence", "cosine"))
     for first, second in [((0, 0), (0, 1)), ((1, 7), (5, 11))]:
-        rows, cosines = [], []
+        rows = []
+        cosines = []
         for attention, value, _ in stock:
             smooth = 0.999 * attention.double() + 0.001 / attention.shape[-1]
             for p, q in zip(smooth[first], smooth[second], strict=True):
@@ -98,19 +99,22 @@ def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> N
 
 
 def test_what_is_constant_is_told_apart(encoder, found) -> None:
-    alone = papa.describe(
+    single_text = papa.describe(
         encoder, TEXTS[:1], descriptions=["separators", "outliers"], progress=False
     )
-    assert alone[["low", "high"]].isna().all(axis=None), "one text has no interval"
+    assert single_text[["low", "high"]].isna().all(axis=None), "one text has no interval"
     for measure in ("separator_mass", "update", "kurtosis", "largest"):
         # The average of one text is its attention: nothing changes when it is replaced.
-        before, after = values(alone, measure), values(alone, measure, "replaced")
+        before = values(single_text, measure)
+        after = values(single_text, measure, "replaced")
         np.testing.assert_allclose(before, after, rtol=1e-3, atol=1e-4)
-    three, replaced = (values(found, "update", of) for of in ("input-dependent", "replaced"))
+    three, replaced = (
+        values(found, "update", attention) for attention in ("input-dependent", "replaced")
+    )
     assert not np.allclose(three, replaced, rtol=1e-3), "negative control"
-    by = {of: values(found, "divergence", of) for of in ATTENTIONS}
-    assert np.allclose(by["constant"], by["replaced"], atol=1e-6)
-    assert not np.allclose(by["constant"], by["input-dependent"], atol=1e-3)
+    divergences = {attention: values(found, "divergence", attention) for attention in ATTENTIONS}
+    assert np.allclose(divergences["constant"], divergences["replaced"], atol=1e-6)
+    assert not np.allclose(divergences["constant"], divergences["input-dependent"], atol=1e-3)
 
 
 def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
@@ -118,11 +122,13 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     same = Means()
     for number in numbers:
         same.add("constant", 5, {"x": torch.tensor([5 * number])})
-    (row,), expected = same.frame().itertuples(), interval(numbers.tolist())
+    (row,) = same.frame().itertuples()
+    expected = interval(numbers.tolist())
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
     covered = 0
     for seed in range(400):
-        drawn, ratio = np.random.default_rng(seed), Means()
+        drawn = np.random.default_rng(seed)
+        ratio = Means()
         for length in drawn.integers(1, 40, 50).tolist():
             ratio.add("constant", length, {"x": torch.tensor([length * (1 + drawn.normal())])})
         ((_, _, mean, half),) = ratio.means()
@@ -131,14 +137,15 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
 
 
 def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encoder, found) -> None:
-    every = [(layer, head) for layer in range(6) for head in range(12)]
-    kept, names = [(0, 3), (4, 1)], ["separators", "rollout"]
-    others = [head for head in every if head not in kept]
-    some = papa.describe(encoder, TEXTS, descriptions=names, heads=others, progress=False)
+    every_head = [(layer, head) for layer in range(6) for head in range(12)]
+    dependent_heads = [(0, 3), (4, 1)]
+    names = ["separators", "rollout"]
+    constant_heads = [head for head in every_head if head not in dependent_heads]
+    some = papa.describe(encoder, TEXTS, descriptions=names, heads=constant_heads, progress=False)
     (record,) = some.attrs["texts"]
     assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
-    mass = {of: values(some, "separator_mass", of) for of in ATTENTIONS}
-    stays = np.array([head in kept for head in mass["constant"].index])
+    mass = {attention: values(some, "separator_mass", attention) for attention in ATTENTIONS}
+    stays = np.array([head in dependent_heads for head in mass["constant"].index])
     same = np.isclose(mass["replaced"], mass["constant"], atol=1e-6)
     assert same.tolist() == (~stays).tolist()
     below = pytest.approx(mass["input-dependent"][0, 3], abs=1e-6)
@@ -147,7 +154,9 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     none = papa.describe(encoder, TEXTS, descriptions=names, heads=[], progress=False)
     for measure in ("separator_mass", "update", "own", "from_separators"):
         np.testing.assert_allclose(values(none, measure), values(none, measure, "replaced"))
-    every_constant, some_constant = (values(one, "update", "replaced") for one in (found, some))
+    every_constant, some_constant = (
+        values(described, "update", "replaced") for described in (found, some)
+    )
     assert not np.allclose(every_constant, some_constant, atol=1e-3)
     with pytest.raises(papa.PapaError, match="no head"):
         papa.describe(encoder, TEXTS, heads=[(6, 0)])
@@ -156,21 +165,27 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
 @pytest.mark.parametrize("variant", sorted(ENCODERS))
 def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
     """Output maps take what heads output, and parts behind the norm add up to its output."""
-    encoder, calls, normed = Encoder(random_model(variant)), [], []
+    encoder = Encoder(random_model(variant))
+    calls = []
+    normed = []
     family = encoder.family
     norms = family.modules(encoder.model, family.norm) if family.norm else []
     for norm in dict.fromkeys(norms):
         torch.nn.init.normal_(norm.weight)
-        norm.register_forward_hook(lambda module, given, out: normed.append(out.squeeze(0)))
+        norm.register_forward_hook(lambda module, input, out: normed.append(out.squeeze(0)))
     for linear in dict.fromkeys(family.modules(encoder.model, family.output)):
-        linear.register_forward_hook(lambda module, given, out: calls.append((module, *given, out)))
+        linear.register_forward_hook(
+            lambda module, head_outputs, out: calls.append((module, *head_outputs, out))
+        )
     states = torch.stack(encoder.token_states(some_inputs(3).compact())[:-1])
     assert len(calls) == encoder.layers
-    for maps, (module, given, out) in zip(encoder.output_maps, calls, strict=True):
-        heads = given.unflatten(-1, (encoder.heads, -1))
-        found, turned = (torch.einsum("bthd,hdw->btw", heads, one) for one in (maps, maps.flip(0)))
+    for maps, (module, head_outputs, out) in zip(encoder.output_maps, calls, strict=True):
+        heads = head_outputs.unflatten(-1, (encoder.heads, -1))
+        summed, turned = (
+            torch.einsum("bthd,hdw->btw", heads, layer_maps) for layer_maps in (maps, maps.flip(0))
+        )
         expected = out if module.bias is None else out - module.bias
-        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+        torch.testing.assert_close(summed, expected, rtol=1e-4, atol=1e-4)
         assert not torch.allclose(turned, expected, atol=1e-2), "control: heads in another order"
     weights = encoder.attention_norm_weights
     assert (weights is None) == variant.startswith("modernbert"), "it normalises before attention"
@@ -178,31 +193,37 @@ def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
         return
     brought = torch.stack([out.squeeze(0) for *_, out in calls])
     sigma = (states + brought).std(dim=-1, correction=0, keepdim=True)
-    kept, added = (behind_norm(part, weights) / sigma for part in (states, brought))
+    normed_states, added = (
+        behind_norm(states_or_added, weights) / sigma for states_or_added in (states, brought)
+    )
     expected = torch.stack(normed) - torch.stack([norm.bias for norm in norms])[:, None]
-    torch.testing.assert_close(kept + added, expected, rtol=1e-3, atol=1e-3)
-    assert not torch.allclose(kept, expected, atol=1e-2), "negative control: a part is missing"
+    torch.testing.assert_close(normed_states + added, expected, rtol=1e-3, atol=1e-3)
+    assert not torch.allclose(normed_states, expected, atol=1e-2), (
+        "negative control: a part is missing"
+    )
 
 
 def case() -> tuple[Observation, torch.Tensor]:
     """What is seen, and what token j brings to token i: [layer, head, i, j, width]."""
     attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
-    one = seen("input-dependent", attention)
-    return one, torch.einsum("lhij,lhjd,lhdw->lhijw", attention, one.value, one.output_maps)
+    observation = seen("input-dependent", attention)
+    return observation, torch.einsum(
+        "lhij,lhjd,lhdw->lhijw", attention, observation.value, observation.output_maps
+    )
 
 
 def mean(frame: Any, measure: str) -> list[float]:
     return values(frame, measure).tolist()
 
 
-def found_of(kind: type[Norms | Mixing], one: Observation) -> Any:
+def found_of(kind: type[Norms | Mixing], observation: Observation) -> Any:
     description = kind()
-    description.observe(one)
+    description.observe(observation)
     return description.frame()
 
 
 def test_norms_are_what_each_token_brings() -> None:
-    one, brought = case()
+    observation, brought = case()
     shares = brought.norm(dim=-1)
     shares = shares / shares.sum(dim=-1, keepdim=True)
     expected = {
@@ -210,38 +231,48 @@ def test_norms_are_what_each_token_brings() -> None:
         "own_norm": shares.diagonal(dim1=-2, dim2=-1),
         "added": brought.sum(dim=3).norm(dim=-1),
     }
-    frame = found_of(Norms, one)
+    frame = found_of(Norms, observation)
     for name, means in expected.items():
         assert mean(frame, name) == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
-    one.value[..., 3, :] = 0
-    assert mean(found_of(Norms, one), "separator_norm") == [0] * 4, "it takes mass, brings nothing"
+    observation.value[..., 3, :] = 0
+    assert mean(found_of(Norms, observation), "separator_norm") == [0] * 4, (
+        "it takes mass, brings nothing"
+    )
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
-    one, brought = case()
+    observation, brought = case()
     brought = brought.sum(dim=1)
-    own = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
-    others, kept = brought.sum(dim=2) - own, own + one.states[:2]
+    from_itself = torch.stack([brought[:, i, i] for i in range(4)], dim=1)
+    from_other_tokens = brought.sum(dim=2) - from_itself
+    kept_states = from_itself + observation.states[:2]
 
     def share(mixed: torch.Tensor, left: torch.Tensor) -> Any:
         norm = mixed.norm(dim=-1)
         return pytest.approx((norm / (norm + left.norm(dim=-1))).mean(dim=1).tolist(), abs=1e-5)
 
-    frame = found_of(Mixing, one)
-    assert mean(frame, "mixing") == share(others, own)
-    assert mean(frame, "mixing_with_residual") == share(others, kept)
+    frame = found_of(Mixing, observation)
+    assert mean(frame, "mixing") == share(from_other_tokens, from_itself)
+    assert mean(frame, "mixing_with_residual") == share(from_other_tokens, kept_states)
     assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
     weights = torch.rand(2, 6) + 0.5
     # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
-    parts = [(part - part.mean(dim=-1, keepdim=True)) * weights[:, None] for part in (others, kept)]
-    normed = found_of(Mixing, replace(one, norm_weights=weights))
-    assert mean(normed, "mixing_behind_norm") == share(*parts)
-    one.attention[0] = torch.eye(4)
-    alone = mean(found_of(Mixing, one), "mixing")
-    assert alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"
+    normed_parts = [
+        (mixed_part - mixed_part.mean(dim=-1, keepdim=True)) * weights[:, None]
+        for mixed_part in (from_other_tokens, kept_states)
+    ]
+    normed = found_of(Mixing, replace(observation, norm_weights=weights))
+    assert mean(normed, "mixing_behind_norm") == share(*normed_parts)
+    observation.attention[0] = torch.eye(4)
+    shares_alone = mean(found_of(Mixing, observation), "mixing")
+    assert shares_alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), (
+        "each token its own"
+    )
 
 
-def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None) -> Observation:
+def seen(
+    attention_kind: str, attention: Tensor, tree: Tree | None = None, words: Any = None
+) -> Observation:
     """A text of random values and states, whose last token is a separator."""
     layers, heads, n, _ = attention.shape
     generator = torch.Generator().manual_seed(n)
@@ -251,12 +282,12 @@ def seen(of: str, attention: Tensor, tree: Tree | None = None, words: Any = None
     )
     separators = torch.arange(n) == n - 1
     numbers = None if words is None else torch.tensor(words)
-    return Observation(of, attention, value, states, separators, maps, tree, numbers)
+    return Observation(attention_kind, attention, value, states, separators, maps, tree, numbers)
 
 
-def values(frame: DataFrame, measure: str, of: str = "input-dependent") -> Series:
+def values(frame: DataFrame, measure: str, attention_kind: str = "input-dependent") -> Series:
     """What a description tells of a measure of one attention, by layer and what else it has."""
-    own = frame[(frame["measure"] == measure) & (frame["attention"] == of)]
-    index = [name for name in ("layer", "head") if own[name].notna().any()]
-    index += ["of"] if own["of"].ne("").any() else []
-    return own.set_index(index)["value"]
+    selected = frame[(frame["measure"] == measure) & (frame["attention"] == attention_kind)]
+    index = [name for name in ("layer", "head") if selected[name].notna().any()]
+    index += ["of"] if selected["of"].ne("").any() else []
+    return selected.set_index(index)["value"]

@@ -47,9 +47,9 @@ def test_arborescences_are_as_heavy_as_those_of_networkx(n: int, seed: int) -> N
     edges = [(parent, child) for parent, child in product(range(n), children) if parent != child]
     graph.add_weighted_edges_from((*edge, weights[edge]) for edge in edges)
     best = nx.maximum_spanning_arborescence(graph, preserve_attrs=True)
-    found = nx.DiGraph([(int(parents[child]), child) for child in children])
-    assert nx.is_arborescence(found)
-    assert set(found) == set(range(n))
+    tree = nx.DiGraph([(int(parents[child]), child) for child in children])
+    assert nx.is_arborescence(tree)
+    assert set(tree) == set(range(n))
     weight = sum(weights[parents[child], child] for child in children)
     assert weight == pytest.approx(best.size(weight="weight"))
 
@@ -59,7 +59,8 @@ def steps() -> torch.Tensor:
 
 
 def test_flows_are_those_of_networkx() -> None:
-    matrices, graph = steps().numpy(), nx.DiGraph()
+    matrices = steps().numpy()
+    graph = nx.DiGraph()
     for (layer, i, j), capacity in np.ndenumerate(matrices):
         graph.add_edge((layer + 1, i), (layer, j), capacity=float(capacity))
     changed = matrices.copy()
@@ -72,10 +73,10 @@ def test_flows_are_those_of_networkx() -> None:
 
 def test_rollout_multiplies_from_below() -> None:
     matrices = steps()
-    found = Rollout().token_shares(matrices)
-    torch.testing.assert_close(found[-1], matrices[2] @ matrices[1] @ matrices[0])
-    assert not torch.allclose(found[-1], matrices[0] @ matrices[1] @ matrices[2]), "control"
-    torch.testing.assert_close(found.sum(dim=-1), torch.ones(3, 4, dtype=torch.double))
+    shares = Rollout().token_shares(matrices)
+    torch.testing.assert_close(shares[-1], matrices[2] @ matrices[1] @ matrices[0])
+    assert not torch.allclose(shares[-1], matrices[0] @ matrices[1] @ matrices[2]), "control"
+    torch.testing.assert_close(shares.sum(dim=-1), torch.ones(3, 4, dtype=torch.double))
     # One head that looks at the last token alone: half of each state, by the residual.
     asleep = torch.zeros(1, 1, 2, 2)
     asleep[..., 1] = 1
@@ -84,15 +85,17 @@ def test_rollout_multiplies_from_below() -> None:
 
 def test_rollout_says_what_of_it_is_constant() -> None:
     generator = torch.Generator().manual_seed(1)
-    own = torch.rand(2, 3, 4, 4, generator=generator).softmax(dim=-1)
-    rollout, same, constant = Rollout(), Rollout(), torch.full_like(own, 0.25)
-    rollout.observe(seen("input-dependent", own))
+    attention_matrices = torch.rand(2, 3, 4, 4, generator=generator).softmax(dim=-1)
+    rollout = Rollout()
+    same = Rollout()
+    constant = torch.full_like(attention_matrices, 0.25)
+    rollout.observe(seen("input-dependent", attention_matrices))
     rollout.observe(seen("constant", constant))
     frame = rollout.frame()
     assert values(frame, "as_input_dependent").tolist() == pytest.approx([1, 1])
     assert (values(frame, "as_input_dependent", "constant") < 0.999).all()
-    for of in ("input-dependent", "constant"):
-        same.observe(seen(of, own))
+    for kind in ("input-dependent", "constant"):
+        same.observe(seen(kind, attention_matrices))
     whole = same.frame()
     assert values(whole, "as_input_dependent", "constant").tolist() == pytest.approx([1, 1])
     # Nothing is above the constant, so that each state is its own token's.
@@ -111,49 +114,60 @@ def attention(tree: Tree) -> torch.Tensor:
     """Head 0 looks from each dependent at its head, head 1 from the head at each dependent, head 2
     at the next word, head 3 at the separator.
     """
-    n, places = len(WORDS), [[at for at, word in enumerate(WORDS) if word == k] for k in range(4)]
-    found = torch.full((4, n, n), 0.01)
+    n = len(WORDS)
+    positions = [[position for position, word in enumerate(WORDS) if word == k] for k in range(4)]
+    matrices = torch.full((4, n, n), 0.01)
     for word, head in enumerate(tree.heads):
-        for row in places[word]:
-            found[2, row, places[min(word + 1, 3)]] += 1
+        for row in positions[word]:
+            matrices[2, row, positions[min(word + 1, 3)]] += 1
             if head >= 0:
-                found[0, row, places[head]] += 1
-        for row in places[head] if head >= 0 else ():
-            found[1, row, places[word]] += 1
-    found[3, :, -1] += 1
-    return (found / found.sum(dim=-1, keepdim=True))[None]
+                matrices[0, row, positions[head]] += 1
+        for row in positions[head] if head >= 0 else ():
+            matrices[1, row, positions[word]] += 1
+    matrices[3, :, -1] += 1
+    return (matrices / matrices.sum(dim=-1, keepdim=True))[None]
 
 
 def frames(kind):
     description = TREE_DESCRIPTIONS[kind]()
     for tree in TREES:
-        own = attention(tree)
-        for of, one in [("input-dependent", own), ("constant", own.flip(1)), ("replaced", own)]:
-            description.observe(seen(of, one, tree, WORDS))
+        tree_attention = attention(tree)
+        for attention_name, kind_attention in [
+            ("input-dependent", tree_attention),
+            ("constant", tree_attention.flip(1)),
+            ("replaced", tree_attention),
+        ]:
+            description.observe(seen(attention_name, kind_attention, tree, WORDS))
     return description.frame()
 
 
 def test_words_add_columns_and_average_rows() -> None:
     matrix = torch.zeros(1, 1, 7, 7)
-    matrix[0, 0, 2, 5], matrix[0, 0, 3, 2], matrix[0, 0, 3, 3] = 1, 0.25, 0.5
-    found = attention_of_words(seen("constant", matrix, TREES[0], WORDS))[0, 0]
+    matrix[0, 0, 2, 5] = 1
+    matrix[0, 0, 3, 2] = 0.25
+    matrix[0, 0, 3, 3] = 0.5
+    word_attention = attention_of_words(seen("constant", matrix, TREES[0], WORDS))[0, 0]
     expected = torch.zeros(4, 4)
     # Not the first of the rows: their mean.
-    expected[1, 3], expected[1, 1] = 0.5, 0.375
-    torch.testing.assert_close(found, expected)
+    expected[1, 3] = 0.5
+    expected[1, 1] = 0.375
+    torch.testing.assert_close(word_attention, expected)
 
 
 @pytest.mark.parametrize("kind", TREE_DESCRIPTIONS)
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
-    looks = {of: values(frame, "from dependent", of) for of in ATTENTIONS}
-    own = looks["input-dependent"][0]
-    assert own[0, ALL] == 1
+    looks = {
+        attention_name: values(frame, "from dependent", attention_name)
+        for attention_name in ATTENTIONS
+    }
+    input_dependent = looks["input-dependent"][0]
+    assert input_dependent[0, ALL] == 1
     assert values(frame, "from head")[0, 1, ALL] == 1 or kind == "syntax"
-    assert own[3, ALL] < 0.6, "one that sleeps"
+    assert input_dependent[3, ALL] < 0.6, "one that sleeps"
     assert looks["constant"][0, 3, ALL] == 1, "heads are the other way round there"
-    assert looks["replaced"][0].equals(own), "each of its own"
-    assert own[2, "det"] == 0.5, "of the next word, in every other sentence"
+    assert looks["replaced"][0].equals(input_dependent), "each of its own"
+    assert input_dependent[2, "det"] == 0.5, "of the next word, in every other sentence"
 
 
 def test_position_alone_is_the_best_offset() -> None:
@@ -169,7 +183,8 @@ def test_position_alone_is_the_best_offset() -> None:
 
 
 def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
-    first, second = np.array([5, 0, 4]), np.array([0, 5, 4])
+    first = np.array([5, 0, 4])
+    second = np.array([0, 5, 4])
     # Not the 5 of 10 that picking afterwards shows.
     assert cross_validated_best(np.stack([first, second]), np.array([5, 5])) == 0
     assert cross_validated_best(np.stack([first, first]), np.array([5, 5])) == 10
@@ -185,9 +200,11 @@ def test_the_best_head_is_told_with_its_interval() -> None:
     rows = {row[0]: row[1:] for row in table.rows}
     assert rows[ALL][0] == "12"
     assert rows[ALL][2] == "1.00 [0.76, 1.00] 0.0"
-    for found, of in ((7, 10), (0, 9)):
-        expected = binomtest(found, of).proportion_ci(method="wilson")
-        assert wilson(np.array([found / of]), of) == pytest.approx((expected.low, expected.high))
+    for count, total in ((7, 10), (0, 9)):
+        expected = binomtest(count, total).proportion_ci(method="wilson")
+        assert wilson(np.array([count / total]), total) == pytest.approx(
+            (expected.low, expected.high)
+        )
 
 
 FILE = """\
@@ -224,12 +241,18 @@ def test_conllu_and_a_table_of_the_hub_give_the_same_trees(tmp_path: Path) -> No
     assert second.heads.tolist() == [1, -1]
     words = ["He", "didn't", "did", "n't", "run", "."]
     heads = ["4", "None", "4", "4", "0", "4"]
-    (own,) = trees_of(table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]]))
-    assert (own.words, own.heads.tolist()) == (first.words, first.heads.tolist())
+    (trees_of_table,) = trees_of(
+        table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]])
+    )
+    assert (trees_of_table.words, trees_of_table.heads.tolist()) == (
+        first.words,
+        first.heads.tolist(),
+    )
 
 
 def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F811
-    trees, special_tokens = written(tmp_path, FILE), special_tokens_of(bert)
+    trees = written(tmp_path, FILE)
+    special_tokens = special_tokens_of(bert)
     laid = lay_out(trees, bert, special_tokens, 32)
     rows = np.split(laid.tokens.input_ids, laid.tokens.offsets[1:-1])
     for tree, words, ids in zip(laid.trees, laid.words, rows, strict=True):
@@ -245,7 +268,7 @@ def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F8
 
 
 @pytest.mark.parametrize(
-    ("head", "relations", "said"),
+    ("head", "relations", "expected"),
     [
         ([2, 2], ["x", "x"], r"sentence 1 is no tree .0 roots"),
         ([0, 0], ["x", "x"], r"sentence 1 is no tree .2 roots"),
@@ -255,8 +278,8 @@ def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F8
         ([0], ["x"], "lists of one length"),
     ],
 )
-def test_what_is_no_tree_is_one_sentence(head: Any, relations: Any, said: str) -> None:
-    with pytest.raises(DataError, match=said):
+def test_what_is_no_tree_is_one_sentence(head: Any, relations: Any, expected: str) -> None:
+    with pytest.raises(DataError, match=expected):
         trees_of(table([["a", "b", "c"][: max(len(head), 2)]], [head], [relations]))
 
 

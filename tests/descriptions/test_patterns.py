@@ -29,8 +29,8 @@ def test_controls_look_as_they_are(
     matrices: torch.Tensor, diagonal: float, concentrated: float
 ) -> None:
     summary = head_patterns(matrices, SEEN, SPECIAL).summary()
-    found = [summary[f"{what} heads"] for what in ("diagonal", "concentrated", "special")]
-    assert found == [diagonal, concentrated, 0]
+    counts = [summary[f"{pattern} heads"] for pattern in ("diagonal", "concentrated", "special")]
+    assert counts == [diagonal, concentrated, 0]
     rows = matrices.sum(dim=-1, keepdim=True)
     largest = (matrices / rows.where(rows > 0, 1)).amax(dim=-1)[..., 1:-1].mean()
     assert summary["largest entry"] == pytest.approx(float(largest))
@@ -72,13 +72,14 @@ def test_rows_count_as_often_as_they_were_seen() -> None:
 
 
 def test_entries_never_seen_do_not_matter() -> None:
-    seen = SEEN.clone()
-    seen[1:-1, 40:-1] = False
-    seen[40:-1, :] = False
+    visible = SEEN.clone()
+    visible[1:-1, 40:-1] = False
+    visible[40:-1, :] = False
     matrices = control("toeplitz", 1, 1, SLOTS).matrices
-    other = matrices.clone()
-    other[..., ~seen] = 7.0
-    first, second = head_patterns(matrices, seen, SPECIAL), head_patterns(other, seen, SPECIAL)
+    changed = matrices.clone()
+    changed[..., ~visible] = 7.0
+    first = head_patterns(matrices, visible, SPECIAL)
+    second = head_patterns(changed, visible, SPECIAL)
     assert first.summary() == second.summary()
     assert first.summary() != head_patterns(matrices, SEEN, SPECIAL).summary()
 
@@ -93,16 +94,17 @@ def test_special_slots_follow_the_layout() -> None:
 def test_real_averages_hold_real_patterns() -> None:
     """MiniLM on CoLA: some heads look at the slot before, some at [CLS]."""
     golden = load_golden().tensors
-    matrices, counts = golden["average_attention"], golden["counts"]
+    matrices = golden["average_attention"]
+    counts = golden["counts"]
     patterns = head_patterns(matrices, counts, SPECIAL)
-    own = patterns.summary()["special heads"]
+    special_heads = patterns.summary()["special heads"]
     assert 0.1 < patterns.summary()["diagonal heads"] < 0.5
     assert patterns.offset[0, 2] == -1
     assert patterns.diagonal_mass[0, 2] > 0.9
-    assert 0.05 < own < 0.5
+    assert 0.05 < special_heads < 0.5
 
     order = torch.arange(SLOTS)
     order[1:31] = order[1:31][torch.randperm(30, generator=torch.Generator().manual_seed(0))]
     shuffled = head_patterns(matrices[..., order], counts, SPECIAL)
     assert shuffled.summary()["diagonal heads"] == 0
-    assert shuffled.summary()["special heads"] == pytest.approx(own, abs=0.05)
+    assert shuffled.summary()["special heads"] == pytest.approx(special_heads, abs=0.05)

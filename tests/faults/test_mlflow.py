@@ -39,7 +39,7 @@ def test_a_study_succeeds_without_mlflow_and_the_next_run_writes_what_is_missing
     with mlflow_server(tmp_path / "second", *kept) as server:
         # The database holds the login as well.
         more["MLFLOW_TRACKING_URI"] = server.environment["MLFLOW_TRACKING_URI"]
-        again = cli.papa(*command, more=more)
+        again = cli.papa(*command, extra_environment=more)
         assert again.code == 0, again.err
         assert ": started" not in again.err
         for name in server.environment:

@@ -112,8 +112,10 @@ def start(
     )
 
 
-def papa(*arguments: str, **options: Any) -> Finished:
-    with start(*arguments, **options) as process:
+def papa(
+    *arguments: str, extra_environment: Mapping[str, str] | None = None, program: str = COMMAND
+) -> Finished:
+    with start(*arguments, extra_environment=extra_environment, program=program) as process:
         return finish(process)
 
 

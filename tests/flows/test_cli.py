@@ -198,7 +198,9 @@ def test_a_check_tries_mlflow_and_hands_on_its_advice(
     tiny: tuple[str, Path], tmp_path: Path
 ) -> None:
     file_store = {"MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns"}
-    line = cli.refusal(cli.papa("check", tiny[0], "--store", str(tiny[1]), more=file_store))
+    line = cli.refusal(
+        cli.papa("check", tiny[0], "--store", str(tiny[1]), extra_environment=file_store)
+    )
     assert "MLFLOW_ALLOW_FILE_STORE=true" in line
     assert not list(tmp_path.iterdir())
 

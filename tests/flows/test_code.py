@@ -67,7 +67,9 @@ def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     code_option = ("--code", str(code))
     assert "add --code my_code.py to papa run" in refusal(said("run", study, *store_option))
     assert not artifacts(code.parent / "store", "tokenise")
-    run = papa("run", known(study, *code_option), *code_option, *store_option, more=prefect)
+    run = papa(
+        "run", known(study, *code_option), *code_option, *store_option, extra_environment=prefect
+    )
     assert run.code == 0, run.err
     return code.parent / "store"
 

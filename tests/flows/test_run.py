@@ -199,7 +199,7 @@ def test_failed_steps_are_named_and_others_are_kept(
     save_file(weights, poisoned / "model.safetensors", metadata={"format": "pt"})
     both = {"encoders": [shallow, str(poisoned)], "tasks": [cli.FEW, task]}
     study = cli.known(cli.write_study(tmp_path, cli.IDENTITY | both))
-    finished = cli.papa("run", study, "--store", str(store), more=prefect)
+    finished = cli.papa("run", study, "--store", str(store), extra_environment=prefect)
     (run,) = flow_runs(store, prefect)
     why = reasons(finished)
     # Whether the other cell overflows is the processor's.

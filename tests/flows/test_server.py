@@ -76,7 +76,7 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
             f"type = 'COMPLETED', name = 'Completed', data = '{claimed}' WHERE id = NEW.id; END"
         )
         database.commit()
-    run = cli.papa("run", study, "--store", str(tmp_path / "store"), more=environment)
+    run = cli.papa("run", study, "--store", str(tmp_path / "store"), extra_environment=environment)
     assert not fired.exists()
     assert cli.refusal(run).startswith("error: Prefect's server did not record the study")
     subprocess.run(
@@ -115,7 +115,7 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
     assert other_database.read_bytes() == before
     assert (home / "prefect.db").is_file()
     assert [path.name for path in (store / "prefect").iterdir()] == ["server.json"]
-    assert cli.papa("run", study, "--store", str(store), more=environment).code == 0
+    assert cli.papa("run", study, "--store", str(store), extra_environment=environment).code == 0
 
 
 def serving() -> set[int]:

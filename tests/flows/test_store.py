@@ -41,7 +41,7 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command:
         "PAPA_CACHE": str(tmp_path / "cache"),
     }
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
-    finished = papa(command, *study, "--store", "s3://papa/x", more=environment)
+    finished = papa(command, *study, "--store", "s3://papa/x", extra_environment=environment)
     assert "at http://127.0.0.1:1 cannot be used" in refusal(finished)
     assert not finished.imported & {"ray", "mlflow", "prefect", "torch"}
 
@@ -239,7 +239,7 @@ def test_links_of_a_store_lead_nowhere(
     placed.symlink_to(outside / "small")
     assert f"{placed} is a link" in refusal(said("run", tiny[0], "--store", str(store)))
     placed.unlink()
-    run = papa("run", tiny[0], "--store", str(store), more=prefect)
+    run = papa("run", tiny[0], "--store", str(store), extra_environment=prefect)
     assert run.code == 0, run.err
     assert everything(outside) == before
     placed_files = {path.name: path for path in placed.rglob("*")}

@@ -10,7 +10,10 @@ import torch
 from torch import Tensor
 from transformers import GPT2Config, GPT2LMHeadModel
 
-LAYERS, HEADS, HALF, TOKENS = 2, 4, 24, 64
+LAYERS = 2
+HEADS = 4
+HALF = 24
+TOKENS = 64
 
 
 def repeated(seed: int, texts: int = 64) -> Tensor:
@@ -20,14 +23,20 @@ def repeated(seed: int, texts: int = 64) -> Tensor:
 
 @torch.enable_grad()
 def small_gpt2(
-    positions: int, words: int, loss_of: Callable[[Any, int], Tensor], enough: float, **more: Any
+    positions: int,
+    words: int,
+    loss_of: Callable[[Any, int], Tensor],
+    enough: float,
+    **settings: Any,
 ) -> GPT2LMHeadModel:
     """A small GPT-2, trained step by step until its loss is small enough."""
     torch.manual_seed(0)
     sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": positions}
     drops = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    ends = dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
-    model = GPT2LMHeadModel(GPT2Config(**sizes, **drops, **ends, vocab_size=words, **more))
+    special_tokens = dict.fromkeys(("bos_token_id", "eos_token_id"), 0)
+    model = GPT2LMHeadModel(
+        GPT2Config(**sizes, **drops, **special_tokens, vocab_size=words, **settings)
+    )
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1000):
         loss = loss_of(model, step)

@@ -15,7 +15,8 @@ from papa.errors import DataError
 from tests.make import Make, decoder, random_model
 
 HEADS = [(0, 1), (1, 0), (1, 2), (2, 3)]
-LONG, TEXT = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]]), torch.tensor([[1, 11, 12, 13, 2]])
+LONG = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]])
+TEXT = torch.tensor([[1, 11, 12, 13, 2]])
 PADDED = len(LONG[0]) - len(TEXT[0])
 LEFT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (PADDED, 0))])
 RIGHT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (0, PADDED))])
@@ -28,7 +29,7 @@ MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
 OF_ALL = pytest.mark.parametrize(
     "by",
     ["mean_output", "average", "relative", "resampled_output", STREAMING, MATRICES],
-    ids=lambda by: by if isinstance(by, str) else type(by).__name__,
+    ids=lambda substitute: substitute if isinstance(substitute, str) else type(substitute).__name__,
 )
 
 
@@ -45,8 +46,8 @@ def last_token(layer: int, head: int, slots: int) -> torch.Tensor:
 
 def boolean(mask: torch.Tensor, causal: bool) -> torch.Tensor:
     length = mask.shape[1]
-    seen = torch.ones(length, length, dtype=torch.bool)
-    return (seen.tril() if causal else seen) & mask[:, None, None].bool()
+    visible = torch.ones(length, length, dtype=torch.bool)
+    return (visible.tril() if causal else visible) & mask[:, None, None].bool()
 
 
 def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
@@ -54,45 +55,48 @@ def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
 
 
 @OF_ALL
-def test_an_encoder_whose_positions_do_not_care(by: Any) -> None:
+def test_an_encoder_whose_positions_do_not_care(substitute: Any) -> None:
     model = random_model("modernbert")
-    with papa.ablated(model, HEADS, substitute=by, data=DATA):
-        alone = states(model, input_ids=TEXT)[0]
+    with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
+        unpadded = states(model, input_ids=TEXT)[0]
         left = states(model, input_ids=LEFT, attention_mask=(LEFT != 0).long())[1, PADDED:]
         right = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
-    torch.testing.assert_close(left, alone, atol=2e-5, rtol=0)
-    torch.testing.assert_close(right, alone, atol=2e-5, rtol=0)
-    assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
+    torch.testing.assert_close(left, unpadded, atol=2e-5, rtol=0)
+    torch.testing.assert_close(right, unpadded, atol=2e-5, rtol=0)
+    assert float((states(model, input_ids=TEXT)[0] - unpadded).abs().max()) > 0.01
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"])
 @OF_ALL
-def test_a_decoder_padded_on_the_left(family: str, by: Any) -> None:
+def test_a_decoder_padded_on_the_left(family: str, substitute: Any) -> None:
     """With a mask of two and of four dimensions, and token by token behind a static cache."""
     model = random_model(family)
     mask = (LEFT != 0).long()
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    given = {"input_ids": LEFT, "position_ids": positions}
-    with papa.ablated(model, HEADS, substitute=by, data=DATA):
-        alone = states(model, input_ids=TEXT)[0]
-        two = states(model, **given, attention_mask=mask)[1, PADDED:]
-        torch.testing.assert_close(two, alone, atol=1e-4, rtol=0)
-        four = states(model, **given, attention_mask=four_dimensions(mask))[1, PADDED:]
+    inputs = {"input_ids": LEFT, "position_ids": positions}
+    with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
+        unpadded = states(model, input_ids=TEXT)[0]
+        two = states(model, **inputs, attention_mask=mask)[1, PADDED:]
+        torch.testing.assert_close(two, unpadded, atol=1e-4, rtol=0)
+        four = states(model, **inputs, attention_mask=four_dimensions(mask))[1, PADDED:]
         if family in ("gpt2", "llama", "qwen3"):  # Of the others some layers slide.
-            torch.testing.assert_close(four, alone, atol=1e-4, rtol=0)
+            torch.testing.assert_close(four, unpadded, atol=1e-4, rtol=0)
         cache = StaticCache(config=model.config, max_cache_len=12)
         most = 4  # Of the 8 tokens; the rest one by one.
         options = {"past_key_values": cache, "use_cache": True}
-        found = []
-        for start, end in [(0, most), *((at, at + 1) for at in range(most, LEFT.shape[1]))]:
-            part = {name: values[:, start:end] for name, values in given.items()}
-            found.append(states(model, **part, attention_mask=mask[:, :end], **options)[1])
-        found[0] = found[0][PADDED:]
+        pieces = []
+        for start, end in [
+            (0, most),
+            *((position, position + 1) for position in range(most, LEFT.shape[1])),
+        ]:
+            piece = {name: values[:, start:end] for name, values in inputs.items()}
+            pieces.append(states(model, **piece, attention_mask=mask[:, :end], **options)[1])
+        pieces[0] = pieces[0][PADDED:]
         if (
-            not isinstance(by, str) or by != "resampled_output"
+            not isinstance(substitute, str) or substitute != "resampled_output"
         ):  # A token alone does not tell its text.
-            torch.testing.assert_close(torch.cat(found), alone, atol=1e-4, rtol=0)
-    assert float((states(model, input_ids=TEXT)[0] - alone).abs().max()) > 0.01
+            torch.testing.assert_close(torch.cat(pieces), unpadded, atol=1e-4, rtol=0)
+    assert float((states(model, input_ids=TEXT)[0] - unpadded).abs().max()) > 0.01
 
 
 WINDOWED = {
@@ -106,21 +110,23 @@ WINDOWED = {
 
 
 @pytest.mark.parametrize("make", WINDOWED.values(), ids=WINDOWED)
-@pytest.mark.parametrize("by", [MATRICES, "first", STREAMING], ids=["matrices", "first", "stream"])
-def test_a_window_in_a_static_cache_keeps_positions(make: Make, by: Any) -> None:
+@pytest.mark.parametrize(
+    "substitute", [MATRICES, "first", STREAMING], ids=["matrices", "first", "stream"]
+)
+def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Any) -> None:
     """Of texts that outgrow the window, one of them padded on the left."""
     torch.manual_seed(0)
     model = make().eval().double()
     inputs = {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}
     options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
-    own = torch.stack(model.generate(**inputs, **options).logits)
-    with papa.ablated(model, HEADS, substitute=by):
+    original = torch.stack(model.generate(**inputs, **options).logits)
+    with papa.ablated(model, HEADS, substitute=substitute):
         expected = torch.stack(model.generate(**inputs, **options).logits)
         options["cache_implementation"] = "static"
         static = torch.stack(model.generate(**inputs, **options).logits)
     torch.testing.assert_close(static, expected, atol=1e-4, rtol=0)
-    assert float((expected - own).abs().max()) > 0.01, "negative control"
+    assert float((expected - original).abs().max()) > 0.01, "negative control"
 
 
 @pytest.mark.parametrize("family", ["modernbert", "llama"])
@@ -137,61 +143,63 @@ def test_packed_texts_are_refused(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-@pytest.mark.parametrize("by", ["zeros", "average"])
-def test_texts_that_a_mask_parts_are_refused(family: str, by: str) -> None:
-    model, rows = random_model(family), torch.cat([LONG, TEXT], dim=1)
+@pytest.mark.parametrize("substitute", ["zeros", "average"])
+def test_texts_that_a_mask_parts_are_refused(family: str, substitute: str) -> None:
+    model = random_model(family)
+    rows = torch.cat([LONG, TEXT], dim=1)
     blocks = torch.block_diag(torch.ones(8, 8), torch.ones(5, 5)).bool()
     blocks = (blocks.tril() if family == "llama" else blocks)[None, None]
     for mask in (blocks, torch.where(blocks, 0.0, -1e4)):
         with (
-            papa.ablated(model, HEADS, substitute=by, data=DATA),
+            papa.ablated(model, HEADS, substitute=substitute, data=DATA),
             pytest.raises(DataError, match="attention_mask"),
         ):
             states(model, input_ids=rows, attention_mask=mask)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
-@pytest.mark.parametrize("by", ["average", "relative", "first", last_token])
-def test_masks_of_four_dimensions_are_those_of_two(family: str, by: Any) -> None:
-    model, mask = random_model(family), (RIGHT != 0).long()
+@pytest.mark.parametrize("substitute", ["average", "relative", "first", last_token])
+def test_masks_of_four_dimensions_are_those_of_two(family: str, substitute: Any) -> None:
+    model = random_model(family)
+    mask = (RIGHT != 0).long()
     whole = boolean(mask, causal=family == "llama")
     zeros = torch.zeros(whole.shape, dtype=torch.float64)
     lowest = torch.finfo(torch.float64).min
     masks = [whole, *(zeros.masked_fill(~whole, hidden) for hidden in (lowest, -1e4, -torch.inf))]
-    with papa.ablated(model, HEADS, substitute=by, data=DATA):
+    with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
         expected = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
         for four in masks:
-            found = states(model, input_ids=RIGHT, attention_mask=four)[mask.bool()]
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
-    own = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
-    assert float((own - expected).abs().max()) > 0.01, "negative control"
+            masked_states = states(model, input_ids=RIGHT, attention_mask=four)[mask.bool()]
+            torch.testing.assert_close(masked_states, expected, atol=1e-5, rtol=0)
+    original = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
+    assert float((original - expected).abs().max()) > 0.01, "negative control"
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 def test_a_function_makes_matrices_of_each_text(family: str) -> None:
     model = random_model(family)
     with papa.ablated(model, HEADS, substitute=last_token):
-        alone = states(model, input_ids=TEXT)[0]
+        unpadded = states(model, input_ids=TEXT)[0]
         padded = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
-    torch.testing.assert_close(padded, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(padded, unpadded, atol=1e-5, rtol=0)
     with papa.ablated(model, HEADS, substitute="zeros"):
         zeros = states(model, input_ids=TEXT)[0]
-    assert float((zeros - alone).abs().max()) > 0.01, "negative control"
+    assert float((zeros - unpadded).abs().max()) > 0.01, "negative control"
 
 
 def test_a_donor_is_another_text() -> None:
     model = random_model("bert")
     texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
     whole = [(layer, head) for layer in range(3) for head in range(4)]
-    own = [states(model, **text) for text in texts]
+    original = [states(model, **text) for text in texts]
     with papa.ablated(model, whole, substitute="resampled_output", data=texts):
-        found = [states(model, **text) for text in texts]
-    for before, after in zip(own, found, strict=True):
+        replaced_states = [states(model, **text) for text in texts]
+    for before, after in zip(original, replaced_states, strict=True):
         assert float((before - after).abs().max()) > 0.01
     # The same text twice is one text.
-    for alone in (texts[:1], [texts[0], dict(texts[0])]):
+    for same_text in (texts[:1], [texts[0], dict(texts[0])]):
         with (
-            papa.ablated(model, whole, substitute="resampled_output", data=alone),
+            papa.ablated(model, whole, substitute="resampled_output", data=same_text),
             pytest.raises(DataError, match="no other text"),
         ):
             states(model, **texts[0])

@@ -33,7 +33,8 @@ from tests.make import (
 HEADS = [(0, 1), (2, 3)]
 MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
 IDENTITY = torch.eye(64).expand(3, 4, 64, 64)
-TEXTS, BERT = inputs_of("bert"), partial(random_model, "bert")
+TEXTS = inputs_of("bert")
+BERT = partial(random_model, "bert")
 
 
 def sigmoid(module: Any, query: Any, key: Any, value: Any, *_: object, **__: object) -> Any:
@@ -100,10 +101,11 @@ def test_what_is_impossible_is_one_sentence(
     sentence: str, make: Callable[[], Any], options: dict[str, Any]
 ) -> None:
     """When the block is entered, or where ``inputs`` are given when the model is called."""
-    model, told = make(), {"heads": HEADS, "substitute": "zeros", **options}
-    inputs = told.pop("inputs", None)
+    model = make()
+    arguments = {"heads": HEADS, "substitute": "zeros", **options}
+    inputs = arguments.pop("inputs", None)
     call = model if inputs else lambda: pytest.fail("the block was entered")
-    with pytest.raises(PapaError) as error, papa.ablated(model, **told):
+    with pytest.raises(PapaError) as error, papa.ablated(model, **arguments):
         call(**(inputs or {}))
     assert sentence in str(error.value)
     assert "\n" not in str(error.value)
@@ -133,10 +135,10 @@ BART: dict[str, Any] = {
 def without_head(projection: torch.nn.Module, head: int) -> Iterator[None]:
     """Nothing of one head of width 8 reaches W_O."""
 
-    def zeroed(_: Any, given: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
-        kept = torch.ones(32, dtype=given[0].dtype)
-        kept[8 * head : 8 * head + 8] = 0
-        return (given[0] * kept,)
+    def zeroed(_: Any, arguments: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+        mask = torch.ones(32, dtype=arguments[0].dtype)
+        mask[8 * head : 8 * head + 8] = 0
+        return (arguments[0] * mask,)
 
     hook = projection.register_forward_pre_hook(zeroed)
     try:
@@ -150,12 +152,12 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
     torch.manual_seed(0)
     model = HYBRID().eval().double()
     inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
-    asked = set[tuple[int, int, int]]()
+    calls = set[tuple[int, int, int]]()
     mask = torch.ones(4, 4)
     mask[3, 1] = 0
 
     def nothing(layer: int, head: int, slots: int) -> torch.Tensor:
-        asked.add((layer, head, slots))
+        calls.add((layer, head, slots))
         return torch.zeros(slots, slots)
 
     for layer in (1, 3):
@@ -165,10 +167,10 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
             torch.testing.assert_close(answers(model, inputs), by_hand)
     matrices = torch.ones(4, 4, 9, 9)
     matrices[3, 1] = 0
-    for heads, by in ((mask, "zeros"), ([(3, 1)], nothing), ([(3, 1)], matrices)):
-        with papa.ablated(model, heads, substitute=by):
+    for heads, substitute in ((mask, "zeros"), ([(3, 1)], nothing), ([(3, 1)], matrices)):
+        with papa.ablated(model, heads, substitute=substitute):
             torch.testing.assert_close(answers(model, inputs), by_hand)
-    assert asked == {(3, 1, 9)}
+    assert calls == {(3, 1, 9)}
     assert not torch.allclose(answers(model, inputs), by_hand), "negative control"
     with (
         pytest.raises(PapaError, match=r"\(0, 1\)"),
@@ -187,8 +189,8 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
         progress=False,
     )  # fmt: skip
     constant = {cell.order: heads for cell, heads in measured.constant_heads.items()}
-    every = tuple((layer, head) for layer in (1, 3) for head in range(4))
-    assert set(constant.values()) == {every}, "with fraction 0, the last of each order"
+    every_head = tuple((layer, head) for layer in (1, 3) for head in range(4))
+    assert set(constant.values()) == {every_head}, "with fraction 0, the last of each order"
     first = [heads for cell, heads in measured.constant_heads.items() if cell.fraction]
     assert ((3, 1),) in first
 
@@ -206,10 +208,10 @@ def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
     torch.manual_seed(0)
     model = make().eval().double()
     inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
-    own = answers(model, inputs)
+    original = answers(model, inputs)
     for layer in range(3):
         with papa.ablated(model, {layer: [0]}, substitute="zeros"):
-            assert (answers(model, inputs) - own).abs().max() > 0.01
+            assert (answers(model, inputs) - original).abs().max() > 0.01
     with (
         pytest.raises(PapaError, match=r"\(3, 0\)"),
         papa.ablated(model, {3: [0]}, substitute="zeros"),
@@ -223,69 +225,75 @@ def test_cross_attention_is_served_where_something_calls_it() -> None:
     states = torch.randn(2, 5, 32, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     inputs = {**inputs_of("llama"), "encoder_hidden_states": states, "encoder_attention_mask": mask}
-    own = answers(model, inputs)
+    original = answers(model, inputs)
     with papa.ablated(model, {}, substitute="zeros"):
-        torch.testing.assert_close(answers(model, inputs), own)
+        torch.testing.assert_close(answers(model, inputs), original)
     with papa.ablated(model, {1: [2]}, substitute="zeros"):
-        found = answers(model, inputs)
+        replaced_output = answers(model, inputs)
     with without_head(model.layers[1].self_attn.out_proj, 2):
-        torch.testing.assert_close(found, answers(model, inputs))
-    assert not torch.allclose(found, own), "negative control"
+        torch.testing.assert_close(replaced_output, answers(model, inputs))
+    assert not torch.allclose(replaced_output, original), "negative control"
 
 
 def test_what_only_selects_logits_is_no_term_of_attention() -> None:
-    model, inputs = random_model("llama"), inputs_of("llama")
+    model = random_model("llama")
+    inputs = inputs_of("llama")
     with torch.no_grad(), papa.ablated(model, HEADS, substitute="zeros"):
         expected = model.model(**inputs).last_hidden_state
-        found = model.model(**inputs, logits_to_keep=1).last_hidden_state
-    assert torch.equal(found, expected)
+        states = model.model(**inputs, logits_to_keep=1).last_hidden_state
+    assert torch.equal(states, expected)
 
 
 @pytest.mark.unchecked
 def test_compiled_passes_follow_each_block() -> None:
     """The answers of a block are its own, whatever was compiled before."""
-    model, inputs = random_model("bert"), inputs_of("bert")
+    model = random_model("bert")
+    inputs = inputs_of("bert")
     call = torch.compile(lambda: answers(model, inputs), backend="eager")
     call()
-    found = []
+    outputs = []
     for heads in ([(0, 1)], [(1, 2)], [(0, 0), (1, 3)]):
         with papa.ablated(model, heads, substitute="zeros"):
-            found.append(answers(model, inputs))
-            torch.testing.assert_close(call(), found[-1])
-    assert not torch.allclose(found[0], found[1], atol=1e-3)
+            outputs.append(answers(model, inputs))
+            torch.testing.assert_close(call(), outputs[-1])
+    assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
 
 
 def test_heads_may_be_named_in_three_ways_and_matrices_be_a_function() -> None:
-    model, asked = random_model("bert"), set[tuple[int, int, int]]()
+    model = random_model("bert")
+    calls = set[tuple[int, int, int]]()
 
     def previous(layer: int, head: int, slots: int) -> torch.Tensor:
-        asked.add((layer, head, slots))
+        calls.add((layer, head, slots))
         return torch.ones(slots, slots).tril(-1).triu(-1)
 
     matrices = torch.ones(9, 9).tril(-1).triu(-1).expand(3, 4, 9, 9).numpy()
-    as_prune_heads, as_head_mask = {0: [1], 2: [3]}, torch.tensor(MASK)
-    found = []
-    for heads, by in (
+    as_prune_heads = {0: [1], 2: [3]}
+    as_head_mask = torch.tensor(MASK)
+    outputs = []
+    for heads, matrices_argument in (
         *(
             (heads, "zeros")
             for heads in (HEADS, as_prune_heads, as_head_mask, np.array(MASK, float))
         ),
-        *((HEADS, by) for by in (previous, matrices)),
+        *((HEADS, matrices_argument) for matrices_argument in (previous, matrices)),
         (HEADS[:1], "zeros"),
     ):
-        with papa.ablated(model, heads, substitute=by):
-            found.append(answers(model, TEXTS))
-    *zeros, by_function, by_matrices, other = found
-    assert all(torch.equal(one, zeros[0]) for one in zeros)
-    assert asked == {(layer, head, slots) for layer, head in HEADS for slots in (6, 9)}
+        with papa.ablated(model, heads, substitute=matrices_argument):
+            outputs.append(answers(model, TEXTS))
+    *zeros, by_function, by_matrices, first_head = outputs
+    assert all(torch.equal(output, zeros[0]) for output in zeros)
+    assert calls == {(layer, head, slots) for layer, head in HEADS for slots in (6, 9)}
     torch.testing.assert_close(by_matrices, by_function)
     assert not torch.equal(by_function, zeros[0])
-    assert not torch.equal(other, zeros[0])
+    assert not torch.equal(first_head, zeros[0])
 
 
 def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trace() -> None:
-    model, inputs = random_model("albert"), inputs_of("albert")
-    before, hooks = answers(model, inputs), len(model._forward_pre_hooks)
+    model = random_model("albert")
+    inputs = inputs_of("albert")
+    before = answers(model, inputs)
+    hooks = len(model._forward_pre_hooks)
 
     def fail(*_: object) -> None:
         raise KeyError
@@ -307,52 +315,61 @@ def test_a_pass_that_fails_shifts_no_layers_of_shared_weights_and_leaves_no_trac
 
 @pytest.mark.parametrize("family", ["bert", "albert", "gpt2", "deberta_v3"])
 def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
-    model, inputs = random_model(family), inputs_of(family)
-    first, second, found = (0, 1), (2, 3), [answers(model, inputs)]
+    model = random_model(family)
+    inputs = inputs_of(family)
+    first = (0, 1)
+    second = (2, 3)
+    outputs = [answers(model, inputs)]
     for heads in ([first], [second], [first, second]):
         with papa.ablated(model, heads, substitute="zeros"):
-            found.append(answers(model, inputs))
-    plain, of_first, of_second, both = found
+            outputs.append(answers(model, inputs))
+    plain, of_first, of_second, both = outputs
     with papa.ablated(model, [first], substitute="zeros"):
         with papa.ablated(model, [second], substitute="zeros"):
             assert torch.equal(answers(model, inputs), both)
         assert torch.equal(answers(model, inputs), of_first)
     assert torch.equal(answers(model, inputs), plain)
-    assert not any(torch.equal(both, other) for other in (plain, of_first, of_second))
+    assert not any(torch.equal(both, single) for single in (plain, of_first, of_second))
     with (
         papa.ablated(model, [first, second], substitute="zeros"),
         papa.ablated(model, [second], substitute=IDENTITY),
     ):
-        again = answers(model, inputs)
+        nested = answers(model, inputs)
     with (
         papa.ablated(model, [first], substitute="zeros"),
         papa.ablated(model, [second], substitute=IDENTITY),
     ):
-        assert torch.equal(answers(model, inputs), again)
-    assert not torch.equal(again, both)
+        assert torch.equal(answers(model, inputs), nested)
+    assert not torch.equal(nested, both)
 
 
 def test_another_model_of_the_same_configuration_object_answers_as_ever() -> None:
     model = random_model("bert")
-    other = type(model)(model.config).eval().double()
-    before = answers(other, inputs_of("bert"))
+    second_model = type(model)(model.config).eval().double()
+    before = answers(second_model, inputs_of("bert"))
     with papa.ablated(model, HEADS, substitute="zeros"):
-        torch.testing.assert_close(answers(other, inputs_of("bert")), before, atol=1e-5, rtol=0)
+        torch.testing.assert_close(
+            answers(second_model, inputs_of("bert")), before, atol=1e-5, rtol=0
+        )
 
 
 def test_half_precision_stays_half() -> None:
-    model, inputs = random_model("llama"), inputs_of("llama")
+    model = random_model("llama")
+    inputs = inputs_of("llama")
     with papa.ablated(model, HEADS, substitute="average", data=[inputs]):
         exact = answers(model, inputs)
     half = model.bfloat16()
     with papa.ablated(half, HEADS, substitute="average", data=[inputs]):
-        found = answers(half, inputs)
-    assert found.dtype == torch.bfloat16
-    assert torch.cosine_similarity(found.double().flatten(), exact.flatten(), dim=0) > 0.95
+        replaced_output = answers(half, inputs)
+    assert replaced_output.dtype == torch.bfloat16
+    assert (
+        torch.cosine_similarity(replaced_output.double().flatten(), exact.flatten(), dim=0) > 0.95
+    )
 
 
 def test_gradients_pass_through_constant_heads() -> None:
-    model, inputs = random_model("bert"), inputs_of("bert")
+    model = random_model("bert")
+    inputs = inputs_of("bert")
     with papa.ablated(
         model, {layer: range(4) for layer in range(3)}, substitute="average", data=[inputs]
     ):

@@ -22,7 +22,10 @@ from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.storage.artifacts import verified
 
-LAYERS, HEADS, SLOTS, INPUTS = 2, 2, 6, 600
+LAYERS = 2
+HEADS = 2
+SLOTS = 6
+INPUTS = 600
 UNIT = Fraction(1, 2**24)
 """Half the distance of float32's numbers at 1."""
 
@@ -50,17 +53,30 @@ def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) ->
     for start in range(0, len(rows), batch):
         chosen = torch.from_numpy(rows[start : start + batch])
         for layer in range(LAYERS):
-            given, slots = probabilities[chosen, layer], torch.arange(SLOTS)[None]
-            real, ends = mask[chosen], slots[:, -1:, None]
-            of_batch = given, given, given, None, 1, slots, slots, real, real.sum(1), ends
+            attention = probabilities[chosen, layer]
+            slots = torch.arange(SLOTS)[None]
+            real = mask[chosen]
+            last_slots = slots[:, -1:, None]
+            of_batch = (
+                attention,
+                attention,
+                attention,
+                None,
+                1,
+                slots,
+                slots,
+                real,
+                real.sum(1),
+                last_slots,
+            )
             averager.observe(Given(*of_batch), layer)
     return averager.result()
 
 
-def merged(parts: list[AttentionSums]) -> AttentionSums:
-    whole = AttentionSums(torch.zeros_like(parts[0].sums), torch.zeros_like(parts[0].counts))
-    for part in parts:
-        whole.merge(part)
+def merged(shards: list[AttentionSums]) -> AttentionSums:
+    whole = AttentionSums(torch.zeros_like(shards[0].sums), torch.zeros_like(shards[0].counts))
+    for shard in shards:
+        whole.merge(shard)
     return whole
 
 
@@ -84,10 +100,11 @@ def test_an_average_is_the_exact_one_within_its_bound(
     """
     sums = summed(*inputs, np.arange(INPUTS), batch)
     counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
-    found = sums.average().matrices.flatten().tolist()
-    of_grid, apart = Fraction(INPUTS // batch, int(2 * GRID)), []
+    averages = sums.average().matrices.flatten().tolist()
+    of_grid = Fraction(INPUTS // batch, int(2 * GRID))
+    apart = []
     for value, total, expected, count in zip(
-        found, sums.sums.flatten().tolist(), exact(*inputs), counts, strict=True
+        averages, sums.sums.flatten().tolist(), exact(*inputs), counts, strict=True
     ):
         n = int(max(count, 1))
         bound = expected * (batch - 1) * UNIT + of_grid / n
@@ -102,18 +119,22 @@ def test_an_average_is_the_exact_one_within_its_bound(
 def test_shards_in_any_grouping_and_order_give_the_same_bits(
     inputs: tuple[Tensor, Tensor], seed: int
 ) -> None:
-    batch, random = 4, np.random.default_rng(seed)
+    batch = 4
+    random = np.random.default_rng(seed)
     whole = summed(*inputs, np.arange(INPUTS), batch)
     batches = random.permutation(np.arange(INPUTS).reshape(-1, batch))
-    ends = np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False))
-    shards = np.split(batches, ends)
-    parts = [summed(*inputs, shard.flatten(), batch) for shard in shards]
-    random.shuffle(parts)  # type: ignore[arg-type]
-    middle = len(parts) // 2
-    for found in (merged(parts), merged([merged(parts[:middle]), merged(parts[middle:])])):
-        assert torch.equal(found.sums, whole.sums)
-        assert torch.equal(found.counts, whole.counts)
-        assert torch.equal(found.average().matrices, whole.average().matrices)
+    bounds = np.sort(random.choice(np.arange(1, len(batches)), 20, replace=False))
+    shards = np.split(batches, bounds)
+    sums_of_shards = [summed(*inputs, shard.flatten(), batch) for shard in shards]
+    random.shuffle(sums_of_shards)  # type: ignore[arg-type]
+    middle = len(sums_of_shards) // 2
+    for merged_sums in (
+        merged(sums_of_shards),
+        merged([merged(sums_of_shards[:middle]), merged(sums_of_shards[middle:])]),
+    ):
+        assert torch.equal(merged_sums.sums, whole.sums)
+        assert torch.equal(merged_sums.counts, whole.counts)
+        assert torch.equal(merged_sums.average().matrices, whole.average().matrices)
 
 
 def picture(matrix: np.ndarray) -> list[str]:
@@ -134,12 +155,12 @@ def test_fixed_patterns() -> None:
 
 def test_heads_have_rows_of_the_wythoff_array_and_share_no_distance() -> None:
     """Its first rows: 1 2 3 5 8 13, 4 7 11 18, 6 10 16 26, 9 15 24 39 (OEIS A035513)."""
-    found = kinds.fibonacci(20, 4)
-    assert found[:, 0].all(), "[CLS] attends to all"
-    assert found[:, :, 0].all(), "all attend to [CLS]"
-    distances = [{abs(i - j) for i, j in np.argwhere(one) if i and j} for one in found]
+    masks = kinds.fibonacci(20, 4)
+    assert masks[:, 0].all(), "[CLS] attends to all"
+    assert masks[:, :, 0].all(), "all attend to [CLS]"
+    distances = [{abs(i - j) for i, j in np.argwhere(mask) if i and j} for mask in masks]
     assert distances == [{1, 2, 3, 5, 8, 13}, {4, 7, 11, 18}, {6, 10, 16}, {9, 15}]
-    assert (found == found.transpose(0, 2, 1)).all()
+    assert (masks == masks.transpose(0, 2, 1)).all()
 
 
 def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
@@ -152,9 +173,9 @@ def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) 
     assert loaded.kind == "average"
     with pytest.raises(ArtifactError, match="S 8, this study uses 16"):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
-    other = replace(reference, name="other", digest="0" * 64)
+    other_encoder = replace(reference, name="other", digest="0" * 64)
     with pytest.raises(ArtifactError, match=r"encoder \w+, this study uses 0000"):
-        ConstantMatrices.load(tmp_path / "c", encoder=other)
+        ConstantMatrices.load(tmp_path / "c", encoder=other_encoder)
     path = verified(tmp_path / "c") / FILE
     path.write_bytes(path.read_bytes()[:-1] + b"?")
     with pytest.raises(ArtifactError, match="is damaged"):
@@ -170,39 +191,42 @@ def average(special: tuple[int, ...]) -> Averages:
 
 
 def test_an_outer_product_has_rank_one_and_what_is_added_to_it_is_kept_apart() -> None:
-    column, row = np.array([1.0, 2, 3, 4]), np.array([0.1, 0.2, 0.3, 0.4])
+    column = np.array([1.0, 2, 3, 4])
+    row = np.array([0.1, 0.2, 0.3, 0.4])
     exact = np.outer(column, row)[None, None]
-    given = Averages(exact, np.ones((4, 4)), (0, 3))
-    assert low_rank(given, 1) == pytest.approx(exact, abs=1e-12)
+    averages = Averages(exact, np.ones((4, 4)), (0, 3))
+    assert low_rank(averages, 1) == pytest.approx(exact, abs=1e-12)
     peaked = exact.copy()
     peaked[0, 0, 0, 1] += 5
-    given = Averages(peaked, np.ones((4, 4)), (0, 3))
-    assert np.abs(low_rank(given, 1) - peaked).max() > 0.1, "negative control"
-    assert low_rank(given, 2) == pytest.approx(peaked, abs=1e-12)
-    assert low_rank(given, 1, largest=1)[0, 0, 0, 1] == peaked[0, 0, 0, 1]
-    assert low_rank(given, 1, largest=16) == pytest.approx(peaked, abs=0)
+    averages = Averages(peaked, np.ones((4, 4)), (0, 3))
+    assert np.abs(low_rank(averages, 1) - peaked).max() > 0.1, "negative control"
+    assert low_rank(averages, 2) == pytest.approx(peaked, abs=1e-12)
+    assert low_rank(averages, 1, largest=1)[0, 0, 0, 1] == peaked[0, 0, 0, 1]
+    assert low_rank(averages, 1, largest=16) == pytest.approx(peaked, abs=0)
 
 
 @pytest.mark.parametrize("special", [(0, 7), (0, 4, 7)])
 def test_relative_is_the_mean_over_all_pairs_at_a_distance(special: tuple[int, ...]) -> None:
-    given = average(special)
-    found, middle = relative(given), special[1] if len(special) > 2 else 8
+    averages = average(special)
+    relative_matrices = relative(averages)
+    middle = special[1] if len(special) > 2 else 8
 
-    def place(i: int, j: int) -> tuple[Any, ...]:
+    def class_of(i: int, j: int) -> tuple[Any, ...]:
         if i in special or j in special:
-            return tuple(one if one in special else "text" for one in (i, j))
+            return tuple(slot if slot in special else "text" for slot in (i, j))
         return i - j, (i > middle, j > middle) if i - j and (i > middle) != (j > middle) else "one"
 
     for i, j in np.ndindex(8, 8):
-        pairs = [at for at in np.ndindex(8, 8) if place(*at) == place(i, j)]
-        seen = sum(given.counts[at] for at in pairs)
-        total = sum(given.counts[at] * given.matrices[:, :, *at] for at in pairs)
-        assert found[:, :, i, j] == pytest.approx(total / max(seen, 1)), (i, j)
-    assert np.abs(found - given.matrices).max() > 0.1, "negative control"
+        pairs = [pair for pair in np.ndindex(8, 8) if class_of(*pair) == class_of(i, j)]
+        count = sum(averages.counts[pair] for pair in pairs)
+        total = sum(averages.counts[pair] * averages.matrices[:, :, *pair] for pair in pairs)
+        assert relative_matrices[:, :, i, j] == pytest.approx(total / max(count, 1)), (i, j)
+    assert np.abs(relative_matrices - averages.matrices).max() > 0.1, "negative control"
 
 
 def test_rows_are_divided_by_their_absolute_sums_over_real_tokens() -> None:
-    matrices, value = torch.tensor([[[1.0, -3.0], [0.0, 0.0]]]), torch.tensor([[[[2.0], [4.0]]]])
+    matrices = torch.tensor([[[1.0, -3.0], [0.0, 0.0]]])
+    value = torch.tensor([[[[2.0], [4.0]]]])
     for real, expected in ((None, -2.5), ([[True, True]], -2.5), ([[True, False]], 2.0)):
         mask = None if real is None else torch.tensor(real)
         assert constant_product(matrices, value, mask).flatten().tolist() == [expected, 0.0]

@@ -32,9 +32,9 @@ class Golden(GoldenTensors):
     def difference(self, name: str, encoder: Encoder) -> float:
         inputs = self.inputs()
         with torch.inference_mode():
-            found = encoder.token_states(inputs.compact())[-1]
+            states = encoder.token_states(inputs.compact())[-1]
         expected = self.tensors[f"last_hidden_state_{name}"][inputs.attention_mask]
-        return float((found - expected).abs().max())
+        return float((states - expected).abs().max())
 
 
 @pytest.fixture(scope="module")
@@ -61,9 +61,10 @@ class AsAssigned(Rule):
 
     def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
         if attention.dependent:
-            places = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
-            source = tuple(places.index(head) for head in sorted(places))
-            query, key = chosen(attention.query, source), chosen(attention.key, source)
+            positions = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
+            source = tuple(positions.index(head) for head in sorted(positions))
+            query = chosen(attention.query, source)
+            key = chosen(attention.key, source)
             attention = replace(attention, query=query, key=key)
         return attention.output(heads)
 
@@ -95,6 +96,6 @@ def test_average(golden: Golden, minilm: Encoder) -> None:
     with torch.inference_mode():
         minilm.watch(averager.observe, [corpus[rows].compact() for rows in by_length.split(50)])
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
-    found = averager.result().average().matrices
-    assert float((found - golden.tensors["average_attention"]).abs().max()) < 2e-6
-    assert float((found[:, 0] - golden.tensors["average_attention"][:, 1]).abs().max()) > 0.1
+    matrices = averager.result().average().matrices
+    assert float((matrices - golden.tensors["average_attention"]).abs().max()) < 2e-6
+    assert float((matrices[:, 0] - golden.tensors["average_attention"][:, 1]).abs().max()) > 0.1

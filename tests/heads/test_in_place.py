@@ -29,7 +29,8 @@ from tests.models.inputs import SLOTS
 from tests.plain import Change, plain_model, plainly
 
 EXACT = 1e-5
-LAYERS, HEADS = 3, 4
+LAYERS = 3
+HEADS = 4
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
 DRAWN = torch.Generator().manual_seed(2)
@@ -44,47 +45,54 @@ def alone(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: values[:1] for name, values in inputs.items()}
 
 
-def close(found: Tensor, expected: Tensor) -> None:
-    torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+def close(actual: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(actual, expected, atol=EXACT, rtol=0)
 
 
 def normalised(matrices: Tensor) -> Tensor:
     return matrices / matrices.sum(dim=-1, keepdim=True).clamp(min=1e-300)
 
 
-def near(own: Tensor, sinks: int, recent: int) -> Tensor:
-    columns = torch.arange(own.shape[-1])
-    seen = (columns < sinks) | ((columns[:, None] - columns).abs() < recent)
-    return normalised(own * seen)
+def near(attention: Tensor, sinks: int, recent: int) -> Tensor:
+    columns = torch.arange(attention.shape[-1])
+    visible = (columns < sinks) | ((columns[:, None] - columns).abs() < recent)
+    return normalised(attention * visible)
 
 
-def constant(layer: int, own: Tensor) -> Tensor:
-    size = own.shape[-1]
-    return normalised(MATRICES[layer, :, :size, :size] * (own > 0))
+def constant(layer: int, attention: Tensor) -> Tensor:
+    size = attention.shape[-1]
+    return normalised(MATRICES[layer, :, :size, :size] * (attention > 0))
 
 
-def duo(layer: int, own: Tensor) -> Tensor:
+def duo(layer: int, attention: Tensor) -> Tensor:
     """DuoAttention's forward pass in two ways: α of the full attention, the rest restricted."""
     alpha = ALPHA[layer][:, None, None]
-    return alpha * own + (1 - alpha) * near(own, 2, 4)
+    return alpha * attention + (1 - alpha) * near(attention, 2, 4)
 
 
 LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
-    "zeros": ("zeros", lambda layer, own: torch.zeros_like(own)),
+    "zeros": ("zeros", lambda layer, attention: torch.zeros_like(attention)),
     "constants": (MATRICES, constant),
-    "local": ({"kind": "local", "window": 1}, lambda layer, own: near(own.sign(), 0, 2)),
-    "first": ("first", lambda layer, own: torch.eye(own.shape[-1])[0] * (own > 0)),
-    "streaming": (Streaming(1, 3), lambda layer, own: near(own, 1, 3)),
+    "local": (
+        {"kind": "local", "window": 1},
+        lambda layer, attention: near(attention.sign(), 0, 2),
+    ),
+    "first": (
+        "first",
+        lambda layer, attention: torch.eye(attention.shape[-1])[0] * (attention > 0),
+    ),
+    "streaming": (Streaming(1, 3), lambda layer, attention: near(attention, 1, 3)),
     "duo": (Mixed(Streaming(2, 4), ALPHA), duo),
 }
 
 
-def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
+def instead(name_of_law: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
 
     def change(layer: int) -> Change:
-        def apply(own: Tensor) -> Tensor:
-            chosen, used = [head for at, head in heads if at == layer], own.clone()
-            used[:, chosen] = LAWS[by][1](layer, own)[:, chosen].to(own.dtype)
+        def apply(attention: Tensor) -> Tensor:
+            chosen = [head for layer_of_head, head in heads if layer_of_head == layer]
+            used = attention.clone()
+            used[:, chosen] = LAWS[name_of_law][1](layer, attention)[:, chosen].to(attention.dtype)
             return used
 
         return apply
@@ -93,15 +101,17 @@ def instead(by: str, heads: list[tuple[int, int]]) -> Callable[[int], Change]:
 
 
 @pytest.mark.parametrize("name", ABLATED)
-@pytest.mark.parametrize("by", LAWS)
-def test_replaced_heads_equal_plain(name: str, by: str) -> None:
-    model, inputs = random_model(name), inputs_of(name)
-    before, plain = answers(model, inputs), plain_model(random_model(name))
+@pytest.mark.parametrize("name_of_law", LAWS)
+def test_replaced_heads_equal_plain(name: str, name_of_law: str) -> None:
+    model = random_model(name)
+    inputs = inputs_of(name)
+    before = answers(model, inputs)
+    plain = plain_model(random_model(name))
     if name not in OF_THEIR_OWN:
         plain.set_attn_implementation("plain")
-    with plainly(attention_modules(plain), instead(by, SOME_HEADS)):
+    with plainly(attention_modules(plain), instead(name_of_law, SOME_HEADS)):
         expected = answers(plain, inputs)
-    with papa.ablated(model, SOME_HEADS, substitute=LAWS[by][0]):
+    with papa.ablated(model, SOME_HEADS, substitute=LAWS[name_of_law][0]):
         close(answers(model, inputs), expected)
     assert (expected - before).abs().max() > 0.01, "negative control"
     assert torch.equal(answers(model, inputs), before), "the model is as it was"
@@ -132,40 +142,46 @@ def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> No
     mask = inputs["attention_mask"].bool()
     slots = torch.arange(mask.shape[1]).expand(mask.shape) + 3 * (torch.arange(9) > 4)
     native = NativeHead(model, OneBatch(Batch(inputs, np.arange(2), None, slots * mask, mask)))
-    given = ConstantMatrices(MATRICES, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "own")
+    constants = ConstantMatrices(MATRICES, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "own")
 
     def change(layer: int) -> Change:
         def apply(probabilities: Tensor) -> Tensor:
-            found = probabilities.clone()
-            for head in (head for at, head in SOME_HEADS if at == layer):
-                for row, at in enumerate(slots * mask):
-                    found[row, head] = normalised(MATRICES[layer, head][at][:, at] * mask[row])
-            return found
+            replaced_attention = probabilities.clone()
+            for head in (head for text_slots, head in SOME_HEADS if text_slots == layer):
+                for row, text_slots in enumerate(slots * mask):
+                    replaced_attention[row, head] = normalised(
+                        MATRICES[layer, head][text_slots][:, text_slots] * mask[row]
+                    )
+            return replaced_attention
 
         return apply
 
-    found = native.all_answers(given, SOME_HEADS)["logits"]
+    logits = native.all_answers(constants, SOME_HEADS)["logits"]
     before = native.all_answers()["logits"]
     plain = plain_model(model)
     with torch.no_grad(), plainly(attention_modules(plain), change):
         expected = plain(**inputs).logits
-    np.testing.assert_allclose(found, expected.float(), atol=EXACT)
-    assert np.abs(found - before).max() > 0.01, "negative control"
+    np.testing.assert_allclose(logits, expected.float(), atol=EXACT)
+    assert np.abs(logits - before).max() > 0.01, "negative control"
 
 
 @pytest.mark.parametrize("name", ABLATED)
 def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
-    model, inputs = random_model(name), alone(inputs_of(name))
-    before, other = answers(model, inputs), alone(inputs_of(name, seed=5))
+    model = random_model(name)
+    inputs = alone(inputs_of(name))
+    before = answers(model, inputs)
+    other_text = alone(inputs_of(name, seed=5))
     with papa.ablated(model, EVERY_HEAD, substitute="average", data=[inputs]):
         close(answers(model, inputs), before)
-    with papa.ablated(model, EVERY_HEAD, substitute="average", data=[other]):
+    with papa.ablated(model, EVERY_HEAD, substitute="average", data=[other_text]):
         assert (answers(model, inputs) - before).abs().max() > 0.1
-    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[other]):
-        found = answers(model, inputs)
-    assert (found - before).abs().max() > 0.1, "what heads output in another text is not their own"
-    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[inputs, other]):
-        close(answers(model, inputs), found)
+    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[other_text]):
+        replaced_output = answers(model, inputs)
+    assert (replaced_output - before).abs().max() > 0.1, (
+        "what heads output in another text is not their own"
+    )
+    with papa.ablated(model, EVERY_HEAD, substitute="resampled_output", data=[inputs, other_text]):
+        close(answers(model, inputs), replaced_output)
 
 
 CAUSAL = "zeros", "mean_output", "average", "relative", Streaming(1, 3)
@@ -173,44 +189,48 @@ CONTROL = "bert", "average"
 """The constant of an encoder does look ahead."""
 
 
-@pytest.mark.parametrize(("name", "by"), [CONTROL, *product(DECODERS, CAUSAL)])
-def test_a_constant_of_a_decoder_never_looks_ahead(name: str, by: Any) -> None:
-    model, ids = random_model(name), inputs_of(name)["input_ids"][:1]
+@pytest.mark.parametrize(("name", "substitute"), [CONTROL, *product(DECODERS, CAUSAL)])
+def test_a_constant_of_a_decoder_never_looks_ahead(name: str, substitute: Any) -> None:
+    model = random_model(name)
+    ids = inputs_of(name)["input_ids"][:1]
     changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
-    with papa.ablated(model, EVERY_HEAD, substitute=by, data=[inputs_of(name, seed=3)]):
-        first, second = answers(model, {"input_ids": ids}), answers(model, changed)
+    with papa.ablated(model, EVERY_HEAD, substitute=substitute, data=[inputs_of(name, seed=3)]):
+        first = answers(model, {"input_ids": ids})
+        second = answers(model, changed)
     same = torch.allclose(first[:, :-2], second[:, :-2], atol=EXACT, rtol=0)
-    assert same == ((name, by) != CONTROL)
+    assert same == ((name, substitute) != CONTROL)
     assert (first[:, -2:] - second[:, -2:]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@pytest.mark.parametrize("by", ["average", "relative"])
-def test_a_decoder_generates_with_a_cache_as_without(name: str, by: str) -> None:
-    model, inputs = random_model(name), {"input_ids": inputs_of(name)["input_ids"][:1]}
+@pytest.mark.parametrize("substitute", ["average", "relative"])
+def test_a_decoder_generates_with_a_cache_as_without(name: str, substitute: str) -> None:
+    model = random_model(name)
+    inputs = {"input_ids": inputs_of(name)["input_ids"][:1]}
     data = [inputs_of(name, 4, 3, 20)]
     options: Any = {"max_new_tokens": 6, "do_sample": False}
     options |= {"output_logits": True, "return_dict_in_generate": True}
-    own = torch.stack(model.generate(**inputs, **options).logits)
-    with papa.ablated(model, EVERY_HEAD, substitute=by, data=data):
+    original = torch.stack(model.generate(**inputs, **options).logits)
+    with papa.ablated(model, EVERY_HEAD, substitute=substitute, data=data):
         fast = torch.stack(model.generate(**inputs, **options).logits)
         close(fast, torch.stack(model.generate(**inputs, **options, use_cache=False).logits))
-    assert (fast[0] - own[0]).abs().max() > 0.1
+    assert (fast[0] - original[0]).abs().max() > 0.1
 
 
 @pytest.mark.parametrize("name", ["gpt2", "gemma2", "bert", "vit", "mpnet"])
 @pytest.mark.parametrize(
-    "by", ["mean_output", "average", "relative", "resampled_output", Streaming(1, 3)]
+    "substitute", ["mean_output", "average", "relative", "resampled_output", Streaming(1, 3)]
 )
-def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
+def test_attention_computed_in_parts_is_the_same(name: str, substitute: Any) -> None:
     """Parts of two queries, with padding, against all at once."""
-    model, inputs = random_model(name), inputs_of(name)
+    model = random_model(name)
+    inputs = inputs_of(name)
     data = [inputs_of(name, 3), inputs_of(name, 4, 3)]
-    with papa.ablated(model, SOME_HEADS, substitute=by, data=data):
+    with papa.ablated(model, SOME_HEADS, substitute=substitute, data=data):
         whole = answers(model, inputs)
     with (
         patch.object(layers, "_ENTRIES", 2 * 2 * HEADS * 9),
-        papa.ablated(model, SOME_HEADS, substitute=by, data=data),
+        papa.ablated(model, SOME_HEADS, substitute=substitute, data=data),
     ):
         close(answers(model, inputs), whole)
     with papa.ablated(model, SOME_HEADS, substitute="zeros"):
@@ -220,35 +240,37 @@ def test_attention_computed_in_parts_is_the_same(name: str, by: Any) -> None:
 @pytest.mark.parametrize("name", ["gpt2", "bert"])
 def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
     """And serves longer texts: a distance that no text had weighs as the farthest that one had."""
-    model, short = random_model(name), alone(inputs_of(name, length=5))
+    model = random_model(name)
+    short = alone(inputs_of(name, length=5))
     longer = {"input_ids": inputs_of(name, 6, 2, 14)["input_ids"][:1]}
-    length, encoder = int(short["attention_mask"].sum()), name == "bert"
+    length = int(short["attention_mask"].sum())
+    encoder = name == "bert"
     with torch.no_grad():
-        told = plain_model(random_model(name))(**short, output_attentions=True)
-    own = told.attentions[0][0][:, :length, :length]
+        short_output = plain_model(random_model(name))(**short, output_attentions=True)
+    attention = short_output.attentions[0][0][:, :length, :length]
 
     def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
         """The first column is apart, and an encoder's last; so the farthest distances are two below
         the length.
         """
-        found = torch.zeros(slots, slots, dtype=torch.float64)
+        matrix = torch.zeros(slots, slots, dtype=torch.float64)
         for row, column in np.ndindex(slots, slots):
-            at = max(2 - length, min(row - column, length - 2))
-            inner = slice(1 if at >= 0 else 0, -1 if encoder and at <= 0 else None)
-            weight = beyond if at != row - column else 1.0
-            found[row, column] = own[head].diagonal(-at)[inner].mean() * weight
-        found[:, 0] = own[head, :, 0].mean()
+            distance = max(2 - length, min(row - column, length - 2))
+            inner = slice(1 if distance >= 0 else 0, -1 if encoder and distance <= 0 else None)
+            weight = beyond if distance != row - column else 1.0
+            matrix[row, column] = attention[head].diagonal(-distance)[inner].mean() * weight
+        matrix[:, 0] = attention[head, :, 0].mean()
         if encoder:
-            found[:, -1] = own[head, :, -1].mean()
-        return found
+            matrix[:, -1] = attention[head, :, -1].mean()
+        return matrix
 
     heads = {0: range(HEADS)}
     with papa.ablated(model, heads, substitute="relative", data=[short]):
-        found = answers(model, longer)
+        replaced_output = answers(model, longer)
     with papa.ablated(model, heads, substitute=expected):
-        close(found, answers(model, longer))
-    with papa.ablated(model, heads, substitute=lambda *place: expected(*place, beyond=0.0)):
-        assert (found - answers(model, longer)).abs().max() > 0.01
+        close(replaced_output, answers(model, longer))
+    with papa.ablated(model, heads, substitute=lambda *position: expected(*position, beyond=0.0)):
+        assert (replaced_output - answers(model, longer)).abs().max() > 0.01
 
 
 def test_streaming_sees_itself() -> None:

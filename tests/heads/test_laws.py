@@ -36,20 +36,24 @@ def test_compact_equals_padded(anywhere: Case) -> None:
     pairs = some_inputs(1, (3, 9, 5), second=(6, 2, 1), pad=case.pad, segments=case.segments)
     # Side by side these are a row longer than most variants have positions.
     many = case.inputs(1, tuple(range(1, 15)))
-    for given in (pairs, many):
-        assert case.away(given, case.padded(given)) < case.tolerance
+    for texts in (pairs, many):
+        assert case.away(texts, case.padded(texts)) < case.tolerance
 
 
 @no_gradients
 def test_positions_are_slots_or_count_tokens(case: Case) -> None:
     """RoBERTa alone counts tokens: gaps left out and a token moved make no other input."""
-    inputs, one = case.inputs(1), some_inputs(1, (3,), pad=case.pad)
+    inputs = case.inputs(1)
+    single_text = some_inputs(1, (3,), pad=case.pad)
     batch = inputs.compact()
     squeezed = replace(batch, columns=torch.arange(len(batch.columns)))
-    moved = copy.deepcopy(one)
-    moved.attention_mask[:, 3], moved.attention_mask[:, 2] = True, False
-    moved.input_ids[:, 3], moved.input_ids[:, 2] = moved.input_ids[:, 2].clone(), case.pad
-    before, after = case.states(one)[-1], case.states(moved)[-1]
+    moved = copy.deepcopy(single_text)
+    moved.attention_mask[:, 3] = True
+    moved.attention_mask[:, 2] = False
+    moved.input_ids[:, 3] = moved.input_ids[:, 2].clone()
+    moved.input_ids[:, 2] = case.pad
+    before = case.states(single_text)[-1]
+    after = case.states(moved)[-1]
     for difference in (
         distance(case.encoder.token_states(squeezed), case.padded(inputs)),
         float((before - after).abs().max()),
@@ -64,28 +68,31 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
 def test_mixing_equals_plain(anywhere: Case) -> None:
     """λ = 1 is the encoder as it is, λ = 0 all heads constant."""
     case = anywhere
-    inputs, constants, theta = case.inputs(1), case.constants(), case.theta()
-    own = case.padded(inputs)
+    inputs = case.inputs(1)
+    constants = case.constants()
+    theta = case.theta()
+    original = case.padded(inputs)
     mix = with_mix(constants.matrices, theta.sigmoid().cpu(), inputs.attention_mask)
     with plainly(case.modules(), mix):
         expected = case.padded(inputs)
     with replaced(case.encoder, constants, EVERY):
         constant = case.states(inputs)
-    for given, same, other in (
-        (theta, expected, own),
-        (case.theta(40.0), own, constant),
-        (case.theta(-40.0), constant, own),
+    for theta_used, same, different in (
+        (theta, expected, original),
+        (case.theta(40.0), original, constant),
+        (case.theta(-40.0), constant, original),
     ):
-        with mixed_by(case.encoder, constants, given.sigmoid()):
+        with mixed_by(case.encoder, constants, theta_used.sigmoid()):
             assert case.away(inputs, same) < case.tolerance
-            assert case.away(inputs, other) > 0.1
+            assert case.away(inputs, different) > 0.1
 
 
 @no_gradients
 @pytest.mark.parametrize("count", [1, 8, 12])
 def test_replacing_equals_plain(anywhere: Case, count: int) -> None:
     case = anywhere
-    inputs, constants = case.inputs(1), case.constants()
+    inputs = case.inputs(1)
+    constants = case.constants()
     heads = (HALF + [head for head in EVERY if head not in HALF])[:count]
     with plainly(case.modules(), with_constants(constants.matrices, heads, inputs.attention_mask)):
         expected = case.padded(inputs)
@@ -111,13 +118,14 @@ def test_average_equals_plain(anywhere: Case) -> None:
     assert float((average.matrices - total / pairs.clamp(min=1)).abs().max()) < case.tolerance / 10
     assert torch.equal(average.seen, pairs > 0)
     assert float(average.matrices[:, :, ~average.seen].abs().max()) == 0.0
-    other = case.average(case.inputs(2)).average()
-    assert float((average.matrices - other.matrices).abs().max()) > 0.01
+    other_average = case.average(case.inputs(2)).average()
+    assert float((average.matrices - other_average.matrices).abs().max()) > 0.01
 
 
 @no_gradients
 def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
-    inputs, constants = case.inputs(1), case.constants()
+    inputs = case.inputs(1)
+    constants = case.constants()
     before = case.states(inputs)
     for block in (
         replaced(case.encoder, constants, HALF),
@@ -139,16 +147,18 @@ def theta_gradient(states: list[Tensor], theta: Tensor) -> Tensor:
 @pytest.mark.parametrize("lengths", [(3, 9, 5, 9), (20, 3, 23)])
 def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]) -> None:
     case = anywhere
-    inputs, constants = case.inputs(1, lengths), case.constants()
-    plain, theta = case.theta().cpu().requires_grad_(), case.theta().requires_grad_()
+    inputs = case.inputs(1, lengths)
+    constants = case.constants()
+    plain = case.theta().cpu().requires_grad_()
+    theta = case.theta().requires_grad_()
     mix = with_mix(constants.matrices, plain.sigmoid(), inputs.attention_mask)
     with plainly(case.modules(), mix):
         expected = theta_gradient(case.padded(inputs), plain)
 
     def away(used: ConstantMatrices) -> float:
         with mixed_by(case.encoder, used, theta.sigmoid()):
-            found = theta_gradient(case.encoder.token_states(inputs.compact()), theta)
-        return float((found - expected).abs().max() / expected.abs().max())
+            gradient = theta_gradient(case.encoder.token_states(inputs.compact()), theta)
+        return float((gradient - expected).abs().max() / expected.abs().max())
 
     assert away(constants) < 10 * case.tolerance
     assert away(case.constants(seed=6)) > 0.01
@@ -160,22 +170,24 @@ def test_gradients_of_theta_equal_plain(anywhere: Case, lengths: tuple[int, ...]
 @pytest.mark.parametrize("block", ["replaced", "mixed"])
 def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) -> None:
     """The authors' code drops entries of constant and mixed attention, anew each time and input."""
-    case, copies = Case("bert"), 20
-    held = (
+    case = Case("bert")
+    copies = 20
+    block_context = (
         replaced(case.encoder, case.constants(), EVERY)
         if block == "replaced"
         else mixed_by(case.encoder, case.constants(), case.theta(0.0).sigmoid())
     )
     batch = case.inputs(1, lengths * copies).compact()
     drawn = torch.randn(3, 4, 4, batch.shape[1], 8, dtype=torch.float64).repeat(1, copies, 1, 1, 1)
-    slots, real = batch.columns[None], batch.attention_mask
-    places = slots, slots, real, real.sum(1), slots[:, -1:, None]
-    with held:
-        told: Any = {"batch": batch, "rules": case.encoder.dispatch.rules[1]}
+    slots = batch.columns[None]
+    real = batch.attention_mask
+    layout = slots, slots, real, real.sum(1), slots[:, -1:, None]
+    with block_context:
+        settings: Any = {"batch": batch, "rules": case.encoder.dispatch.rules[1]}
 
         def output(dropout: float) -> Tensor:
             mask = real[:, None, None, :]
-            attention = LayerAttention(*drawn, mask, 0.3, *places, dropout=dropout, **told)
+            attention = LayerAttention(*drawn, mask, 0.3, *layout, dropout=dropout, **settings)
             return attention.output(attention.every).unflatten(0, (copies, 4))
 
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])
@@ -188,10 +200,10 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
 @no_gradients
 def test_attention_dropout_is_the_models_own(case: Case) -> None:
     """What a rule is told to drop: nothing in eval mode."""
-    told: list[float] = []
+    dropouts: list[float] = []
 
     def listen(attention: LayerAttention, layer: int) -> Tensor:
-        told.append(attention.dropout)
+        dropouts.append(attention.dropout)
         return attention.output(attention.every)
 
     rules = {n: Watching(see=listen, layer=n) for n in range(case.encoder.layers)}
@@ -199,13 +211,14 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
         for training in (False, True, False):
             case.encoder.model.train(training)
             case.states(case.inputs(1))
-    assert told == [0.0] * 3 + [DROPOUT] * 3 + [0.0] * 3
+    assert dropouts == [0.0] * 3 + [DROPOUT] * 3 + [0.0] * 3
 
 
 @no_gradients
 def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
     """Operations of matrix products fall with every head that is constant."""
-    inputs, counts = case.inputs(1), []
+    inputs = case.inputs(1)
+    counts = []
     for heads in ([], HALF, EVERY):
         with (
             FlopCounterMode(display=False) as counter,
@@ -213,7 +226,8 @@ def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
         ):
             case.states(inputs)
         counts.append(counter.get_total_flops())
-    tokens, width = int(inputs.attention_mask.sum()), case.encoder.width
+    tokens = int(inputs.attention_mask.sum())
+    width = case.encoder.width
     saved = 2 * 2 * tokens * width * width // 4
     assert counts[0] - counts[1] > 0.6 * saved * len(HALF)
     assert counts[1] - counts[2] > 0.6 * saved * (len(EVERY) - len(HALF))
@@ -221,7 +235,8 @@ def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
 
 @no_gradients
 def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None:
-    short, long = case.inputs(1, (3, 4)), case.inputs(2, (9,))
+    short = case.inputs(1, (3, 4))
+    long = case.inputs(2, (9,))
     with replaced(case.encoder, case.average(short).average(), HALF) as entries:
         case.states(short)
         assert entries.unseen_share == 0.0
@@ -231,6 +246,6 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
 
 def test_constants_of_another_shape_are_refused() -> None:
     case = Case("bert")
-    other = case.constants().with_values(case.constants().matrices[:2])
+    fewer_layers = case.constants().with_values(case.constants().matrices[:2])
     with pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"):
-        replaced(case.encoder, other, HALF).__enter__()
+        replaced(case.encoder, fewer_layers, HALF).__enter__()

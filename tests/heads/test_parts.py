@@ -141,8 +141,8 @@ def test_the_models_own_matrices_reproduce_its_output(
         constant = outputs(model)
     torch.testing.assert_close(constant.logits, plain.logits, rtol=1e-3, atol=1e-3)
     with papa.ablated(model, EVERY_HEAD, substitute=matrices.flip(1), part=part):
-        other = outputs(model)
-    assert not torch.allclose(other.logits, plain.logits, atol=1e-2), "negative control"
+        flipped = outputs(model)
+    assert not torch.allclose(flipped.logits, plain.logits, atol=1e-2), "negative control"
 
 
 def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:

@@ -22,7 +22,8 @@ from papa.heads.reuse import LayerReuse, reuse_in
 from tests.make import inputs_of, random_model
 
 FAMILIES = ("bert", "modernbert", "distilbert", "gpt2", "llama", "qwen3")
-LAYERS, HEADS = 3, 4
+LAYERS = 3
+HEADS = 4
 SINGLE_HEADS = [[head] for head in product(range(LAYERS), range(HEADS))]
 SETS = [
     [],
@@ -56,16 +57,16 @@ def first_output(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def outputs_of(
-    model: PreTrainedModel, sets: Sequence[Any], reuse: LayerReuse, by: Any = "zeros"
+    model: PreTrainedModel, sets: Sequence[Any], reuse: LayerReuse, substitute: Any = "zeros"
 ) -> Iterator[Tensor]:
     """What the model outputs for two batches in turn, with each set of heads replaced."""
     name = model.config.model_type
     batches = [inputs_of(name, seed=seed) for seed in (1, 2)]
     for heads in sets:
         for number, inputs in enumerate(batches):
-            with torch.inference_mode(), papa.ablated(model, heads, substitute=by):
+            with torch.inference_mode(), papa.ablated(model, heads, substitute=substitute):
                 yield reuse.run(
-                    number, by, heads, lambda inputs=inputs: first_output(model, inputs)
+                    number, substitute, heads, lambda inputs=inputs: first_output(model, inputs)
                 )
 
 
@@ -81,9 +82,11 @@ def test_passes_that_reuse_layers_equal_plain_passes(name: str, sets: list[Any])
     reuse = reuse_of(model)
     assert len(reuse.layers) == LAYERS
     plain = list(outputs_of(model, sets, LayerReuse()))
-    for found, expected in zip(outputs_of(model, sets, reuse), plain, strict=True):
-        torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
-    assert max(float((one - plain[0]).abs().max()) for one in plain[::2]) > 0.01, "they differ"
+    for reused, expected in zip(outputs_of(model, sets, reuse), plain, strict=True):
+        torch.testing.assert_close(reused, expected, atol=EXACT, rtol=0)
+    assert max(float((output - plain[0]).abs().max()) for output in plain[::2]) > 0.01, (
+        "they differ"
+    )
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -116,9 +119,9 @@ def test_another_substitute_changes_the_layers_that_it_is_in(heads: list[Any]) -
     model = random_model("gpt2")
     reuse = reuse_of(model)
     zeros = list(outputs_of(model, [heads], reuse))
-    found = list(outputs_of(model, [heads], reuse, by="first"))
-    expected = list(outputs_of(model, [heads], LayerReuse(), by="first"))
-    torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+    reused = list(outputs_of(model, [heads], reuse, substitute="first"))
+    expected = list(outputs_of(model, [heads], LayerReuse(), substitute="first"))
+    torch.testing.assert_close(reused, expected, atol=EXACT, rtol=0)
     assert float((expected[0] - zeros[0]).abs().max()) > 0.01
 
 
@@ -127,8 +130,8 @@ def test_with_gradients_nothing_is_reused() -> None:
     reuse = reuse_of(model)
     inputs = inputs_of("bert")
     reuse.run("batch", "zeros", [], lambda: first_output(model, inputs))
-    found = reuse.run("batch", "zeros", [(2, 0)], lambda: first_output(model, inputs))
-    assert found.requires_grad
+    output = reuse.run("batch", "zeros", [(2, 0)], lambda: first_output(model, inputs))
+    assert output.requires_grad
 
 
 def test_a_model_whose_layers_share_a_module_runs_plainly() -> None:
@@ -136,8 +139,8 @@ def test_a_model_whose_layers_share_a_module_runs_plainly() -> None:
     reuse = reuse_of(model)
     assert not reuse.layers
     plain = list(outputs_of(model, SINGLE_HEADS, LayerReuse()))
-    for found, expected in zip(outputs_of(model, SINGLE_HEADS, reuse), plain, strict=True):
-        torch.testing.assert_close(found, expected, atol=EXACT, rtol=0)
+    for reused, expected in zip(outputs_of(model, SINGLE_HEADS, reuse), plain, strict=True):
+        torch.testing.assert_close(reused, expected, atol=EXACT, rtol=0)
 
 
 @pytest.mark.parametrize("shared_layers", [0, 2])
@@ -170,7 +173,8 @@ class RememberingModel(BertModel):
 
     def __init__(self, config: BertConfig) -> None:
         super().__init__(config)
-        first, last = self.encoder.layer[0], self.encoder.layer[-1]
+        first = self.encoder.layer[0]
+        last = self.encoder.layer[-1]
         computed: list[Tensor] = []
         first.attention.register_forward_hook(lambda *call: computed.append(call[2][0]))
         last.register_forward_hook(lambda *call: call[2] + computed[-1])

@@ -66,7 +66,7 @@ def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> P
     environment = environment_of(hub, folder)
     study = write_study(folder, TINY | {"encoders": [{"name": NAME, "revision": "main"}]})
     more = {**environment, "HF_TOKEN": TOKEN, **PLANTED}
-    first = papa("run", study, "--store", str(folder / "store"), more=more)
+    first = papa("run", study, "--store", str(folder / "store"), extra_environment=more)
     assert first.code == 0, first.err
     hub.stop()
     return Place(folder, hub, commit, first, environment)
@@ -170,7 +170,9 @@ def test_figure_2a_ends_with_all_cells(
         hub.publish("models", name, encoder_folder(name))
     publish_all(hub, written)
     store = str(tmp_path / "store")
-    finished = papa("run", str(FIGURE_2A), "--store", store, more=hub_environment | prefect)
+    finished = papa(
+        "run", str(FIGURE_2A), "--store", store, extra_environment=hub_environment | prefect
+    )
     assert finished.code == 0, finished.err
     folder = tmp_path / "store" / "studies" / "paper-figure2a"
     results = pandas.read_parquet(folder / "results.parquet")

@@ -37,17 +37,19 @@ def constants(encoder: Encoder) -> ConstantMatrices:
 def states(encoder: Encoder, *blocks: tuple[Any, Any]) -> Tensor:
     """The last hidden states of the texts with the blocks entered one inside the other."""
     if blocks:
-        (given, heads), *rest = blocks
-        with papa.replaced(encoder, heads, substitute=given):
+        (matrices, heads), *rest = blocks
+        with papa.replaced(encoder, heads, substitute=matrices):
             return states(encoder, *rest)
-    return torch.cat([one[:, -1] for one in papa.features(encoder, TEXTS, progress=False)])
+    return torch.cat(
+        [token_states[:, -1] for token_states in papa.features(encoder, TEXTS, progress=False)]
+    )
 
 
 @pytest.mark.parametrize("kind", ["zeros", "identity", "toeplitz", "fibonacci"])
 def test_a_control_goes_by_its_name(encoder: Encoder, kind: Any) -> None:
-    named = papa.constants(encoder, kind)
-    assert named.matrices.equal(control(kind, 6, 12, SLOTS).matrices)
-    assert states(encoder, (kind, HALF)).equal(states(encoder, (named, HALF)))
+    by_name = papa.constants(encoder, kind)
+    assert by_name.matrices.equal(control(kind, 6, 12, SLOTS).matrices)
+    assert states(encoder, (kind, HALF)).equal(states(encoder, (by_name, HALF)))
     assert not states(encoder, (kind, HALF)).equal(states(encoder)), "negative control"
     local = papa.constants(encoder, "local", window=1).matrices
     assert local[3, 4].sum(1).tolist() == [2.0, *[3.0] * (SLOTS - 2), 2.0]
@@ -56,10 +58,10 @@ def test_a_control_goes_by_its_name(encoder: Encoder, kind: Any) -> None:
 def test_matrices_have_a_figure_and_few_lines(
     encoder: Encoder, constants: ConstantMatrices, tmp_path: Path
 ) -> None:
-    first, seen, *_ = lines = repr(constants).splitlines()
+    first, second, *_ = lines = repr(constants).splitlines()
     assert first == f"<average: 6 layers of 12 heads, {SLOTS} slots"
     assert len(lines) == 5
-    assert seen.endswith("of the entries seen, in 3 texts at most")
+    assert second.endswith("of the entries seen, in 3 texts at most")
     assert repr(papa.constants(encoder, "zeros")).count("\n") == 1
     figure = papa.average(encoder, TEXTS, progress=False).plot(layer=2, head=7)
     assert set(figure.data["head"]) == {"average: layer 2, head 7"}
@@ -78,23 +80,28 @@ def test_what_is_made_of_an_average(encoder: Encoder, texts: list[Any]) -> None:
     """As the stage of a study makes it, of texts and of pairs."""
     average = papa.average(encoder, texts, progress=False)
     middle = (SLOTS // 2,) if isinstance(texts[0], tuple) else ()
-    made = papa.constants(encoder, "relative", average=average)
-    assert made.matrices.equal(derived("relative", average, (0, *middle, SLOTS - 1)).matrices)
-    assert not made.matrices.equal(derived("relative", average, (0,)).matrices), "negative control"
+    relative = papa.constants(encoder, "relative", average=average)
+    assert relative.matrices.equal(derived("relative", average, (0, *middle, SLOTS - 1)).matrices)
+    assert not relative.matrices.equal(derived("relative", average, (0,)).matrices), (
+        "negative control"
+    )
     low = papa.constants(encoder, "low_rank", average=average, rank=2, largest=0)
     assert low.matrices.equal(derived("low_rank", average, (), rank=2).matrices)
     assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))
 
 
 @pytest.mark.parametrize(
-    "given", [lambda own: own.double().requires_grad_(), lambda own: own.double().numpy()]
+    "convert",
+    [lambda matrices: matrices.double().requires_grad_(), lambda own: own.double().numpy()],
 )
 def test_arrays_and_tensors_are_constants(
-    encoder: Encoder, constants: ConstantMatrices, given: Callable[[Tensor], Any]
+    encoder: Encoder, constants: ConstantMatrices, convert: Callable[[Tensor], Any]
 ) -> None:
-    found = states(encoder, (given(constants.matrices.clone()), HALF))
-    assert found.equal(states(encoder, (constants, HALF)))
-    assert not found.equal(states(encoder, (constants.matrices.flip(1), HALF))), "negative control"
+    converted_states = states(encoder, (convert(constants.matrices.clone()), HALF))
+    assert converted_states.equal(states(encoder, (constants, HALF)))
+    assert not converted_states.equal(states(encoder, (constants.matrices.flip(1), HALF))), (
+        "negative control"
+    )
 
 
 @pytest.mark.parametrize(
@@ -113,7 +120,8 @@ def test_an_inner_block_replaces_further_heads(
     for head in heads:
         both[head] = papa.constants(encoder, "toeplitz").matrices[head]
     union = sorted({*HALF, *heads})
-    outer, inner = (constants, HALF), ("toeplitz", heads)
+    outer = (constants, HALF)
+    inner = ("toeplitz", heads)
     torch.testing.assert_close(
         states(encoder, outer, inner), states(encoder, (both, union)), atol=1e-5, rtol=1e-5
     )
@@ -125,7 +133,8 @@ def test_an_inner_block_replaces_further_heads(
 def test_an_inner_block_leaves_the_outer_as_it_was(
     encoder: Encoder, constants: ConstantMatrices
 ) -> None:
-    plain, outer = states(encoder), states(encoder, (constants, HALF))
+    plain = states(encoder)
+    outer = states(encoder, (constants, HALF))
     with papa.replaced(encoder, HALF, substitute=constants):
         assert not states(encoder, ("zeros", EVERY)).equal(outer)
         assert states(encoder).equal(outer)
@@ -137,24 +146,32 @@ def test_a_measurement_takes_matrices(
 ) -> None:
     """By the names that they have as kinds, or of one's own: the same scores, kept alike."""
     data = {"text": [*TEXTS, "a joy", "so long", "a bore to sit through"]}
-    splits, task = dict.fromkeys(("train", "validation"), data), papa.Task(**COSINE)
+    splits = dict.fromkeys(("train", "validation"), data)
+    task = papa.Task(**COSINE)
     options: dict[str, Any] = {"keep": [1, 0], "probe_seeds": [0, 1], "orders": ["first_to_last"]}
     options |= {"store": tmp_path / "store", "progress": False}
 
-    def scores(*given: Any) -> dict[str, list[float]]:
-        found = papa.measure(encoder, splits, task=task, substitutes=given, **options)
-        assert ("custom" in str(found.table)) == ("custom" in set(found.results["constants"]))
-        by_kind = found.results.query("fraction == 0").groupby("constants")["score"]
+    def scores(*substitutes: Any) -> dict[str, list[float]]:
+        measurement = papa.measure(encoder, splits, task=task, substitutes=substitutes, **options)
+        assert ("custom" in str(measurement.table)) == (
+            "custom" in set(measurement.results["constants"])
+        )
+        by_kind = measurement.results.query("fraction == 0").groupby("constants")["score"]
         return by_kind.agg(list).to_dict()
 
-    named = scores("toeplitz", "average")
+    scores_by_name = scores("toeplitz", "average")
     average = papa.average(encoder, data["text"], progress=False)
     toeplitz = papa.constants(encoder, "toeplitz").matrices.double().numpy()
-    own = scores(toeplitz, "zeros", average)
-    assert own["custom"] == named["toeplitz"]
-    assert own["custom-2"] == named["average"] != own["zeros"], "negative control"
-    made = len(artifacts(tmp_path / "store", "supplied_matrices"))
-    assert scores(average, toeplitz) == {"custom": own["custom-2"], "custom-2": own["custom"]}
-    assert len(artifacts(tmp_path / "store", "supplied_matrices")) == made == 2, (
+    scores_by_matrix = scores(toeplitz, "zeros", average)
+    assert scores_by_matrix["custom"] == scores_by_name["toeplitz"]
+    assert scores_by_matrix["custom-2"] == scores_by_name["average"] != scores_by_matrix["zeros"], (
+        "negative control"
+    )
+    stored_count = len(artifacts(tmp_path / "store", "supplied_matrices"))
+    assert scores(average, toeplitz) == {
+        "custom": scores_by_matrix["custom-2"],
+        "custom-2": scores_by_matrix["custom"],
+    }
+    assert len(artifacts(tmp_path / "store", "supplied_matrices")) == stored_count == 2, (
         "known by their content"
     )

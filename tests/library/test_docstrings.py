@@ -16,8 +16,8 @@ METHODS = [papa.Measurement.heads, papa.ConstantMatrices.plot]
 def described(documented: object, section: str) -> list[str]:
     """The names in a section of a docstring, each a line ``name: …`` of the section's indent."""
     text = inspect.getdoc(documented) or ""
-    found = re.search(rf"^{section}:\n((?:    .*\n|\n)*)", f"{text}\n", re.M)
-    return re.findall(r"^    (\w+): \S", found[1], re.M) if found else []
+    match = re.search(rf"^{section}:\n((?:    .*\n|\n)*)", f"{text}\n", re.M)
+    return re.findall(r"^    (\w+): \S", match[1], re.M) if match else []
 
 
 @pytest.mark.parametrize("function", [*FUNCTIONS, *METHODS], ids=lambda function: function.__name__)

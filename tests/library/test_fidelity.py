@@ -19,15 +19,16 @@ from papa.native.batches import BATCH_TEXTS
 from papa.scores.answers import embedding_fidelity
 from tests.make import GPT2, RANGE, SIZES, inputs_of, made, random_model
 
-LAYERS, HEADS = 2, 4
+LAYERS = 2
+HEADS = 4
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 TEXTS = 24
 
 
-def bert(kind: str = "Model", **more: Any) -> Any:
+def bert(kind: str = "Model", **settings: Any) -> Any:
     torch.manual_seed(0)
     sizes = {**SIZES, "num_hidden_layers": LAYERS, "vocab_size": 99}
-    return made("Bert", kind, **sizes, **more)().eval()
+    return made("Bert", kind, **sizes, **settings)().eval()
 
 
 def gpt() -> Any:
@@ -41,16 +42,17 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
     ids = torch.randint(1, 99, (TEXTS, 9), generator=draw)
     mask = torch.arange(9)[None] < torch.randint(4, 10, (TEXTS, 1), generator=draw)
     if left:
-        ids, mask = ids.flip(1), mask.flip(1)
+        ids = ids.flip(1)
+        mask = mask.flip(1)
     halves = zip((ids * mask).split(TEXTS // 2), mask.long().split(TEXTS // 2), strict=True)
-    return [{"input_ids": own, "attention_mask": real} for own, real in halves]
+    return [{"input_ids": token_ids, "attention_mask": real} for token_ids, real in halves]
 
 
 def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     return [
         {"input_ids": ids[mask.bool()][None]}
-        for one in data
-        for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
+        for batch in data
+        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
     ]
 
 
@@ -63,47 +65,49 @@ def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
         (bert("ForMaskedLM"), {"agreement", "divergence"}),
         (gpt(), {"agreement", "divergence", "loss_before", "loss_after", "loss_difference"}),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda argument: type(argument).__name__,
 )
 def test_each_kind_of_model_by_its_own_measures(model: Any, measures: set[str]) -> None:
-    none, every = (
+    none, every_head = (
         papa.fidelity(model, texts(), heads=heads, substitute="zeros") for heads in ([], EVERY_HEAD)
     )
-    assert set(none.index) == set(every.index) == measures
+    assert set(none.index) == set(every_head.index) == measures
     assert none.attrs["texts"] == TEXTS
     for name in measures & {"cosine", "similarities", "nearest_1", "nearest_10", "agreement"}:
         assert none["value"][name] == pytest.approx(1, abs=1e-5), name
-        assert every["high"][name] < 1, name
+        assert every_head["high"][name] < 1, name
     for name in measures & {"divergence", "loss_difference"}:
         assert none["value"][name] == pytest.approx(0, abs=1e-4), name
-        assert abs(every["value"][name]) > 0.01, name
+        assert abs(every_head["value"][name]) > 0.01, name
     unpadded = papa.fidelity(model, alone(texts()), heads=EVERY_HEAD, substitute="zeros")
-    assert unpadded["value"].to_dict() == pytest.approx(every["value"].to_dict(), abs=1e-4)
+    assert unpadded["value"].to_dict() == pytest.approx(every_head["value"].to_dict(), abs=1e-4)
 
 
 @torch.no_grad()
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
     def embedded() -> np.ndarray:
-        states = [encoder(**one).last_hidden_state[0] for one in alone(texts())]
-        return np.stack([one.mean(0).numpy() for one in states])
+        states = [encoder(**token_states).last_hidden_state[0] for token_states in alone(texts())]
+        return np.stack([token_states.mean(0).numpy() for token_states in states])
 
     def logits(model: Any) -> torch.Tensor:
         if model is decoder:
-            return torch.cat([model(**one).logits[0, :-1] for one in alone(texts())])
-        return torch.cat([model(**one).logits for one in texts()])
+            return torch.cat([model(**batch).logits[0, :-1] for batch in alone(texts())])
+        return torch.cat([model(**batch).logits for batch in texts()])
 
-    encoder, decoder, classifier = bert(), gpt(), bert("ForSequenceClassification", num_labels=3)
+    encoder = bert()
+    decoder = gpt()
+    classifier = bert("ForSequenceClassification", num_labels=3)
     with papa.ablated(encoder, EVERY_HEAD, substitute="zeros"):
         after = embedded()
-    found = papa.fidelity(encoder, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
-    for name, one in embedding_fidelity(embedded(), after).items():
-        assert found[name] == pytest.approx(one.mean, abs=1e-4), name
+    values = papa.fidelity(encoder, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
+    for name, measure in embedding_fidelity(embedded(), after).items():
+        assert values[name] == pytest.approx(measure.mean, abs=1e-4), name
     for model in (classifier, decoder):
         with papa.ablated(model, EVERY_HEAD, substitute="zeros"):
             changed = logits(model).softmax(1)
         expected = entropy(logits(model).softmax(1), changed, axis=1).mean()
-        found = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
-        assert found["divergence"] == pytest.approx(expected, abs=1e-4)
+        values = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
+        assert values["divergence"] == pytest.approx(expected, abs=1e-4)
 
 
 @torch.no_grad()
@@ -113,22 +117,24 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
     model.classifier.bias.copy_(torch.tensor([0.2, 0.0, -0.2]))
 
     def chances() -> torch.Tensor:
-        return torch.cat([model(**one).logits for one in texts()]).sigmoid()
+        return torch.cat([model(**batch).logits for batch in texts()]).sigmoid()
 
-    own = chances()
+    before = chances()
     with papa.ablated(model, EVERY_HEAD, substitute="zeros"):
         after = chances()
-    found = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
-    kept = ((own > 0.5) == (after > 0.5)).float().mean().item()
-    sides = [torch.stack([1 - one, one]).flatten(1).numpy() for one in (own, after)]
-    assert found["agreement"] == pytest.approx(kept)
-    assert found["divergence"] == pytest.approx(entropy(*sides).mean(), abs=1e-4)
-    assert abs(kept - (own.argmax(1) == after.argmax(1)).float().mean()) > 0.1, "negative control"
-    labelled = [{**one, "labels": (one["input_ids"][:, :3] % 2).float()} for one in texts()]
-    labels = torch.cat([one["labels"] for one in labelled])
+    values = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
+    agreement = ((before > 0.5) == (after > 0.5)).float().mean().item()
+    sides = [torch.stack([1 - batch, batch]).flatten(1).numpy() for batch in (before, after)]
+    assert values["agreement"] == pytest.approx(agreement)
+    assert values["divergence"] == pytest.approx(entropy(*sides).mean(), abs=1e-4)
+    assert abs(agreement - (before.argmax(1) == after.argmax(1)).float().mean()) > 0.1, (
+        "negative control"
+    )
+    labelled = [{**batch, "labels": (batch["input_ids"][:, :3] % 2).float()} for batch in texts()]
+    labels = torch.cat([batch["labels"] for batch in labelled])
     expected = {
-        "accuracy": ((own > 0.5) == labels.bool()).float().mean().item(),
-        "negative_log_perplexity": -torch.nn.functional.binary_cross_entropy(own, labels).item(),
+        "accuracy": ((before > 0.5) == labels.bool()).float().mean().item(),
+        "negative_log_perplexity": -torch.nn.functional.binary_cross_entropy(before, labels).item(),
     }
     splits = {"train": labelled, "validation": labelled}
     few: dict[str, Any] = {"orders": ["first_to_last"], "keep": [1], "progress": False}
@@ -152,9 +158,9 @@ def test_masks_of_four_dimensions_have_the_numbers_of_two(model: Any) -> None:
     lowest = torch.finfo(torch.float32).min
     expected = papa.fidelity(model, texts(), heads=EVERY_HEAD, substitute="zeros")
     for kind in (whole, lambda mask: torch.where(whole(mask), 0.0, lowest)):
-        data = [{**one, "attention_mask": kind(one["attention_mask"])} for one in texts()]
-        found = papa.fidelity(model, data, heads=EVERY_HEAD, substitute="zeros")
-        pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+        data = [{**batch, "attention_mask": kind(batch["attention_mask"])} for batch in texts()]
+        fidelity = papa.fidelity(model, data, heads=EVERY_HEAD, substitute="zeros")
+        pandas.testing.assert_frame_equal(fidelity, expected, atol=1e-5)
 
 
 def test_padding_without_a_mask_is_refused() -> None:
@@ -171,76 +177,89 @@ def test_padding_without_a_mask_is_refused() -> None:
 
 @torch.no_grad()
 def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
-    model, masked, data = gpt(), bert("ForMaskedLM"), texts()
-    tokens = np.array([one["input_ids"].shape[1] - 1 for one in alone(data)])
+    model = gpt()
+    masked = bert("ForMaskedLM")
+    data = texts()
+    tokens = np.array([batch["input_ids"].shape[1] - 1 for batch in alone(data)])
     for sided in (data, texts(left=True)):
-        own = [float(model(**one, labels=one["input_ids"]).loss) for one in alone(sided)]
-        positions = [
-            {**one, "position_ids": (one["attention_mask"].cumsum(1) - 1).clamp(0)} for one in sided
+        text_losses = [
+            float(model(**batch, labels=batch["input_ids"]).loss) for batch in alone(sided)
         ]
-        found = papa.fidelity(model, positions, heads=EVERY_HEAD, substitute="zeros")["value"]
-        assert found["loss_before"] == pytest.approx(np.average(own, weights=tokens), abs=1e-4)
-        assert found["loss_difference"] == pytest.approx(found["loss_after"] - found["loss_before"])
+        positions = [
+            {**batch, "position_ids": (batch["attention_mask"].cumsum(1) - 1).clamp(0)}
+            for batch in sided
+        ]
+        values = papa.fidelity(model, positions, heads=EVERY_HEAD, substitute="zeros")["value"]
+        assert values["loss_before"] == pytest.approx(
+            np.average(text_losses, weights=tokens), abs=1e-4
+        )
+        assert values["loss_difference"] == pytest.approx(
+            values["loss_after"] - values["loss_before"]
+        )
     labels = torch.where(torch.arange(9)[None] % 3 == 1, data[0]["input_ids"], -100)
     with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
-    found = papa.fidelity(masked, [with_labels], heads=EVERY_HEAD, substitute="zeros")["value"]
-    assert found["loss_before"] == pytest.approx(float(masked(**with_labels).loss), abs=1e-4)
+    values = papa.fidelity(masked, [with_labels], heads=EVERY_HEAD, substitute="zeros")["value"]
+    assert values["loss_before"] == pytest.approx(float(masked(**with_labels).loss), abs=1e-4)
 
 
 @pytest.mark.unchecked
 def test_sound_whose_mask_is_over_samples() -> None:
-    model, seeds = random_model("wav2vec2"), range(10)
+    model = random_model("wav2vec2")
+    seeds = range(10)
     mask = torch.ones(3, 200, dtype=torch.long)
     mask[1, 120:] = 0
     whole = [inputs_of("wav2vec2", seed=seed, batch=3)["input_values"] for seed in seeds]
-    found, other = (
+    with_mask, without_mask = (
         papa.fidelity(
             model,
-            [{"input_values": one, **more} for one in whole],
+            [{"input_values": waveform, **mask_argument} for waveform in whole],
             heads=[(0, 0), (1, 1)],
             substitute="mean_output",
         )
-        for more in ({"attention_mask": mask}, {})
+        for mask_argument in ({"attention_mask": mask}, {})
     )
-    assert found.attrs["texts"] == 30
-    assert np.abs(other["value"] - found["value"]).max() > 1e-4
+    assert with_mask.attrs["texts"] == 30
+    assert np.abs(without_mask["value"] - with_mask["value"]).max() > 1e-4
 
 
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def scores(model: Any, data: Any, by: str, constants: Any = "zeros", **more: Any) -> Any:
-    return papa.head_scores(model, data, method=by, substitute=constants, progress=False, **more)
+def scores(model: Any, data: Any, method: str, constants: Any = "zeros", **options: Any) -> Any:
+    return papa.head_scores(
+        model, data, method=method, substitute=constants, progress=False, **options
+    )
 
 
 @pytest.mark.parametrize(
-    ("model", "measure", "of"),
+    ("model", "measure", "change_of"),
     [
-        (bert(), "cosine", lambda one: 1 - one["cosine"]),
+        (bert(), "cosine", lambda values: 1 - values["cosine"]),
         (
             bert("ForSequenceClassification", num_labels=3),
             "divergence",
-            lambda one: one["divergence"],
+            lambda values: values["divergence"],
         ),
-        (bert("ForMaskedLM"), "divergence", lambda one: one["divergence"]),
-        (gpt(), "loss", lambda one: one["loss_difference"]),
+        (bert("ForMaskedLM"), "divergence", lambda values: values["divergence"]),
+        (gpt(), "loss", lambda values: values["loss_difference"]),
     ],
-    ids=lambda one: type(one).__name__,
+    ids=lambda argument: type(argument).__name__,
 )
-@pytest.mark.parametrize("by", ["zeros", "mean_output"])
+@pytest.mark.parametrize("substitute", ["zeros", "mean_output"])
 def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
-    model: Any, measure: str, of: Any, by: str
+    model: Any, measure: str, change_of: Any, substitute: str
 ) -> None:
-    found = scores(model, texts(), "effect", by)
-    assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
-    assert (set(found["method"]), found.attrs["measure"]) == ({"effect"}, measure)
+    head_effects = scores(model, texts(), "effect", substitute)
+    assert head_effects[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (set(head_effects["method"]), head_effects.attrs["measure"]) == ({"effect"}, measure)
     expected = [
-        of(papa.fidelity(model, texts(), heads=[head], substitute=by)["value"]) for head in EVERY
+        change_of(papa.fidelity(model, texts(), heads=[head], substitute=substitute)["value"])
+        for head in EVERY
     ]
-    np.testing.assert_allclose(found["score"], expected, atol=1e-6)
-    assert (found["low"] < found["score"]).all()
-    assert (found["score"] < found["high"]).all()
-    assert found["score"].abs().max() > 0.001, "negative control"
+    np.testing.assert_allclose(head_effects["score"], expected, atol=1e-6)
+    assert (head_effects["low"] < head_effects["score"]).all()
+    assert (head_effects["score"] < head_effects["high"]).all()
+    assert head_effects["score"].abs().max() > 0.001, "negative control"
 
 
 def test_a_substitute_is_made_once_and_the_model_left_as_it_was() -> None:
@@ -264,36 +283,41 @@ def test_lambda_of_any_model_is_trained_without_labels(model: Any) -> None:
     """A loss that only moves λ: less is lost of the model's answers than at its start, and the
     model stays whole.
     """
-    weights = {name: one.clone() for name, one in model.state_dict().items()}
-    found = scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1])
-    assert found[["layer", "head"]].to_records(index=False).tolist() == EVERY
-    assert (found["score"] - 0.5).abs().max() > 0.05
-    assert (found["low"] < found["score"]).all()
-    assert all(torch.equal(one, weights[name]) for name, one in model.state_dict().items())
-    assert all(one.requires_grad and one.grad is None for one in model.parameters())
+    weights = {name: parameter.clone() for name, parameter in model.state_dict().items()}
+    lambdas = scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1])
+    assert lambdas[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (lambdas["score"] - 0.5).abs().max() > 0.05
+    assert (lambdas["low"] < lambdas["score"]).all()
+    assert all(
+        torch.equal(parameter, weights[name]) for name, parameter in model.state_dict().items()
+    )
+    assert all(
+        parameter.requires_grad and parameter.grad is None for parameter in model.parameters()
+    )
     pandas.testing.assert_frame_equal(
-        scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1]), found
+        scores(model, texts(), "lambda", epochs=4, ranking_seeds=[0, 1]), lambdas
     )
 
 
 def in_one_batch() -> list[dict[str, torch.Tensor]]:
-    return [{name: torch.cat([one[name] for one in texts()]) for name in texts()[0]}]
+    return [{name: torch.cat([batch[name] for batch in texts()]) for name in texts()[0]}]
 
 
 @pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
 @pytest.mark.parametrize("data", [in_one_batch(), alone(texts())], ids=["one batch", "alone"])
 def test_lambda_does_not_depend_on_how_texts_are_batched(model: Any, data: Any) -> None:
     expected = scores(model, texts(), "lambda", "average", ranking_seeds=[0, 1])
-    found = scores(model, data, "lambda", "average", ranking_seeds=[0, 1])
+    lambdas = scores(model, data, "lambda", "average", ranking_seeds=[0, 1])
     # Padding of a batch changes the order of sums, which three epochs of training carry on.
-    pandas.testing.assert_frame_equal(found, expected, rtol=1e-3, atol=1e-4)
+    pandas.testing.assert_frame_equal(lambdas, expected, rtol=1e-3, atol=1e-4)
     assert (
         scores(model, texts(), "lambda", ranking_seeds=[0, 2])["score"] != expected["score"]
     ).any()
 
 
 def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
-    model, one_batch = gpt(), in_one_batch()
+    model = gpt()
+    one_batch = in_one_batch()
     enough = scores(model, one_batch, "lambda", ranking_seeds=[0, 1, 2])
     assert (enough["high"] - enough["low"] > 1e-3).all()
     few = [{name: rows[:8] for name, rows in one_batch[0].items()}]
@@ -307,14 +331,14 @@ def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
 def test_the_interval_of_lambda_covers_what_it_says() -> None:
     """The truth is the mean over all sets of texts; 24 texts make three seeds of eight."""
     model = gpt()
-    found = []
+    lambdas_by_seed = []
     for seed in range(60):
         draw = torch.Generator().manual_seed(seed)
         ids = torch.randint(1, 99, (24, 6), generator=draw)
-        found.append(scores(model, [{"input_ids": ids}], "lambda", "average"))
-    truth = np.mean([frame["score"] for frame in found], axis=0)
-    held = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in found]
-    assert 0.85 < np.mean(held) < 0.99
+        lambdas_by_seed.append(scores(model, [{"input_ids": ids}], "lambda", "average"))
+    truth = np.mean([frame["score"] for frame in lambdas_by_seed], axis=0)
+    covered = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in lambdas_by_seed]
+    assert 0.85 < np.mean(covered) < 0.99
 
 
 def test_packed_rows_stay_whole_with_a_warning() -> None:
@@ -341,7 +365,8 @@ def test_a_cosine_has_one_interval() -> None:
 
 def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
     """One step of AdamW goes by the learning rate against the gradient's sign."""
-    model, data = gpt(), [{name: rows[:4] for name, rows in texts()[0].items()}]
+    model = gpt()
+    data = [{name: rows[:4] for name, rows in texts()[0].items()}]
     step = scores(model, data, "lambda", epochs=1, learning_rate=0.1, ranking_seeds=[0])
     assert step["low"].isna().all(), "of one seed nothing is known"
     values = step["score"].to_numpy().reshape(LAYERS, HEADS)

@@ -38,7 +38,7 @@ def test_texts_are_the_same_in_every_container(
     expected = papa.average(encoder, texts, progress=False)
     data = datasets.Dataset.from_pandas(frame)
     kinds: list[Any] = [
-        (one for one in texts),
+        (text for text in texts),
         frame["review"],
         data["review"],
         frame.sample(frac=1, random_state=0).sort_index(),
@@ -48,10 +48,10 @@ def test_texts_are_the_same_in_every_container(
         frame.to_dict("list"),
     ]
     for kind in kinds:
-        found = papa.average(encoder, kind, text="review", progress=False)
-        assert torch.equal(found.matrices, expected.matrices), type(kind)
-    other = papa.average(encoder, texts[:-1], progress=False)
-    assert not torch.equal(other.matrices, expected.matrices), "negative control"
+        average = papa.average(encoder, kind, text="review", progress=False)
+        assert torch.equal(average.matrices, expected.matrices), type(kind)
+    average_of_others = papa.average(encoder, texts[:-1], progress=False)
+    assert not torch.equal(average_of_others.matrices, expected.matrices), "negative control"
 
 
 def test_labelled_data_is_the_same_in_every_container(
@@ -85,18 +85,22 @@ def test_pairs_are_tuples_or_two_columns(encoder: Encoder) -> None:
     frame = pandas.DataFrame(pairs, columns=["a", "b"])
     listed = papa.features(encoder, pairs, progress=False)
     tabled = papa.features(encoder, frame, text="a", text_pair="b", progress=False)
-    assert all(torch.equal(one, other) for one, other in zip(listed, tabled, strict=True))
-    assert [len(one) for one in listed] == [2 + 2 + 3, 2 + 5 + 3]
+    assert all(
+        torch.equal(token_states, from_table)
+        for token_states, from_table in zip(listed, tabled, strict=True)
+    )
+    assert [len(token_states) for token_states in listed] == [2 + 2 + 3, 2 + 5 + 3]
 
 
 def test_a_model_in_memory_is_the_same_encoder(encoder: Encoder, shallow: str) -> None:
     texts = ["A text about nothing.", "Another."]
-    expected, tokenizer = papa.features(encoder, texts, progress=False), encoder.tokenizer
+    expected = papa.features(encoder, texts, progress=False)
+    tokenizer = encoder.tokenizer
     for kind in (AutoModel, AutoModelForSequenceClassification):
         model = kind.from_pretrained(shallow, dtype=torch.float32).train()
-        held = papa.load_encoder(model, tokenizer, slots=SLOTS)
-        found = papa.features(held, texts, progress=False)
-        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+        in_memory = papa.load_encoder(model, tokenizer, slots=SLOTS)
+        token_states = papa.features(in_memory, texts, progress=False)
+        torch.testing.assert_close(token_states, expected, atol=1e-5, rtol=0)
         assert model.training
         assert model(**tokenizer(texts, padding=True, return_tensors="pt")) is not None
     half = papa.load_encoder(model.to(torch.bfloat16), tokenizer)
@@ -114,7 +118,9 @@ def test_bars_are_shown_unless_switched_off(
 
 
 TEXTS = [
-    f"{what} film {'to see ' * times}" for what in ("A", "Such a", "No") for times in (0, 1, 4)
+    f"{article} film {'to see ' * times}"
+    for article in ("A", "Such a", "No")
+    for times in (0, 1, 4)
 ]
 HEADS = [(0, 1), (1, 3)]
 
@@ -133,16 +139,21 @@ def test_texts_a_table_and_one_encoding_give_the_numbers_of_batches(
     model: Any, tokenizer: Any
 ) -> None:
     encoding = tokenizer(TEXTS, padding=True, return_tensors="pt")
-    given, table = {"data": TEXTS, "tokenizer": tokenizer}, pandas.DataFrame({"text": TEXTS})
-    for by in ("zeros", "average"):
-        expected = papa.fidelity(model, [encoding], heads=HEADS, substitute=by)
-        for other in (given, {"data": encoding}, {**given, "data": table}):
-            found = papa.fidelity(model, heads=HEADS, substitute=by, **other)
-            pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+    texts_with_tokenizer = {"data": TEXTS, "tokenizer": tokenizer}
+    table = pandas.DataFrame({"text": TEXTS})
+    for substitute in ("zeros", "average"):
+        expected = papa.fidelity(model, [encoding], heads=HEADS, substitute=substitute)
+        for arguments in (
+            texts_with_tokenizer,
+            {"data": encoding},
+            {**texts_with_tokenizer, "data": table},
+        ):
+            scores = papa.fidelity(model, heads=HEADS, substitute=substitute, **arguments)
+            pandas.testing.assert_frame_equal(scores, expected, atol=1e-5)
     options: dict[str, Any] = {"method": "effect", "substitute": "mean_output", "progress": False}
     expected = papa.head_scores(model, [encoding], **options)
-    found = papa.head_scores(model, TEXTS, tokenizer=tokenizer, **options)
-    pandas.testing.assert_frame_equal(found, expected, atol=1e-5)
+    scores = papa.head_scores(model, TEXTS, tokenizer=tokenizer, **options)
+    pandas.testing.assert_frame_equal(scores, expected, atol=1e-5)
     with papa.ablated(model, HEADS, substitute="average", data=TEXTS, tokenizer=tokenizer):
         inside = model(**encoding).last_hidden_state
     with papa.ablated(model, HEADS, substitute="average", data=[encoding]):
@@ -155,18 +166,19 @@ def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
     }
     split = tokenizers.Tokenizer(tokenizers.models.WordLevel(words))
     split.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
-    decoder, bare = gpt(), PreTrainedTokenizerFast(tokenizer_object=split)
+    decoder = gpt()
+    bare = PreTrainedTokenizerFast(tokenizer_object=split)
     assert bare.pad_token is None
-    first, *others = batches_of(TEXTS * 3, decoder, bare)
-    assert [len(one["input_ids"]) for one in (first, *others)] == [16, 11]
-    alone = [
+    first, *other_batches = batches_of(TEXTS * 3, decoder, bare)
+    assert [len(batch["input_ids"]) for batch in (first, *other_batches)] == [16, 11]
+    unpadded = [
         {"input_ids": ids[mask.bool()][None]}
-        for one in (first, *others)
-        for ids, mask in zip(one["input_ids"], one["attention_mask"], strict=True)
+        for batch in (first, *other_batches)
+        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
     ]
-    found = papa.fidelity(decoder, TEXTS * 3, heads=HEADS, tokenizer=bare)
-    expected = papa.fidelity(decoder, alone, heads=HEADS)
-    assert found["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
+    fidelity = papa.fidelity(decoder, TEXTS * 3, heads=HEADS, tokenizer=bare)
+    expected = papa.fidelity(decoder, unpadded, heads=HEADS)
+    assert fidelity["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
     with pytest.raises(papa.PapaError, match=r"text 0 has no token"):
         batches_of([" "], decoder, bare)
 
@@ -177,11 +189,11 @@ def test_labels_are_what_the_head_calls_them(model: Any, tokenizer: Any) -> None
     classifier.config.label2id = {"bad": 0, "good": 1}
     of_classes = datasets.ClassLabel(names=["good", "bad"])
     classes = datasets.Features(text=datasets.Value("string"), label=of_classes)
-    named = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, classes)
+    dataset = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, classes)
     table = {"text": TEXTS[:2], "text_pair": ["b", "c"], "label": ["good", "bad"]}
     (batch,) = batches_of(table, classifier, tokenizer)
     assert batch["labels"].tolist() == [1, 0]
-    assert batches_of(named, classifier, tokenizer)[0]["labels"].tolist() == [1, 0], "by name"
+    assert batches_of(dataset, classifier, tokenizer)[0]["labels"].tolist() == [1, 0], "by name"
     assert batch["token_type_ids"].sum() > 0, "pairs"
     assert "labels" not in batches_of(table, model, tokenizer)[0]
     with pytest.raises(papa.PapaError, match="labels fine are not in"):
@@ -216,13 +228,13 @@ def test_named_classes_need_a_head_that_names_its_own(model: Any, tokenizer: Any
     features = datasets.Features(
         text=datasets.Value("string"), label=datasets.ClassLabel(names=["good", "bad"])
     )
-    named = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, features)
+    dataset = datasets.Dataset.from_dict({"text": TEXTS[:2], "label": [0, 1]}, features)
     classifier = classifier_of(model)
     assert "LABEL_0" in classifier.config.label2id
     with pytest.raises(DataError, match=r"good, bad.*LABEL_0"):
-        batches_of(named, classifier, tokenizer)
+        batches_of(dataset, classifier, tokenizer)
     classifier.config.label2id = {"bad": 0, "good": 1}
-    assert batches_of(named, classifier, tokenizer)[0]["labels"].tolist() == [1, 0]
+    assert batches_of(dataset, classifier, tokenizer)[0]["labels"].tolist() == [1, 0]
 
 
 def test_labels_that_are_decided_one_by_one_are_lists(model: Any, tokenizer: Any) -> None:
@@ -265,12 +277,12 @@ def test_averages_that_are_too_short_are_refused_before_training(
 
 
 def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -> None:
-    found = papa.describe(
+    descriptions = papa.describe(
         model, TEXTS, descriptions=["separators"], tokenizer=tokenizer, progress=False
     )
     loaded = papa.load_encoder(model, tokenizer)
     expected = papa.describe(loaded, TEXTS, descriptions=["separators"], progress=False)
-    pandas.testing.assert_frame_equal(found, expected)
+    pandas.testing.assert_frame_equal(descriptions, expected)
 
 
 @pytest.mark.parametrize("kind", [dict, partial(pandas.DataFrame, dtype=object)])

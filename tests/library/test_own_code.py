@@ -46,8 +46,8 @@ def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
     return float((true == predicted).mean())
 
 
-def scores(found: papa.Measurement, fraction: float) -> list[float]:
-    frame = found.results
+def scores(measurement: papa.Measurement, fraction: float) -> list[float]:
+    frame = measurement.results
     return frame[frame["fraction"] == fraction]["score"].tolist()
 
 
@@ -63,20 +63,23 @@ def measured(encoder: Encoder, reviews: Reviews) -> SeedScores:
 
 @pytest.mark.unchecked
 def test_a_metric_is_a_function_of_true_and_predicted_classes(measured: SeedScores) -> None:
-    named, own, other = (
+    by_name, custom, balanced = (
         measured((0, 1, 2), **metric)
         for metric in ({}, {"metric": share_right}, {"metric": balanced_accuracy_score})
     )
-    assert scores(own, 1) == scores(named, 1)
-    assert scores(other, 1) != scores(named, 1), "negative control: another metric"
+    assert scores(custom, 1) == scores(by_name, 1)
+    assert scores(balanced, 1) != scores(by_name, 1), "negative control: another metric"
     for name in ("mean", "one_answer"):
-        assert own.summary[name].tolist() == pytest.approx(named.summary[name].tolist()), name
-    width, known = (found.summary["high"] - found.summary["low"] for found in (own, named))
+        assert custom.summary[name].tolist() == pytest.approx(by_name.summary[name].tolist()), name
+    width, known = (
+        measurement.summary["high"] - measurement.summary["low"]
+        for measurement in (custom, by_name)
+    )
     assert (width < known).all(), "nothing is assumed of what examples do not show"
-    assert set(own.results["metric"]) == {"custom:share_right"}
-    assert "share_right" in own.answers[0]
-    assert "custom:" not in str(own)
-    assert other.summary["high"].max() <= 1, "scikit-learn's have a range"
+    assert set(custom.results["metric"]) == {"custom:share_right"}
+    assert "share_right" in custom.answers[0]
+    assert "custom:" not in str(custom)
+    assert balanced.summary["high"].max() <= 1, "scikit-learn's have a range"
 
 
 @pytest.mark.unchecked
@@ -85,21 +88,23 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
 ) -> None:
     monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
-    found = measured(probe=probe)
+    measurement = measured(probe=probe)
 
     def fitted() -> list[float]:
         sides = []
         for frame in reviews.values():
             states = papa.features(encoder, frame, text="review", progress=False)
-            sides.append((np.stack([one.mean(0).flatten().numpy() for one in states]), frame))
-        (inputs, train), (others, validation) = sides
-        one = LogisticRegression(C=0.5).fit(inputs, train["verdict"])
-        return [float(one.score(others, validation["verdict"]))] * 2
+            sides.append(
+                (np.stack([classifier.mean(0).flatten().numpy() for classifier in states]), frame)
+            )
+        (inputs, train), (validation_inputs, validation) = sides
+        classifier = LogisticRegression(C=0.5).fit(inputs, train["verdict"])
+        return [float(classifier.score(validation_inputs, validation["verdict"]))] * 2
 
-    assert scores(found, 1) == pytest.approx(fitted())
+    assert scores(measurement, 1) == pytest.approx(fitted())
     with papa.replaced(encoder, np.zeros((2, 12)), substitute="zeros"):
-        assert scores(found, 0) == pytest.approx(fitted())
-    assert scores(found, 1) != scores(measured(), 1), "negative control"
+        assert scores(measurement, 0) == pytest.approx(fitted())
+    assert scores(measurement, 1) != scores(measured(), 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
 
 
@@ -135,20 +140,23 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     def measured(**task: Any) -> papa.Measurement:
         return papa.measure(encoder, data, task=papa.Task(head="native", **task), **FEW)
 
-    found, named = measured(score=right), measured()
+    custom = measured(score=right)
+    by_name = measured()
     for fraction in (1, 0):
-        assert scores(found, fraction) == pytest.approx(scores(named, fraction))
-    assert (found.summary["low"] > named.summary["low"]).all(), "of a score nobody knows the unit"
+        assert scores(custom, fraction) == pytest.approx(scores(by_name, fraction))
+    assert (custom.summary["low"] > by_name.summary["low"]).all(), (
+        "of a score nobody knows the unit"
+    )
     texts = data["validation"]
     batch = encoder.tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
-    batch["labels"] = torch.tensor([NAMES[::-1].index(one) for one in texts["label"]])
-    kept = papa.fidelity(
+    batch["labels"] = torch.tensor([NAMES[::-1].index(label) for label in texts["label"]])
+    fidelity = papa.fidelity(
         model, [dict(batch)], heads=np.zeros((2, 4)), substitute="zeros", score=right
     )["value"]
-    assert scores(found, 1) == pytest.approx([kept["score_before"]] * 2)
-    assert scores(found, 0) == pytest.approx([kept["score_after"]] * 2)
+    assert scores(custom, 1) == pytest.approx([fidelity["score_before"]] * 2)
+    assert scores(custom, 0) == pytest.approx([fidelity["score_after"]] * 2)
     sure = measured(label=None, score=lambda outputs, batch: outputs.logits.amax(1))
-    assert scores(sure, 1) != scores(found, 1)
+    assert scores(sure, 1) != scores(custom, 1)
     with pytest.raises(papa.PapaError, match="expected a finite number for each text"):
         measured(score=lambda outputs, batch: outputs.logits)
 
@@ -157,16 +165,16 @@ def test_a_metric_sees_the_tasks_classes_whatever_the_head_numbers_them(
     classifier: Classifier,
 ) -> None:
     _, encoder, data = classifier
-    seen: list[np.ndarray] = []
+    recorded_classes: list[np.ndarray] = []
 
     def recorded(true: np.ndarray, predicted: np.ndarray) -> float:
-        seen.append(true)
+        recorded_classes.append(true)
         return share_right(true, predicted)
 
     papa.measure(encoder, data, task=papa.Task(head="native", metric=recorded), **FEW)
     order = sorted(set(data["validation"]["label"]))
     expected = [order.index(label) for label in data["validation"]["label"]]
-    assert max(seen, key=len).tolist() == expected
+    assert max(recorded_classes, key=len).tolist() == expected
 
 
 @pytest.fixture
@@ -181,14 +189,14 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 def test_a_store_knows_code_by_its_module(
     encoder: Encoder, module: ModuleType, tmp_path: Path
 ) -> None:
-    place = tmp_path / "store"
-    options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": place}
+    store = tmp_path / "store"
+    options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": store}
     text = {"text": ["good", "bad", "fine", "poor"] * 8, "label": ["yes", "no"] * 16}
     data = {"train": text, "validation": text}
 
     def kept(**task: Any) -> set[str]:
         papa.measure(encoder, data, task=papa.Task(epochs=1, **task), **options)
-        return set(artifacts(place, "probe"))
+        return set(artifacts(store, "probe"))
 
     first = kept(metric=module.score)
     assert kept(metric=module.score) == first
@@ -199,8 +207,10 @@ def test_a_store_knows_code_by_its_module(
     assert len(kept(metric=importlib.reload(module).score)) == 3 * len(first)
     with pytest.raises(papa.PapaError, match="leave out store"):
         kept(metric=lambda true, predicted: 0.0)
-    written = [path.read_text() for path in place.rglob("*.json")]
-    assert not any("papa_own_metric" in one for one in written), "a store names no code"
+    written = [path.read_text() for path in store.rglob("*.json")]
+    assert not any("papa_own_metric" in stored_text for stored_text in written), (
+        "a store names no code"
+    )
 
 
 def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None:
@@ -209,14 +219,14 @@ def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None
     file.write_text(
         "from sklearn.base import BaseEstimator\nclass Half(BaseEstimator):\n    factor = 0.5\n"
     )
-    part = importlib.reload(module).Half
+    reloaded = importlib.reload(module).Half
 
     def digest(estimator: Any) -> str | None:
         return CustomCode(probe=estimator).digest
 
-    first = digest(make_pipeline(part(), LogisticRegression()))
-    assert first == digest(make_pipeline(part(), LogisticRegression()))
-    assert first != digest(make_pipeline(part(), LogisticRegression(C=2.0)))
+    first = digest(make_pipeline(reloaded(), LogisticRegression()))
+    assert first == digest(make_pipeline(reloaded(), LogisticRegression()))
+    assert first != digest(make_pipeline(reloaded(), LogisticRegression(C=2.0)))
     file.write_text(file.read_text().replace("0.5", "0.25"))
     assert digest(make_pipeline(importlib.reload(module).Half(), LogisticRegression())) != first
     assert digest(GaussianNB(priors=np.arange(2000.0))) is None

@@ -26,9 +26,9 @@ HEAD_MASK, EVALUATE = (PAGE.parent / "how-to" / name for name in ("head-mask.md"
 def pasted(page: Path, text: str = "") -> dict[str, Any]:
     """What a page's blocks of Python, or those of a part of it, define when run as one script."""
     blocks = re.findall(r"^```python\n(.*?)^```$", text or page.read_text(), re.M | re.S)
-    found: dict[str, Any] = {"__name__": "pasted"}
-    exec(compile("\n".join(blocks), str(page), "exec"), found)
-    return found
+    namespace: dict[str, Any] = {"__name__": "pasted"}
+    exec(compile("\n".join(blocks), str(page), "exec"), namespace)
+    return namespace
 
 
 @pytest.mark.unchecked
@@ -79,7 +79,9 @@ def test_an_ablated_model_in_the_harness_of_language_models(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
-    characters = {one: number for number, one in enumerate(f"?.{string.ascii_letters} ")}
+    characters = {
+        character: number for number, character in enumerate(f"?.{string.ascii_letters} ")
+    }
     split = tokenizers.Tokenizer(tokenizers.models.WordLevel(characters, unk_token="?"))
     split.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
     marks = {"eos_token": ".", "pad_token": ".", "unk_token": "?"}
@@ -87,8 +89,8 @@ def test_an_ablated_model_in_the_harness_of_language_models(
         tmp_path / "my-decoder"
     )
     gpt().save_pretrained(tmp_path / "my-decoder")
-    asked = [{"question": "Snow is", "choices": ["cold", "a song"], "answer": 0}] * 3
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, asked)))
+    questions = [{"question": "Snow is", "choices": ["cold", "a song"], "answer": 0}] * 3
+    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     left = evaluations(2)
@@ -98,8 +100,8 @@ def test_an_ablated_model_in_the_harness_of_language_models(
 
 def test_the_page_and_the_surface_name_the_same() -> None:
     reference = PAGE.read_text().partition("## Reference")[2].partition("## From")[0]
-    named = set(re.findall(r"`(\w+)`", reference))
-    assert named == set(papa.__all__) <= set(dir(papa))
+    listed = set(re.findall(r"`(\w+)`", reference))
+    assert listed == set(papa.__all__) <= set(dir(papa))
     assert all(getattr(papa, name).__doc__ for name in papa.__all__)
     with pytest.raises(AttributeError, match="module 'papa' has no attribute 'avrage'"):
         _ = papa.avrage  # type: ignore[attr-defined]
@@ -108,10 +110,11 @@ def test_the_page_and_the_surface_name_the_same() -> None:
 @pytest.mark.parametrize("name", sorted(set(papa.__all__) - {"Measurement", "PapaError", "Task"}))
 def test_the_examples_in_docstrings_run(name: str) -> None:
     """After what they share."""
-    given: dict[str, Any] = {}
-    finder, runner = doctest.DocTestFinder(recurse=False), doctest.DocTestRunner()
-    for one in (papa.library, getattr(papa, name)):
-        (found,) = finder.find(one, name, extraglobs=given)
-        assert found.examples
-        assert runner.run(found, clear_globs=False).failed == 0
-        given |= found.globs
+    shared_names: dict[str, Any] = {}
+    finder = doctest.DocTestFinder(recurse=False)
+    runner = doctest.DocTestRunner()
+    for documented in (papa.library, getattr(papa, name)):
+        (example,) = finder.find(documented, name, extraglobs=shared_names)
+        assert example.examples
+        assert runner.run(example, clear_globs=False).failed == 0
+        shared_names |= example.globs

@@ -54,10 +54,11 @@ class Given:
     """The encoder and the reviews, and the doors with what else they need."""
 
     def __init__(self, encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> None:
-        self.encoder, self.reviews = encoder, reviews
+        self.encoder = encoder
+        self.reviews = reviews
 
-    def average(self, given: Any, call: Any = papa.average) -> None:
-        call(self.encoder, given, progress=False)
+    def average(self, data: Any, call: Any = papa.average) -> None:
+        call(self.encoder, data, progress=False)
 
     def enter(self, constants: Any = "zeros", heads: Any = ((0, 0),)) -> Any:
         return papa.replaced(self.encoder, heads, substitute=constants).__enter__()
@@ -67,9 +68,9 @@ class Given:
             call()
 
     def foreign(self) -> Any:
-        other = AutoModel.from_pretrained(self.encoder.path)
-        other.embeddings.word_embeddings.weight.data += 0.1
-        loaded = load(other, self.encoder.tokenizer, slots=SLOTS)
+        other_model = AutoModel.from_pretrained(self.encoder.path)
+        other_model.embeddings.word_embeddings.weight.data += 0.1
+        loaded = load(other_model, self.encoder.tokenizer, slots=SLOTS)
         return papa.average(loaded, ["a text"], progress=False)
 
     def measure(self, data: Any = None, task: Any = TASK, **options: Any) -> None:
@@ -79,9 +80,9 @@ class Given:
     def own(self, **task: Any) -> None:
         self.measure(task=replace(TASK, epochs=1, **task), **FEW)
 
-    def score(self, by: str = "lambda", **options: Any) -> None:
+    def score(self, method: str = "lambda", **options: Any) -> None:
         papa.head_scores(
-            self.encoder, self.reviews, task=TASK, method=by, progress=False, **options
+            self.encoder, self.reviews, task=TASK, method=method, progress=False, **options
         )
 
 
@@ -90,13 +91,15 @@ def given(encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> Given:
     return Given(encoder, reviews)
 
 
-def ablate(heads: Any, by: Any = "zeros") -> Any:
-    return papa.ablated(gpt(), heads, substitute=by).__enter__()
+def ablate(heads: Any, substitute: Any = "zeros") -> Any:
+    return papa.ablated(gpt(), heads, substitute=substitute).__enter__()
 
 
-def hand(model: Any, data: Any = None, task: Any = None, by: str = "effect", **more: Any) -> None:
-    more = {"substitute": "zeros", "progress": False, **more}
-    papa.head_scores(model, texts() if data is None else data, task=task, method=by, **more)
+def hand(
+    model: Any, data: Any = None, task: Any = None, method: str = "effect", **options: Any
+) -> None:
+    options = {"substitute": "zeros", "progress": False, **options}
+    papa.head_scores(model, texts() if data is None else data, task=task, method=method, **options)
 
 
 def kept(model: Any, data: Any, score: Any = None) -> None:
@@ -185,7 +188,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.score("shaply"), "no method 'shaply' for this model (did you mean"),
         (lambda g: g.score(substitute="zeroes"), "substitute 'zeroes'"),
         (lambda g: g.score(score=len), "task, or tokenizer, substitute_data"),
-        (lambda g: hand(gpt(), by="self_lambda"), "'self_lambda' for this model"),
+        (lambda g: hand(gpt(), method="self_lambda"), "'self_lambda' for this model"),
         (lambda g: hand(gpt(), task=TASK), "task, or tokenizer"),
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "tokenizer is None"),
@@ -200,7 +203,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([], {"kind": "average", "rows": 3}), "rows is for studies only"),
     ],
     "fidelity": [
-        (lambda g: kept(bert(), [{n: of[:3] for n, of in BATCH.items()}]), "holds 3 texts"),
+        (lambda g: kept(bert(), [{n: values[:3] for n, values in BATCH.items()}]), "holds 3 texts"),
         (lambda g: kept(gpt(), [BATCH], "loss"), "score is 'loss', expected a function of"),
         (lambda g: kept(numbers(), [BATCH]), "without logits of classes, one number"),
         (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),

@@ -58,7 +58,8 @@ def some_inputs(
     segments: int = 1,
 ) -> Inputs:
     """Random inputs: text from slot 0, second texts from slot S/2, a last token in slot S-1."""
-    generator, slots = torch.Generator().manual_seed(seed), torch.arange(SLOTS)
+    generator = torch.Generator().manual_seed(seed)
+    slots = torch.arange(SLOTS)
     mask = (slots < torch.tensor(lengths)[:, None]) | (slots == SLOTS - 1)
     if second:
         mask |= (slots >= SLOTS // 2) & (slots < SLOTS // 2 + torch.tensor(second)[:, None])
@@ -74,8 +75,8 @@ def lower_layers(layers: int, folder: Path) -> EncoderReference:
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
     weights = load_file(embedded / "model.safetensors")
     above = tuple(f"encoder.layer.{layer}." for layer in range(layers, config["num_hidden_layers"]))
-    kept = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    lower_weights = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
+    save_file(lower_weights, folder / "model.safetensors", metadata={"format": "pt"})
     return resolve_encoder(EncoderSpec(name=str(folder)))
 
 

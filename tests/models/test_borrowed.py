@@ -30,28 +30,35 @@ def _held(variant: str) -> Any:
 def _outputs(model: Any) -> list[Tensor]:
     with torch.no_grad():
         output = model(input_ids=torch.arange(40).view(2, 20) % 290 + 5, output_hidden_states=True)
-    return [*output.hidden_states, *(own for own in output.values() if isinstance(own, Tensor))]
+    return [
+        *output.hidden_states,
+        *(value for value in output.values() if isinstance(value, Tensor)),
+    ]
 
 
 def _state(model: Any) -> list[Any]:
-    found: list[Any] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
-    found += [(name, id(buffer)) for name, buffer in model.named_buffers()]
-    for name, one in model.named_parameters():
-        found.append((name, id(one), one.requires_grad, one.data_ptr()))
-    for name, one in model.named_modules():
-        own = vars(one)
-        found.append((name, id(one), one.training, sorted(own), own.get("forward")))
-        found.append(list(one._forward_hooks.values()))
-    return found
+    state: list[Any] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
+    state += [(name, id(buffer)) for name, buffer in model.named_buffers()]
+    for name, module in model.named_parameters():
+        state.append((name, id(module), module.requires_grad, module.data_ptr()))
+    for name, module in model.named_modules():
+        attributes = vars(module)
+        state.append(
+            (name, id(module), module.training, sorted(attributes), attributes.get("forward"))
+        )
+        state.append(list(module._forward_hooks.values()))
+    return state
 
 
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
-    model, seen = _held(variant), list[Any]()
-    model.register_forward_hook(lambda *_: seen.append(1))
+    model = _held(variant)
+    hook_calls = list[Any]()
+    model.register_forward_hook(lambda *_: hook_calls.append(1))
     # After a first forward pass: transformers puts hooks of its own in place then.
-    outputs, before = _outputs(model), _state(model)
-    seen.clear()
+    outputs = _outputs(model)
+    before = _state(model)
+    hook_calls.clear()
     encoder = Encoder(model)
     owned = {parameter.data_ptr() for parameter in model.parameters()}
     assert all(parameter.data_ptr() in owned for parameter in encoder.model.parameters())
@@ -60,17 +67,21 @@ def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
     with torch.inference_mode(), replaced(encoder, constants, [(0, 1), (2, 3)]):
         changed = encoder.token_states(batch)[-1]
         assert _state(model) == before, "while it is in use"
-        assert not seen, "hooks of the user's see none of PAPA's passes"
+        assert not hook_calls, "hooks of the user's see none of PAPA's passes"
         assert all(map(torch.equal, _outputs(model), outputs))
     with torch.inference_mode():
-        own = encoder.token_states(batch)[-1]
-    assert not torch.allclose(changed, own), "negative control: the copy had it in force"
+        original_states = encoder.token_states(batch)[-1]
+    assert not torch.allclose(changed, original_states), (
+        "negative control: the copy had it in force"
+    )
     model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     torch.optim.SGD(trained, lr=0.1).step()
     with torch.inference_mode():
-        assert not torch.allclose(encoder.token_states(batch)[-1], own), "it follows the model"
+        assert not torch.allclose(encoder.token_states(batch)[-1], original_states), (
+            "it follows the model"
+        )
     before = _state(model)
     encoder.model.double()
     assert _state(model) == before

@@ -72,9 +72,9 @@ def test_what_describes_no_encoder_and_what_fits_no_weights_or_tokenizer(tmp_pat
     for ask, cases in ((describe_encoder, NO_CONFIGURATION), (resolve_encoder, NO_WEIGHTS)):
         for content, expected in cases:
             change(content)
-            found = refusal(folder, ask)
-            assert expected in found
-            assert str(folder) in found
+            message = refusal(folder, ask)
+            assert expected in message
+            assert str(folder) in message
     change({"auto_map": {"AutoModel": "code.Model"}})
     control = resolve_encoder(EncoderSpec(name=str(folder)))
     assert (control.layers, control.heads, control.width) == (6, 12, 384)
@@ -84,8 +84,8 @@ def test_what_describes_no_encoder_and_what_fits_no_weights_or_tokenizer(tmp_pat
             resolve_encoder(EncoderSpec(name=reference.EMBEDDED))
     for damaged in ("", "[]", '{"model": 7}'):
         (folder / "tokenizer.json").write_text(damaged)
-        found = refusal(folder, lambda spec: reference.load_tokenizer(describe_encoder(spec)))
-        assert re.search("tokenizer of .* cannot be loaded", found)
+        message = refusal(folder, lambda spec: reference.load_tokenizer(describe_encoder(spec)))
+        assert re.search("tokenizer of .* cannot be loaded", message)
 
 
 def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
@@ -95,7 +95,7 @@ def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
     key = "the digest of an encoder"
     with pytest.raises(ZeroDivisionError):
         remembered("weights", key, lambda: 1 / 0)
-    assert [remembered("weights", key, lambda one=one: one) for one in (1, 2)] == [1, 1]
+    assert [remembered("weights", key, lambda value=value: value) for one in (1, 2)] == [1, 1]
     assert remembered("weights", "of another", lambda: 3) == 3
     monkeypatch.setattr(files, "version", lambda name: "another")
     assert remembered("weights", key, lambda: 4) == 4
@@ -113,10 +113,12 @@ def test_an_encoder_saved_is_the_encoder_loaded(variant: str, tmp_path: Path) ->
     (tmp_path / "tokenizer.json").write_text("{}")
     reference = resolve_encoder(EncoderSpec(name=str(tmp_path)))
     assert (reference.layers, reference.heads, reference.width) == (3, 4, 32)
-    loaded, saved = load_encoder(reference), Encoder(model)
+    loaded = load_encoder(reference)
+    saved = Encoder(model)
     batch = some_inputs(1, pad=model.config.pad_token_id).compact()
     with torch.inference_mode():
-        ours, expected = loaded.token_states(batch), saved.token_states(batch)
+        ours = loaded.token_states(batch)
+        expected = saved.token_states(batch)
     assert len(ours) == 4
     torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
     assert loaded.word_embeddings.shape[0] == 300
@@ -129,15 +131,15 @@ def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant
     assert family is not None
     # A token at every slot, and one more.
     ids = torch.full((1, family.positions(model.config) + 1), model.config.pad_token_id + 7)
-    full, more = (
-        Inputs(own, torch.ones_like(own).bool(), torch.zeros_like(own)).compact()
-        for own in (ids[:, 1:], ids)
+    full, beyond_limit = (
+        Inputs(token_ids, torch.ones_like(token_ids).bool(), torch.zeros_like(token_ids)).compact()
+        for token_ids in (ids[:, 1:], ids)
     )
     with torch.inference_mode():
         assert bool(Encoder(model).token_states(full)[-1].isfinite().all())
         if variant in ("bert", "roberta", "mpnet", "distilbert", "albert", "deberta_near"):
             with pytest.raises(IndexError):  # Families whose positions are embedded.
-                Encoder(model).token_states(more)
+                Encoder(model).token_states(beyond_limit)
 
 
 REFUSED: dict[str, dict[str, Any]] = {
@@ -154,16 +156,17 @@ REFUSED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_what_has_no_attention_of_single_heads_is_refused(reason: str, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(REFUSED[reason]))
-    with pytest.raises(EncoderError, match=reason) as found:
+    with pytest.raises(EncoderError, match=reason) as caught:
         resolve_encoder(EncoderSpec(name=str(tmp_path)))
-    assert "\n" not in str(found.value)
+    assert "\n" not in str(caught.value)
     if "not supp" not in reason:
         with pytest.raises(EncoderError, match=reason):
             Encoder(AutoModel.from_config(AutoConfig.for_model(**REFUSED[reason])))
 
 
 def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
-    encoder, batch = Encoder(random_model("deberta_v3").float()), some_inputs(1).compact()
+    encoder = Encoder(random_model("deberta_v3").float())
+    batch = some_inputs(1).compact()
     constants = control("toeplitz", encoder.layers, encoder.heads, SLOTS)
     theta = torch.zeros(encoder.layers, encoder.heads, requires_grad=True)
     with torch.inference_mode():
@@ -175,7 +178,8 @@ def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
 
 
 def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
-    encoder, batch = Encoder(random_model("bert")), some_inputs(1).compact()
+    encoder = Encoder(random_model("bert"))
+    batch = some_inputs(1).compact()
     encoder.token_states(batch)
     encoder.config._attn_implementation = "sdpa"
     with pytest.raises(

@@ -22,9 +22,9 @@ def test_digests_tell_texts_apart_whatever_their_padding() -> None:
     assert PassTexts(longer, longer > 0).digests == digests[:1]
 
 
-@pytest.mark.parametrize(("by", "is_read"), [("zeros", False), ("resampled_output", True)])
+@pytest.mark.parametrize(("substitute", "is_read"), [("zeros", False), ("resampled_output", True)])
 def test_digests_are_computed_for_resampled_outputs_alone(
-    by: str, is_read: bool, monkeypatch: pytest.MonkeyPatch
+    substitute: str, is_read: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     observed: list[PassTexts] = []
     output = LayerAttention.output
@@ -37,7 +37,7 @@ def test_digests_are_computed_for_resampled_outputs_alone(
     monkeypatch.setattr(LayerAttention, "output", observe)
     model = random_model("gpt2")
     batches = [inputs_of("gpt2", seed=seed, batch=3) for seed in (1, 2)]
-    with torch.no_grad(), papa.ablated(model, [(0, 1)], substitute=by, data=batches):
+    with torch.no_grad(), papa.ablated(model, [(0, 1)], substitute=substitute, data=batches):
         observed.clear()
         model(**batches[0])
     assert observed

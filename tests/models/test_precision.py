@@ -39,9 +39,11 @@ WITHIN = 0.05
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     model = random_model(variant).float()
-    full, half = Encoder(copy.deepcopy(model)), Encoder(model, precision="bfloat16")
-    pad, segments = full.config.pad_token_id, max(getattr(full.config, "type_vocab_size", 0), 1)
-    inputs, other = (some_inputs(seed, pad=pad, segments=segments) for seed in (1, 2))
+    full = Encoder(copy.deepcopy(model))
+    half = Encoder(model, precision="bfloat16")
+    pad = full.config.pad_token_id
+    segments = max(getattr(full.config, "type_vocab_size", 0), 1)
+    inputs, other_inputs = (some_inputs(seed, pad=pad, segments=segments) for seed in (1, 2))
 
     def average(batch: Inputs) -> AttentionSums:
         averager = AttentionAverager(half.layers, half.heads, SLOTS)
@@ -49,21 +51,21 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
         return averager.result()
 
     def away(batch: Inputs, expected: list[Tensor]) -> float:
-        found = half.token_states(batch.compact())
-        assert all(states.dtype == torch.float32 for states in found)
-        return distance(found, expected)
+        half_states = half.token_states(batch.compact())
+        assert all(states.dtype == torch.float32 for states in half_states)
+        return distance(half_states, expected)
 
-    constants = average(other).average()
+    constants = average(other_inputs).average()
     for heads in ([], HEADS[:5]):
         with replaced(full, constants, heads):
             expected = full.token_states(inputs.compact())
         with replaced(half, constants, heads):
-            assert 0 < away(inputs, expected) < WITHIN * away(other, expected)
-    own = half.token_states(inputs.compact())
+            assert 0 < away(inputs, expected) < WITHIN * away(other_inputs, expected)
+    original_states = half.token_states(inputs.compact())
     with mixed_by(half, constants, torch.ones(3, 4)):
-        difference = away(inputs, own)
+        difference = away(inputs, original_states)
     with mixed_by(half, constants, torch.full((3, 4), 0.5)):
-        assert difference < WITHIN * away(inputs, own)
+        assert difference < WITHIN * away(inputs, original_states)
     assert average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
 
 
@@ -78,27 +80,28 @@ def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
 
 
 def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
-    given = planted(tmp_path, (1, 1)).scoring_request
-    probe = given.task.probe.model_copy(update={"epochs": 1})
-    task = given.task.model_copy(update={"probe": probe})
+    scoring_request = planted(tmp_path, (1, 1)).scoring_request
+    probe = scoring_request.task.probe.model_copy(update={"epochs": 1})
+    task = scoring_request.task.model_copy(update={"probe": probe})
     ranking = RankingSpec(epochs=1, learning_rate=0.05)
 
     def found(encoder: Encoder, heads: list[tuple[int, int]]) -> tuple[torch.Tensor, list[float]]:
-        constants, corpus = given.constants, given.corpus
+        constants = scoring_request.constants
+        corpus = scoring_request.corpus
         lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
         options = {"features": FeaturesSpec(), "execution": ExecutionSpec()}
         options |= {"constants": constants, "heads": heads, "scratch": tmp_path / "scratch"}
         scores = evaluate_cell(encoder, corpus, task, [0, 1], **options)
-        return lambdas, [one.score for one in scores]
+        return lambdas, [seed_score.score for seed_score in scores]
 
-    lambdas, scores = found(given.encoder, [(0, 0)])
-    assert given.encoder.reference is not None
+    lambdas, scores = found(scoring_request.encoder, [(0, 0)])
+    assert scoring_request.encoder.reference is not None
     with virtual_gpu():
-        ours, of_gpu = found(load_encoder(given.encoder.reference, "cuda"), [(0, 0)])
+        ours, of_gpu = found(load_encoder(scoring_request.encoder.reference, "cuda"), [(0, 0)])
     assert float((ours - lambdas).abs().max()) < 1e-6
     assert float((lambdas - 0.5).abs().max()) > 0.01, "negative control"
     assert of_gpu == pytest.approx(scores, abs=1e-6)
-    assert found(given.encoder, [(1, 1)])[1] != pytest.approx(scores, abs=1e-6)
+    assert found(scoring_request.encoder, [(1, 1)])[1] != pytest.approx(scores, abs=1e-6)
 
 
 @pytest.mark.parametrize("device", ["mps", "nosuch"])

@@ -23,19 +23,22 @@ def last_states(encoder: Encoder, batch: MicroBatch, case: Case, share: float) -
 @pytest.mark.parametrize("family", ["bert", "mpnet", "deberta", "modernbert", "albert"])
 def test_twins_with_rules_of_their_own_compute_side_by_side(family: str) -> None:
     case = Case(family)
-    encoder, batch = case.encoder, case.inputs(2).compact()
+    encoder = case.encoder
+    batch = case.inputs(2).compact()
     twin = encoder.twin()
     shares = (0.2, 0.8)
-    alone = [last_states(encoder, batch, case, share) for share in shares]
+    expected_states = [last_states(encoder, batch, case, share) for share in shares]
     with ThreadPoolExecutor(2) as executor:
         for _ in range(10):
             results = executor.map(last_states, (encoder, twin), [batch] * 2, [case] * 2, shares)
-            for found, expected in zip(results, alone, strict=True):
-                torch.testing.assert_close(found, expected)
-    assert not torch.allclose(*alone), "negative control"
+            for states, expected in zip(results, expected_states, strict=True):
+                torch.testing.assert_close(states, expected)
+    assert not torch.allclose(*expected_states), "negative control"
 
 
 def test_twins_share_their_weights() -> None:
     encoder = Case("bert").encoder
     pairs = zip(encoder.model.parameters(), encoder.twin().model.parameters(), strict=True)
-    assert all(own.data_ptr() == other.data_ptr() for own, other in pairs)
+    assert all(
+        parameter.data_ptr() == twin_parameter.data_ptr() for parameter, twin_parameter in pairs
+    )

@@ -122,20 +122,20 @@ def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
         json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)
     ]
     splits = {"train": lines[:24], "validation": lines[24:]}
-    for split, part in splits.items():
-        (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in part))
+    for split, split_lines in splits.items():
+        (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in split_lines))
     design: dict[str, Any] = {"substitutes": ["zeros"], "orders": ["random"], "keep": [1, 0.5, 0]}
     columns = {"text": "text", "label": "label"}
     task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
     document = described(saved, {**task, "labels": ["0", "1", "2"], "slots": 32}, **design)
     expected = summarise(score_study(document, tmp_path, tmp_path / "store").table)
-    parts = {
+    halves = {
         "train": {name: values[:24] for name, values in table.items()},
         "validation": {name: values[24:] for name, values in table.items()},
     }
-    found = papa.measure(
+    measurement = papa.measure(
         model,
-        parts,
+        halves,
         tokenizer=AutoTokenizer.from_pretrained(saved),
         score="accuracy",
         probe_seeds=[0],
@@ -143,5 +143,7 @@ def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
         progress=False,
         **design,
     )
-    pandas.testing.assert_frame_equal(by_cell(found.summary), by_cell(expected), atol=1e-6)
-    assert found.summary["always_one_answer"].tolist() == expected["always_one_answer"].tolist()
+    pandas.testing.assert_frame_equal(by_cell(measurement.summary), by_cell(expected), atol=1e-6)
+    assert (
+        measurement.summary["always_one_answer"].tolist() == expected["always_one_answer"].tolist()
+    )

@@ -55,8 +55,8 @@ def named(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
 
 
 def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list[Any]]) -> None:
-    said = "contradiction, entailment, neutral.*head.*LABEL_0.*set the task's labels"
-    with pytest.raises(DataError, match=said):
+    pattern = "contradiction, entailment, neutral.*head.*LABEL_0.*set the task's labels"
+    with pytest.raises(DataError, match=pattern):
         original(head, named(answered))
     assert original(head, named(answered), labels=ORDER) == 1
     assert original(head, named(answered), labels=tuple(sorted(ORDER))) < 0.9, "negative control"
@@ -65,8 +65,8 @@ def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list
 def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, list[Any]]) -> None:
     """Also where the data lack the first."""
     assert original(head, answered) == 1
-    kept = [row for row, answer in enumerate(answered["label"]) if answer]
-    rows = {name: [values[row] for row in kept] for name, values in answered.items()}
+    labelled_rows = [row for row, answer in enumerate(answered["label"]) if answer]
+    rows = {name: [values[row] for row in labelled_rows] for name, values in answered.items()}
     assert original(head, rows) == 1
     beyond = {**rows, "label": [answer + 7 for answer in rows["label"]]}
     with pytest.raises(DataError, match=r"labels that the model's head does not know \(8, 9\)"):
@@ -77,7 +77,8 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
     torch.manual_seed(0)
     problem = "multi_label_classification"
     model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3, problem_type=problem))
-    folder, rows = with_tokenizer(model.eval(), tmp_path), pairs(24)
+    folder = with_tokenizer(model.eval(), tmp_path)
+    rows = pairs(24)
     inputs = AutoTokenizer.from_pretrained(folder)(
         rows["a"], rows["b"], padding=True, return_tensors="pt"
     )
@@ -86,7 +87,7 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
         with papa.ablated(model, {layer: range(2) for layer in range(2)}, substitute="zeros"):
             after = model(**inputs).logits
     task = {"text": "a", "text_pair": "b", "label": None, "metric": "agreement", "head": "native"}
-    found = papa.measure(
+    measurement = papa.measure(
         papa.load_encoder(folder, slots=32, device="cpu"),
         {"train": rows, "validation": rows},
         task=papa.Task(**task),
@@ -96,10 +97,10 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
         probe_seeds=[0],
         progress=False,
     )
-    kept = ((before > 0) == (after > 0)).float().mean().item()
-    assert found.results["score"].item() == pytest.approx(kept, abs=1e-6)
+    agreement = ((before > 0) == (after > 0)).float().mean().item()
+    assert measurement.results["score"].item() == pytest.approx(agreement, abs=1e-6)
     top = (before.argmax(1) == after.argmax(1)).float().mean().item()
-    assert top != pytest.approx(kept, abs=0.01), "negative control"
+    assert top != pytest.approx(agreement, abs=0.01), "negative control"
     with pytest.raises(EncoderError, match=problem):
         original(folder, {**rows, "label": [0, 1] * 12}, metric="accuracy")
 
@@ -119,19 +120,20 @@ REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], str]] = {
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_other_embeddings_than_means_are_refused_by_name(tmp_path: Path, name: str) -> None:
-    modules, settings, said = REFUSED[name]
+    modules, settings, pattern = REFUSED[name]
     folder = sentence_encoder(tmp_path, *modules, **settings)
     assert BertModel.from_pretrained(folder).config.num_hidden_layers == 2, "the encoder is there"
     if name == "lower":
         (folder / "sentence_bert_config.json").write_text(json.dumps({"do_lower_case": True}))
-    with pytest.raises(EncoderError, match=f"{said}.*papa.ablated"):
+    with pytest.raises(EncoderError, match=f"{pattern}.*papa.ablated"):
         original(folder, pairs(24), **SIMILAR)
 
 
 @pytest.mark.parametrize("modules", [(mean,), (mean, Normalize)])
 def test_means_are_those_of_sentence_transformers(tmp_path: Path, modules: Any) -> None:
     prompts = {"query": "query: ", "document": ""}
-    folder, rows = sentence_encoder(tmp_path, *modules, prompts=prompts), pairs(24)
+    folder = sentence_encoder(tmp_path, *modules, prompts=prompts)
+    rows = pairs(24)
     stock = SentenceTransformer(str(folder), device="cpu")
     first, second = (torch.tensor(stock.encode(rows[name])) for name in ("a", "b"))
     expected = spearmanr(torch.cosine_similarity(first, second), rows["label"]).statistic

@@ -30,9 +30,9 @@ def native() -> NativeHead:
 
 def test_a_set_has_the_same_bits_whichever_sets_come_before_it(native: NativeHead) -> None:
     first = [(2, 1)]
-    alone = native.values_of_sets(Zeros(), [first])[-1].sums
+    single_set = native.values_of_sets(Zeros(), [first])[-1].sums
     after_others = native.values_of_sets(Zeros(), [[], [(1, 0)], first])[-1].sums
-    np.testing.assert_array_equal(after_others, alone)
+    np.testing.assert_array_equal(after_others, single_set)
     plain = native.losses(next(native.texts.batches()), None).values.detach().numpy()
     routed = native.losses(next(native.texts.batches()), {}).values.detach().numpy()
     assert (routed != plain).any(), "negative control: the model's own attention rounds otherwise"

@@ -49,7 +49,7 @@ KEYS = ("kind", "metric", "slots", "train_rows", "validation_rows", "columns")
 
 @pytest.fixture(scope="session")
 def tasks(corpora_folder: Path) -> dict[str, TaskSpec]:
-    found = dict[str, TaskSpec]()
+    specs = dict[str, TaskSpec]()
     raw = corpora_folder / "wikitext_raw"
     for name, values in DESCRIBED.items():
         files = {
@@ -59,8 +59,8 @@ def tasks(corpora_folder: Path) -> dict[str, TaskSpec]:
             files = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
         described = {"name": name, "source": {"kind": "files", **files}, "probe": RATE}
         described |= dict(zip(KEYS, values, strict=True))
-        found[name] = TaskSpec.model_validate(described)
-    return found
+        specs[name] = TaskSpec.model_validate(described)
+    return specs
 
 
 @pytest.fixture(scope="session")
@@ -100,7 +100,7 @@ def cell(
     """A cell's scores, with changes to its probe; a budget of 0 streams features."""
 
     def run(
-        of: str | TaskSpec,
+        task_or_name: str | TaskSpec,
         corpus: TokenisedCorpus | None = None,
         model: FeatureModel = encoder,
         *,
@@ -111,7 +111,7 @@ def cell(
         cell: Mapping[str, Any] = MappingProxyType({}),
         **probe: Any,
     ) -> list[Scored]:
-        task = tasks[of] if isinstance(of, str) else of
+        task = tasks[task_or_name] if isinstance(task_or_name, str) else task_or_name
         return evaluate_cell(
             model,
             corpus or corpora[task.name],
@@ -130,8 +130,8 @@ def with_probe(task: TaskSpec, **changes: Any) -> TaskSpec:
     return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
 
 
-def scores(found: list[Scored]) -> np.ndarray:
-    return np.array([scored.score for scored in found])
+def scores(scored_seeds: list[Scored]) -> np.ndarray:
+    return np.array([scored.score for scored in scored_seeds])
 
 
 @contextmanager

@@ -27,7 +27,7 @@ SMALL: dict[str, Any] = {
 
 def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> float:
     task = {"text": "a", "text_pair": "b", "label": "label", "head": "native", **task}
-    found = papa.measure(
+    measurement = papa.measure(
         papa.load_encoder(encoder, slots=32, device="cpu"),
         {"train": rows, "validation": rows},
         task=papa.Task(**task),
@@ -36,7 +36,7 @@ def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> fl
         probe_seeds=[0],
         progress=False,
     )
-    return float(found.results["score"].iloc[0])
+    return float(measurement.results["score"].iloc[0])
 
 
 WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")
@@ -59,8 +59,8 @@ def sentence_encoder(folder: Path, *modules: Any, **settings: Any) -> Path:
     torch.manual_seed(1)
     plain = with_tokenizer(BertModel(BertConfig(**SMALL)).eval(), folder / "plain")
     torch.manual_seed(3)
-    parts = [Transformer(str(plain), max_seq_length=32), *(make() for make in modules)]
-    model = SentenceTransformer(modules=parts, device="cpu", **settings)
+    all_modules = [Transformer(str(plain), max_seq_length=32), *(make() for make in modules)]
+    model = SentenceTransformer(modules=all_modules, device="cpu", **settings)
     model.save(str(folder / "model"))
     return folder / "model"
 

@@ -86,11 +86,11 @@ def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
     name: str, trained: bool, cell: Cell, tasks: dict[str, TaskSpec]
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
-    how = {"cell": {"constants": constants, "heads": HEADS, "trained": trained}, "epochs": 1}
-    found = cell(name, seeds=(7, 3), **how)
-    alone = np.concatenate([scores(cell(name, seeds=(seed,), **how)) for seed in (7, 3)])
-    np.testing.assert_array_equal(scores(found), alone)
-    assert name != "wikitext" or abs(alone[0] - alone[1]) > 1e-3
+    options = {"cell": {"constants": constants, "heads": HEADS, "trained": trained}, "epochs": 1}
+    together = cell(name, seeds=(7, 3), **options)
+    separate = np.concatenate([scores(cell(name, seeds=(seed,), **options)) for seed in (7, 3)])
+    np.testing.assert_array_equal(scores(together), separate)
+    assert name != "wikitext" or abs(separate[0] - separate[1]) > 1e-3
 
 
 @pytest.mark.parametrize("budget", [1, 0])
@@ -107,13 +107,13 @@ def test_a_cell_on_unused_cores_has_the_same_scores(
     }
     threads: set[int] = set()
     options["cell"]["progress"] = lambda done, total: threads.add(threading.active_count())
-    alone = cell(name, **options)
+    single_core = cell(name, **options)
     threads_alone = max(threads)
     with WorkerCores(tmp_path, 0, 2).used():
         beside = cell(name, **options)
     assert max(threads) > threads_alone, "negative control: threads compute side by side"
-    for one, other in zip(alone, beside, strict=True):
-        np.testing.assert_array_equal(one.examples, other.examples)
+    for expected, on_two_cores in zip(single_core, beside, strict=True):
+        np.testing.assert_array_equal(expected.examples, on_two_cores.examples)
 
 
 def test_text_is_learned(
@@ -143,18 +143,19 @@ def test_text_is_learned(
 def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(
     cell: Cell, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
 ) -> None:
-    split, model = corpora["review_pairs"].split("validation"), WordEmbeddings(encoder)
+    split = corpora["review_pairs"].split("validation")
+    model = WordEmbeddings(encoder)
     (states,) = model.token_states(micro_batch(split, [3, 0, 7]))
     ids = torch.from_numpy(split.tokens([3, 0, 7]).input_ids).long()
     torch.testing.assert_close(states, encoder.word_embeddings[ids], rtol=0, atol=0)
     stored = cell("wikitext", model=model)
     with replaced(encoder, control("zeros", LAYERS, 12, 32), HEADS):
         after = cell("wikitext", model=model)
-    for one, other in zip(stored, after, strict=True):
-        np.testing.assert_array_equal(one.examples, other.examples)
-    for other in ({"budget": 0}, {"encoder_dropout": True}):
-        found = cell("wikitext", model=model, **other)
-        np.testing.assert_allclose(scores(found), scores(stored), atol=1e-4)
+    for before_change, options_of_reading in zip(stored, after, strict=True):
+        np.testing.assert_array_equal(before_change.examples, options_of_reading.examples)
+    for options_of_reading in ({"budget": 0}, {"encoder_dropout": True}):
+        scored = cell("wikitext", model=model, **options_of_reading)
+        np.testing.assert_allclose(scores(scored), scores(stored), atol=1e-4)
     assert np.abs(scores(cell("wikitext")) - scores(stored)).min() > 1e-3, "negative control"
 
 
@@ -172,21 +173,21 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert sum(count for count, training in zip(passes, modes, strict=True) if not training) == 10
     assert not any(module.training for module in encoder.model.modules())
     assert torch.equal(torch.random.get_rng_state(), state)
-    again = scores(cell("wikitext", encoder_dropout=True))
-    np.testing.assert_allclose(dropped, again, atol=1e-6)
+    repeated = scores(cell("wikitext", encoder_dropout=True))
+    np.testing.assert_allclose(dropped, repeated, atol=1e-6)
     streamed = scores(cell("wikitext", encoder_dropout=True, budget=0))
     np.testing.assert_allclose(dropped, streamed, atol=1e-4)
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
 
 def test_nothing_is_left_in_scratch(cell: Cell, tmp_path: Path) -> None:
-    seen: set[int] = set()
+    scratch_sizes: set[int] = set()
 
     def watch(done: int, total: int) -> None:
-        seen.add(len(list((tmp_path / "scratch").rglob("*.bin"))))
+        scratch_sizes.add(len(list((tmp_path / "scratch").rglob("*.bin"))))
 
     cell("reviews", cell={"progress": watch})
-    assert seen == {1}
+    assert scratch_sizes == {1}
     assert not list((tmp_path / "scratch").iterdir())
 
     def fail(done: int, total: int) -> None:
@@ -209,8 +210,8 @@ def test_a_full_disk_is_said_before_anything_runs(
     if not reserves:  # As on macOS.
         monkeypatch.delattr(os, "posix_fallocate")
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
-    said = r"No space left on device.* or set execution\.features_budget_gb"
-    with counted_passes(encoder) as passes, pytest.raises(PapaError, match=said):
+    pattern = r"No space left on device.* or set execution\.features_budget_gb"
+    with counted_passes(encoder) as passes, pytest.raises(PapaError, match=pattern):
         cell("reviews")
     assert not passes
     assert not [*(tmp_path / "scratch").rglob("*.bin")]
@@ -222,25 +223,28 @@ def test_a_cell_sees_its_constants_and_the_replacement_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
     options: dict[str, Any] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
-    before, identity = scores(cell("wikitext", **options)), control("identity", LAYERS, 12, 32)
+    before = scores(cell("wikitext", **options))
+    identity = control("identity", LAYERS, 12, 32)
     with replaced(encoder, identity, HEADS[::2]):
         inside = scores(cell("wikitext", **options))
     assert np.abs(inside - before).min() > 1e-3
-    own = cell("wikitext", **options, cell={"constants": identity, "heads": HEADS[::2]})
-    np.testing.assert_allclose(scores(own), inside, atol=1e-6)
+    in_cell = cell("wikitext", **options, cell={"constants": identity, "heads": HEADS[::2]})
+    np.testing.assert_allclose(scores(in_cell), inside, atol=1e-6)
     np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)
 
 
 def test_training_moves_the_matrices_of_constant_heads_alone(
     encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
 ) -> None:
-    start, corpus = control("toeplitz", LAYERS, 12, 64), corpora["reviews"]
+    start = control("toeplitz", LAYERS, 12, 64)
+    corpus = corpora["reviews"]
     task = with_probe(tasks["reviews"], epochs=1, batch_size=16, learning_rate=1e-2)
-    matrices, split = torch.nn.Parameter(start.matrices.clone()), corpus.split("train")
+    matrices = torch.nn.Parameter(start.matrices.clone())
+    split = corpus.split("train")
     loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
-    given = ([{"params": [matrices]}], loss), encoder, split, task.probe
+    arguments = ([{"params": [matrices]}], loss), encoder, split, task.probe
     with replaced(encoder, start.with_values(matrices), HEADS[:18]):
-        train_in_chunks(*given, seed=0, rows=np.arange(32))
+        train_in_chunks(*arguments, seed=0, rows=np.arange(32))
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()
@@ -250,7 +254,7 @@ def test_training_moves_the_matrices_of_constant_heads_alone(
 def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:
     """Every pair of slots that an input of the split has tokens at, input by input."""
     slots = [split.tokens([row]).slot_ids.tolist() for row in split.rows.tolist()]
-    return [(one, other) for row in slots for one in row for other in row]
+    return [(first_slot, second_slot) for row in slots for first_slot in row for second_slot in row]
 
 
 @pytest.mark.parametrize("changes", [{"train_rows": 6}, {**REVIEWS, "train_rows": 1}])
@@ -261,13 +265,12 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     corpora: dict[str, TokenisedCorpus],
 ) -> None:
     """An average over few texts, of the task or of shorter reviews, against a count by hand."""
-    over, scored = (
-        corpus_of("reviews", **changes).split("train"),
-        corpora["reviews"].split("validation"),
-    )
+    over = corpus_of("reviews", **changes).split("train")
+    scored = corpora["reviews"].split("validation")
     constants = average_split(encoder, over, slots=64, batch_tokens=512).average()
-    seen, read = set(pairs(over)), pairs(scored)
-    expected = sum(pair not in seen for pair in read) / len(read)
+    averaged_pairs = set(pairs(over))
+    read = pairs(scored)
+    expected = sum(pair not in averaged_pairs for pair in read) / len(read)
     assert 0.001 < expected < 0.999
     assert unseen_by(constants, scored) == expected
     assert unseen_by(control("toeplitz", LAYERS, 12, 64), scored) == 0
@@ -297,11 +300,11 @@ def study(
         dropout: bool = False, seed: int = 0, constants: str = "average", **execution: Any
     ) -> pandas.DataFrame:
         task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
-        parts = {"substitutes": [constants], "keep": [1, 0.5], "probe_seeds": [seed]}
-        parts["ranking"] = {"epochs": 1, "learning_rate": 0.1}
-        parts["ranking_seeds"] = [seed]
+        settings = {"substitutes": [constants], "keep": [1, 0.5], "probe_seeds": [seed]}
+        settings["ranking"] = {"epochs": 1, "learning_rate": 0.1}
+        settings["ranking_seeds"] = [seed]
         entry = task.model_dump(mode="json", exclude_none=True)
-        document = described(shallow, entry, orders=["lambda"], execution=execution, **parts)
+        document = described(shallow, entry, orders=["lambda"], execution=execution, **settings)
         table = score_study(document, Path(), tmp_path_factory.mktemp("study") / "store").table
         return table[["score", "unseen_share"]]
 
@@ -318,6 +321,6 @@ def test_results_stay_what_they_are(study: Study, dropout: bool, constants: str)
         study(dropout, constants=constants), as_ever, check_exact=True
     )
     for name, value in CHANGED.items():
-        found = study(dropout, constants=constants, **{name: value})
-        np.testing.assert_allclose(found, as_ever, atol=1e-3, err_msg=name)
+        changed = study(dropout, constants=constants, **{name: value})
+        np.testing.assert_allclose(changed, as_ever, atol=1e-3, err_msg=name)
     assert np.abs(study(dropout, seed=1, constants=constants) - as_ever)["score"].min() > 0.002

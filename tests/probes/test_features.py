@@ -41,23 +41,34 @@ def test_features_are_those_of_each_input_alone(
     corpora: dict[str, TokenisedCorpus],
     tmp_path: Path,
 ) -> None:
-    split, path = corpora[task].split("train"), tmp_path / "values.bin"
+    split = corpora[task].split("train")
+    path = tmp_path / "values.bin"
     features = compute_features(encoder, split, batch_tokens, "float32", file=path)
     assert path.stat().st_size == features.values.nbytes
     assert features.values.shape == values_shape(encoder, split)
     assert len(features.values) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
-        batch, own = micro_batch(split, [row]), slice(*features.offsets[row : row + 2].tolist())
+        batch = micro_batch(split, [row])
+        tokens_of_row = slice(*features.offsets[row : row + 2].tolist())
         with torch.inference_mode():
-            alone = torch.stack(encoder.token_states(batch), dim=1)
-        slot_ids, labels = batch.columns, torch.from_numpy(split.labels_of([row]))
+            states_of_row = torch.stack(encoder.token_states(batch), dim=1)
+        slot_ids = batch.columns
+        labels = torch.from_numpy(split.labels_of([row]))
         if split.label_per_token:
-            kept = labels != -100
-            alone, slot_ids, labels = alone[kept], slot_ids[kept], labels[kept]
-        torch.testing.assert_close(features.values[own], alone, atol=2e-5, rtol=1e-5)
-        assert torch.equal(features.slot_ids[own].long(), slot_ids)
-        found = features.labels[own] if split.label_per_token else features.labels[row : row + 1]
-        assert torch.equal(found, labels)
+            labelled = labels != -100
+            states_of_row = states_of_row[labelled]
+            slot_ids = slot_ids[labelled]
+            labels = labels[labelled]
+        torch.testing.assert_close(
+            features.values[tokens_of_row], states_of_row, atol=2e-5, rtol=1e-5
+        )
+        assert torch.equal(features.slot_ids[tokens_of_row].long(), slot_ids)
+        stored_labels = (
+            features.labels[tokens_of_row]
+            if split.label_per_token
+            else features.labels[row : row + 1]
+        )
+        assert torch.equal(stored_labels, labels)
 
 
 def test_a_split_without_labelled_tokens_is_an_error(
@@ -112,21 +123,25 @@ def test_features_are_stored_as_the_study_says(
     """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
     what it reads. Scores are near those in float32.
     """
-    half, found = load_encoder(replace(reference, precision="bfloat16")), {}
+    half = load_encoder(replace(reference, precision="bfloat16"))
+    features_by_dtype = {}
     for dtype in ("float32", "bfloat16"):
         sizes = set[int]()
 
         def look(done: int, total: int, sizes: set[int] = sizes) -> None:
             sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
 
-        found[dtype] = scores(cell(pos, words, half, dtype=dtype, cell={"progress": look}))
+        features_by_dtype[dtype] = scores(
+            cell(pos, words, half, dtype=dtype, cell={"progress": look})
+        )
         numbers = np.prod(values_shape(half, words.split("train")))
         assert sizes == {numbers * getattr(torch, dtype).itemsize}
-    assert found["float32"].tolist() == found["bfloat16"].tolist()
-    streamed, full = scores(cell(pos, words, half, budget=0)), scores(cell(pos, words))
+    assert features_by_dtype["float32"].tolist() == features_by_dtype["bfloat16"].tolist()
+    streamed = scores(cell(pos, words, half, budget=0))
+    full = scores(cell(pos, words))
     assert full.min() > 0.3
-    assert streamed == pytest.approx(found["float32"], abs=0.02)
-    assert found["float32"] == pytest.approx(full, abs=0.03)
+    assert streamed == pytest.approx(features_by_dtype["float32"], abs=0.02)
+    assert features_by_dtype["float32"] == pytest.approx(full, abs=0.03)
 
 
 HEADS = EVERY[::2]
@@ -145,15 +160,16 @@ def train(corpora: dict[str, TokenisedCorpus]) -> TokenisedSplit:
 def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:
     """Rows as the stock model takes them, each token at the position of its slot."""
     batch = micro_batch(split, rows)
-    found = torch.zeros(3, len(rows), split.slots, dtype=torch.int64)
+    padded_inputs = torch.zeros(3, len(rows), split.slots, dtype=torch.int64)
     values = torch.stack([batch.input_ids, torch.ones_like(batch.input_ids), batch.token_type_ids])
-    found[:, batch.inputs_of_tokens, batch.slot_ids] = values
-    return dict(zip(("input_ids", "attention_mask", "token_type_ids"), found, strict=True))
+    padded_inputs[:, batch.inputs_of_tokens, batch.slot_ids] = values
+    return dict(zip(("input_ids", "attention_mask", "token_type_ids"), padded_inputs, strict=True))
 
 
 @torch.inference_mode()
 def difference(encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, rows: Any) -> float:
-    inputs, batch = padded(split, rows), micro_batch(split, rows)
+    inputs = padded(split, rows)
+    batch = micro_batch(split, rows)
     theirs = stock(**inputs).last_hidden_state[batch.inputs_of_tokens, batch.slot_ids]
     return float((encoder.token_states(batch)[-1] - theirs).abs().max())
 
@@ -165,10 +181,11 @@ def of_split(encoder: Encoder, split: TokenisedSplit, kind: str) -> ConstantOutp
 def test_the_mean_is_that_of_papa_ablated(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    found = of_split(encoder, train, "mean_output")
-    rows, text = np.arange(8), [padded(train, train.rows)]
+    outputs = of_split(encoder, train, "mean_output")
+    rows = np.arange(8)
+    text = [padded(train, train.rows)]
     with papa.ablated(stock, HEADS, substitute="mean_output", data=text):
-        with replaced(encoder, found, HEADS):
+        with replaced(encoder, outputs, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
         with replaced(encoder, of_split(encoder, train, "mean_output_by_slot"), HEADS):
             assert difference(encoder, stock, train, rows) > 0.01, "negative control"
@@ -180,30 +197,34 @@ def test_the_mean_is_that_of_papa_ablated(
 def test_means_by_slot_are_those_of_the_stock_model(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    seen: list[Tensor] = []
+    recorded: list[Tensor] = []
     module = stock.encoder.layer[1].attention.self
-    hook = module.register_forward_hook(lambda module, inputs, output: seen.append(output[0]))
+    hook = module.register_forward_hook(lambda module, inputs, output: recorded.append(output[0]))
     inputs = padded(train, train.rows)
     stock(**inputs)
     hook.remove()
     real = inputs["attention_mask"].double()
-    sums = torch.einsum("bs,bsd->sd", real, seen[0].double())
+    sums = torch.einsum("bs,bsd->sd", real, recorded[0].double())
     expected = (sums / real.sum(0).clamp(min=1)[:, None]).unflatten(1, (12, -1)).transpose(0, 1)
-    found, had = of_split(encoder, train, "mean_output_by_slot"), real.sum(0) > 0
+    outputs = of_split(encoder, train, "mean_output_by_slot")
+    had = real.sum(0) > 0
     assert not had.all()
-    torch.testing.assert_close(found.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        outputs.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0
+    )
     overall = (sums.sum(0) / real.sum()).unflatten(0, (12, -1)).float()
     for slot in (~had).nonzero()[:3, 0]:
-        torch.testing.assert_close(found.values[1][:, slot], overall, atol=1e-5, rtol=0)
-    one = of_split(encoder, train, "mean_output")
-    torch.testing.assert_close(one.values[1][:, 0], overall, atol=1e-5, rtol=0)
+        torch.testing.assert_close(outputs.values[1][:, slot], overall, atol=1e-5, rtol=0)
+    overall_outputs = of_split(encoder, train, "mean_output")
+    torch.testing.assert_close(overall_outputs.values[1][:, 0], overall, atol=1e-5, rtol=0)
 
 
 def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    found = outputs_over(encoder, train, "resampled_output", seed=3, batch_tokens=256)
-    drawn, lengths = drawn_rows(train, 3), train.lengths
+    outputs = outputs_over(encoder, train, "resampled_output", seed=3, batch_tokens=256)
+    drawn = drawn_rows(train, 3)
+    lengths = train.lengths
     shared = [length for length in drawn if (lengths == length).sum() > 1]
     common = max(shared, key=lambda length: int((lengths == length).sum()))
     for length in (min(shared), common, max(shared)):
@@ -213,12 +234,12 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
         with (
             papa.ablated(stock, HEADS, substitute="resampled_output", data=data),
-            replaced(encoder, found, HEADS),
+            replaced(encoder, outputs, HEADS),
         ):
             assert difference(encoder, stock, train, rows) < 1e-5
-    other = outputs_over(encoder, train, "resampled_output", seed=4, batch_tokens=256)
+    of_other_seed = outputs_over(encoder, train, "resampled_output", seed=4, batch_tokens=256)
     rows = train.rows[lengths == common]
-    with replaced(encoder, found, HEADS), torch.inference_mode():
-        one = encoder.token_states(micro_batch(train, rows))[-1]
-        with replaced(encoder, other, HEADS):
-            assert (encoder.token_states(micro_batch(train, rows))[-1] - one).abs().max() > 0.01
+    with replaced(encoder, outputs, HEADS), torch.inference_mode():
+        states = encoder.token_states(micro_batch(train, rows))[-1]
+        with replaced(encoder, of_other_seed, HEADS):
+            assert (encoder.token_states(micro_batch(train, rows))[-1] - states).abs().max() > 0.01

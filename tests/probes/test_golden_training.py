@@ -65,11 +65,15 @@ class Golden:
             self.start["average_attention"], self.start["counts"] > 0, "average"
         )
 
-    def place(self, parameters: list[torch.nn.Parameter]) -> None:
+    def set_start(self, parameters: list[torch.nn.Parameter]) -> None:
         theirs = [self.start[f"probe.{name}"] for name in NAMES]
         with torch.no_grad():
-            for own, given in zip(parameters, theirs, strict=True):
-                own[:] = given.T if given.ndim == 2 and own.shape[1:] != given.shape else given
+            for parameter, start_value in zip(parameters, theirs, strict=True):
+                parameter[:] = (
+                    start_value.T
+                    if start_value.ndim == 2 and parameter.shape[1:] != start_value.shape
+                    else start_value
+                )
 
     def ten_steps(
         self, name: str, groups: Any, losses: Losses, rows: Tensor, spec: ProbeSpec
@@ -77,21 +81,33 @@ class Golden:
         """The largest difference from the authors' run of every quantity, by name; of losses and
         norms relative to theirs.
         """
-        optimizer, limit = adamw(groups, spec), spec.max_grad_norm
-        found = [take_step(losses, rows[:, at], at, optimizer, limit) for at in range(STEPS)]
+        optimizer = adamw(groups, spec)
+        limit = spec.max_grad_norm
+        steps = [
+            take_step(losses, rows[:, step_index], step_index, optimizer, limit)
+            for step_index in range(STEPS)
+        ]
         differences = {}
-        for number, what in enumerate(("losses", "gradient_norms")):
-            own = torch.stack([step[number][0] for step in found])
-            differences[what] = float((own / self.trained[f"{name}.{what}"] - 1).abs().max())
-        trained = [own.detach() for group in groups for own in group["params"]]
+        for number, parameter_name in enumerate(("losses", "gradient_norms")):
+            parameter_value = torch.stack([step[number][0] for step in steps])
+            differences[parameter_name] = float(
+                (parameter_value / self.trained[f"{name}.{parameter_name}"] - 1).abs().max()
+            )
+        trained = [
+            parameter_value.detach() for group in groups for parameter_value in group["params"]
+        ]
         if len(trained) > len(NAMES):
             theta = trained.pop(0)
             differences["theta"] = float((theta - self.trained[f"{name}.theta"]).abs().max())
-        for what, own in zip(NAMES, trained, strict=True):
+        for parameter_name, parameter_value in zip(NAMES, trained, strict=True):
             # Of the first linear map they stored the bias alone.
-            if (theirs := self.trained.get(f"{name}.{what}")) is not None:
-                value = own[0].T if own[0].shape != theirs.shape else own[0]
-                differences[what] = float((value - theirs).abs().max())
+            if (theirs := self.trained.get(f"{name}.{parameter_name}")) is not None:
+                value = (
+                    parameter_value[0].T
+                    if parameter_value[0].shape != theirs.shape
+                    else parameter_value[0]
+                )
+                differences[parameter_name] = float((value - theirs).abs().max())
         assert len(differences) == 6 + ("theta" in differences)
         return differences
 
@@ -122,12 +138,12 @@ def probing(
 ) -> dict[str, float]:
     """Ten steps of a probe; those of other seeds are trained beside it on the next rows."""
     probe = build_probe(encoder, golden.corpus, TASK, range(seeds))
-    golden.place([*probe.parameters()])
+    golden.set_start([*probe.parameters()])
 
     def losses(batch: Tensor, step: int) -> Tensor:
-        found = probe.losses(features, batch)
-        found.sum().backward()
-        return found.detach()
+        seed_losses = probe.losses(features, batch)
+        seed_losses.sum().backward()
+        return seed_losses.detach()
 
     rows = torch.stack([torch.arange(ROWS).roll(-seed * BATCH) for seed in range(seeds)])
     groups = [{"params": [*probe.parameters()]}]
@@ -139,19 +155,21 @@ def mixed(
 ) -> dict[str, float]:
     groups, loss_on = trainable_mix(encoder, golden.constants, golden.corpus, TASK, seed=0)
     parameters = [parameter for group in groups for parameter in group["params"]]
-    golden.place(groups[1]["params"])
+    golden.set_start(groups[1]["params"])
     split = golden.corpus.split("train")
 
     def losses(batch: Tensor, step: int) -> Tensor:
-        parts = chunks_of(split, batch[0].numpy(), chunk_tokens, (0, 0, step))
-        return total_loss([loss_on(encoder)], parts, parameters)
+        chunks = chunks_of(split, batch[0].numpy(), chunk_tokens, (0, 0, step))
+        return total_loss([loss_on(encoder)], chunks, parameters)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
     return golden.ten_steps("lambda", groups, losses, rows, spec)
 
 
 def matches(differences: dict[str, float]) -> bool:
-    return all(found <= (1e-6 if what == "theta" else 1e-5) for what, found in differences.items())
+    return all(
+        value <= (1e-6 if quantity == "theta" else 1e-5) for quantity, value in differences.items()
+    )
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])
@@ -159,8 +177,8 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
     with replaced(minilm, golden.constants, golden.order[:count]):
         features = compute_features(minilm, golden.corpus.split("train"), 512, "float32")
     for seeds in (1, 3):
-        found = probing(golden, minilm, features, THEIRS, count, seeds)
-        assert matches(found), (seeds, found)
+        differences = probing(golden, minilm, features, THEIRS, count, seeds)
+        assert matches(differences), (seeds, differences)
     for change in CONTROLS:
         spec = THEIRS.model_copy(update=change)
         assert not matches(probing(golden, minilm, features, spec, count)), change
@@ -174,5 +192,5 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
 def test_ten_steps_of_theta_and_a_probe_are_the_authors_and_of_no_other_optimiser(
     golden: Golden, minilm: Encoder, change: dict[str, float], chunk_tokens: int
 ) -> None:
-    found = mixed(golden, minilm, THEIRS.model_copy(update=change), chunk_tokens)
-    assert matches(found) == (not change), found
+    differences = mixed(golden, minilm, THEIRS.model_copy(update=change), chunk_tokens)
+    assert matches(differences) == (not change), differences

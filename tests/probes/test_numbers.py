@@ -24,27 +24,28 @@ from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS, Cell, with_probe
 
 BATCH_TOKENS = 256
-WORDS, VALUES = "embeddings.word_embeddings.weight", "encoder.layer.0.attention.self.value.weight"
+WORDS = "embeddings.word_embeddings.weight"
+VALUES = "encoder.layer.0.attention.self.value.weight"
 Poisoned = Callable[..., Encoder]
 
 
 @pytest.fixture
 def poisoned(reference: EncoderReference) -> Poisoned:
 
-    def build(name: str, place: int, precision: Precision = "float32") -> Encoder:
+    def build(name: str, layer: int, precision: Precision = "float32") -> Encoder:
         model = load_encoder(reference).model
         with torch.no_grad():
-            model.get_parameter(name)[place] = float("inf") if place else float("nan")
+            model.get_parameter(name)[layer] = float("inf") if layer else float("nan")
         return Encoder(model, precision=precision)
 
     return build
 
 
-def rare_token(split: TokenisedSplit, other: TokenisedSplit) -> tuple[int, int, int]:
+def rare_token(split: TokenisedSplit, second_split: TokenisedSplit) -> tuple[int, int, int]:
     """A token that one row of both splits has: the token, its row, and its batch, from 1."""
     batches = list(micro_batches(split, None, BATCH_TOKENS))
     counts = Counter(split.tokens().input_ids.tolist())
-    counts.update(other.tokens().input_ids.tolist())
+    counts.update(second_split.tokens().input_ids.tolist())
     for number, batch in enumerate(batches[1:], 2):
         for token, owner in zip(batch.input_ids, batch.inputs_of_tokens, strict=True):
             if counts[int(token)] == 1:
@@ -52,13 +53,13 @@ def rare_token(split: TokenisedSplit, other: TokenisedSplit) -> tuple[int, int, 
     raise AssertionError("every token is in several rows")
 
 
-@pytest.mark.parametrize("place", [0, 1])
+@pytest.mark.parametrize("layer", [0, 1])
 def test_an_average_names_layer_row_batch_and_weights(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], place: int
+    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], layer: int
 ) -> None:
     split = corpora["reviews"].split("train")
     with pytest.raises(NumbersError) as raised:
-        average_split(poisoned(VALUES, place), split, slots=64, batch_tokens=BATCH_TOKENS)
+        average_split(poisoned(VALUES, layer), split, slots=64, batch_tokens=BATCH_TOKENS)
     first = next(micro_batches(split, None, BATCH_TOKENS))
     assert str(raised.value) == (
         f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds "
@@ -67,7 +68,7 @@ def test_an_average_names_layer_row_batch_and_weights(
 
 
 @pytest.mark.parametrize(
-    ("part", "budget", "precision"),
+    ("split_name", "budget", "precision"),
     [
         ("train", 1, "float32"),
         ("validation", 0, "float32"),
@@ -84,23 +85,24 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
     cell: Cell,
-    part: str,
+    split_name: str,
     budget: float,
     precision: Precision,
 ) -> None:
     """In the validation split a NaN would lose a prediction and nothing else."""
-    corpus, task = corpora["reviews"], tasks["reviews"]
-    split = corpus.split("train" if part == "train" else "validation")
-    other = corpus.split("validation" if part == "train" else "train")
-    token, row, batch = rare_token(split, other)
+    corpus = corpora["reviews"]
+    task = tasks["reviews"]
+    split = corpus.split("train" if split_name == "train" else "validation")
+    second_split = corpus.split("validation" if split_name == "train" else "train")
+    token, row, batch = rare_token(split, second_split)
     encoder = poisoned(WORDS, token, precision)
     bad = rf"the embeddings of row {row + 1}, {{}} holds NaN or infinity: so do"
-    of_batch = bad.format(f"batch {batch} of the {part} split")
-    how: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
+    of_batch = bad.format(f"batch {batch} of the {split_name} split")
+    options: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=of_batch):
-            cell("reviews", model=model, **how)
-    if part == "train":
+            cell("reviews", model=model, **options)
+    if split_name == "train":
         constants = control("toeplitz", encoder.layers, encoder.heads, 64)
         of_minibatch = "^" + bad.format(r"minibatch \d of epoch 1")
         with pytest.raises(NumbersError, match=of_minibatch):

@@ -141,7 +141,12 @@ class Planted(NamedTuple):
         if self.native is None:
             return scoring_request
         return NativeRequest(
-            self.native, scoring_request.constants, asked.rows, asked.valued_rows, 100, 0
+            self.native,
+            scoring_request.constants,
+            scoring_request.rows,
+            scoring_request.valued_rows,
+            100,
+            0,
         )
 
     def weight(self, layer: int) -> Tensor:

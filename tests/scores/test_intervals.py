@@ -140,7 +140,7 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
         return replace(seed_scores, unit=unit_of("custom"))
 
     (original, cell), (large, half) = (
-        (custom_scores(scale, 0.7, 0.01), own(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
+        (custom_scores(scale, 0.7, 0.01), custom_scores(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
     )
     assert joint(large).high == pytest.approx(100 * joint(original).high)
     assert paired_drop(large, half).high == pytest.approx(paired_drop(original, cell).high)
