@@ -148,7 +148,7 @@ def s3_client(s3: S3Server) -> Iterator[S3Server]:
 @pytest.fixture
 def s3_place(s3_client: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A new address on the server; this process has the owner's keys and a cache of its own."""
-    own = {**s3_client.environment(), "PAPA_CACHE": str(tmp_path / "cache")}
-    for variable, value in own.items():
+    settings = {**s3_client.environment(), "PAPA_CACHE": str(tmp_path / "cache")}
+    for variable, value in settings.items():
         monkeypatch.setenv(variable, value)
     return f"s3://papa/{uuid.uuid4().hex[:12]}"

@@ -44,27 +44,36 @@ class Told:
 
 def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
     """What ``papa run`` leaves of a study, without Prefect and MLflow; which steps it ran."""
-    spec, place, told = load_study(Path(file), overrides), Store(store), Told()
-    place.make()
+    spec = load_study(Path(file), overrides)
+    opened_store = Store(store)
+    reporter = Told()
+    opened_store.make()
     inputs = resolve_inputs(spec, code=code).inputs()
-    found = {"code": inputs.study.code, "scores": inputs.study.scores}
-    save_study(place, spec.model_copy(update=found))
+    resolved = {"code": inputs.study.code, "scores": inputs.study.scores}
+    save_study(opened_store, spec.model_copy(update=resolved))
     steps = build_pipeline(inputs).steps
-    run_here(steps, place, spec.execution, told)
-    place_results(place, spec.name, steps[-1].reference(place))
-    return told
+    run_here(steps, opened_store, spec.execution, reporter)
+    place_results(opened_store, spec.name, steps[-1].reference(opened_store))
+    return reporter
 
 
-def described(encoder: object, *tasks: Any, **parts: Any) -> dict[str, Any]:
+def described(encoder: object, *tasks: Any, **settings: Any) -> dict[str, Any]:
     """A small study of an encoder; its rows are ``SOURCE`` unless its ``tasks`` say otherwise."""
     design = {"orders": ["first_to_last"], "keep": [1, 0.5, 0], "probe_seeds": [0]}
-    held = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
+    documents = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
     ranking = {"ranking_seeds": [0]}
-    return {"name": "s", "encoders": [str(encoder)], "tasks": held, **design, **ranking, **parts}
+    return {
+        "name": "s",
+        "encoders": [str(encoder)],
+        "tasks": documents,
+        **design,
+        **ranking,
+        **settings,
+    }
 
 
 def cells_of(steps: Pipeline) -> dict[Cell, tuple[Step, ...]]:
-    return {cell: probes for part in steps.pairs for cell, probes in part.cells.items()}
+    return {cell: probes for pair in steps.pairs for cell, probes in pair.cells.items()}
 
 
 class Scored(NamedTuple):
@@ -73,18 +82,19 @@ class Scored(NamedTuple):
     steps: Pipeline
     store: Store
     table: pandas.DataFrame
-    found: dict[Step, ArtifactReference]
+    artifacts: dict[Step, ArtifactReference]
 
 
 def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
     """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
-    study, store = resolve_study(document, folder=folder, origin="test"), Store(to)
+    study = resolve_study(document, folder=folder, origin="test")
+    store = Store(to)
     store.make()
     steps = build_pipeline(resolve_inputs(study).inputs())
     *scoring, _ = steps.steps
     run_here(scoring, store, study.execution, Told())
-    found = {step: step.reference(store) for step in scoring}
-    return Scored(steps, store, results_table(steps.pairs, found), found)
+    artifacts = {step: step.reference(store) for step in scoring}
+    return Scored(steps, store, results_table(steps.pairs, artifacts), artifacts)
 
 
 def opened(scored: Scored) -> FinishedStudy:

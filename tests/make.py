@@ -65,17 +65,20 @@ SOUND: dict[str, Any] = {
 Make = Callable[[], tf.PreTrainedModel]
 
 
-def made(family: str, kind: str = "Model", config: str = "Config", **settings: Any) -> Make:
-    model, of = getattr(tf, f"{family}{kind}"), getattr(tf, f"{family}{config}")
-    return lambda: model(of(**settings))
+def model_factory(
+    family: str, kind: str = "Model", config: str = "Config", **settings: Any
+) -> Make:
+    model = getattr(tf, f"{family}{kind}")
+    configuration = getattr(tf, f"{family}{config}")
+    return lambda: model(configuration(**settings))
 
 
 def encoder(family: str, **settings: Any) -> Make:
-    return made(family, **{**WORDS, **settings})
+    return model_factory(family, **{**WORDS, **settings})
 
 
 def decoder(family: str, config: str = "Config", **settings: Any) -> Make:
-    return made(family, "ForCausalLM", config, **{**GROUPED, **settings})
+    return model_factory(family, "ForCausalLM", config, **{**GROUPED, **settings})
 
 
 ENCODERS: dict[str, Make] = {
@@ -139,7 +142,7 @@ TEXT = (
 )
 """Those whose heads can be replaced in place."""
 DECODERS: dict[str, Make] = {
-    "gpt2": made(
+    "gpt2": model_factory(
         "GPT2",
         "LMHeadModel",
         **GPT2,
@@ -157,12 +160,12 @@ DECODERS: dict[str, Make] = {
     "gemma3": decoder("Gemma3", "TextConfig", sliding_window=4, sliding_window_pattern=2),
 }
 OTHERS: dict[str, Make] = {
-    "vit": made("ViT", **IMAGES),
-    "deit": made("DeiT", **IMAGES),
-    "dinov2": made("Dinov2", **IMAGES),
-    "clip_vision": made("CLIPVision", **IMAGES, initializer_factor=1.0),
-    "whisper": lambda: made("Whisper", **WHISPER)().get_encoder(),
-    "wav2vec2": made("Wav2Vec2", **SIZES, **SOUND),
+    "vit": model_factory("ViT", **IMAGES),
+    "deit": model_factory("DeiT", **IMAGES),
+    "dinov2": model_factory("Dinov2", **IMAGES),
+    "clip_vision": model_factory("CLIPVision", **IMAGES, initializer_factor=1.0),
+    "whisper": lambda: model_factory("Whisper", **WHISPER)().get_encoder(),
+    "wav2vec2": model_factory("Wav2Vec2", **SIZES, **SOUND),
 }
 ABLATED = (*TEXT, *DECODERS, *OTHERS)
 
@@ -185,8 +188,8 @@ def inputs_of(name: str, seed: int = 1, batch: int = 2, length: int = 9) -> dict
     generator = torch.Generator().manual_seed(seed)
     shapes = {"whisper": ("input_features", (8, 40)), "wav2vec2": ("input_values", (200,))}
     if name in OTHERS:
-        named, shape = shapes.get(name, ("pixel_values", (3, 12, 12)))
-        return {named: torch.randn(batch, *shape, generator=generator, dtype=torch.float64)}
+        input_name, shape = shapes.get(name, ("pixel_values", (3, 12, 12)))
+        return {input_name: torch.randn(batch, *shape, generator=generator, dtype=torch.float64)}
     ids = torch.randint(5, TOKENS, (batch, length), generator=generator)
     mask = torch.ones_like(ids)
     mask[1, length - 3 :] = 0
@@ -196,5 +199,5 @@ def inputs_of(name: str, seed: int = 1, batch: int = 2, length: int = 9) -> dict
 def answers(model: tf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
     with torch.no_grad():
         output = model(**inputs)
-    found = output.logits if "logits" in output else output.last_hidden_state
-    return found[inputs["attention_mask"].bool()] if "attention_mask" in inputs else found
+    outputs = output.logits if "logits" in output else output.last_hidden_state
+    return outputs[inputs["attention_mask"].bool()] if "attention_mask" in inputs else outputs

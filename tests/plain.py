@@ -102,7 +102,7 @@ def with_constants(
     """For ``plainly``: overwrite the attention of ``heads`` by masked, normalised constants."""
 
     def change(layer: int) -> Change:
-        constant = [head for at, head in heads if at == layer]
+        constant = [head for layer_of_head, head in heads if layer_of_head == layer]
 
         def overwrite(probabilities: Tensor) -> Tensor:
             probabilities = probabilities.clone()
@@ -119,8 +119,9 @@ def with_constants(
 def with_mix(matrices: Tensor, shares: Tensor, attention_mask: Tensor) -> Callable[[int], Change]:
     def change(layer: int) -> Change:
         def mix(probabilities: Tensor) -> Tensor:
-            share, own = shares[layer][None, :, None, None], matrices[layer].to(probabilities.dtype)
-            constant = masked_and_normalised(own, attention_mask)
+            share = shares[layer][None, :, None, None]
+            layer_matrices = matrices[layer].to(probabilities.dtype)
+            constant = masked_and_normalised(layer_matrices, attention_mask)
             return share * probabilities + (1 - share) * constant
 
         return mix

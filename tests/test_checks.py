@@ -12,10 +12,10 @@ from papa.heads.constants import ConstantMatrices
 
 
 def test_a_wrong_shape_is_noticed() -> None:
-    seen = torch.ones(4, 4, dtype=torch.bool)
-    ConstantMatrices(torch.zeros(2, 3, 4, 4), seen, "zeros")
+    visible = torch.ones(4, 4, dtype=torch.bool)
+    ConstantMatrices(torch.zeros(2, 3, 4, 4), visible, "zeros")
     with pytest.raises(TypeCheckError, match="matrices"):
-        ConstantMatrices(torch.zeros(2, 4, 4), seen, "zeros")
+        ConstantMatrices(torch.zeros(2, 4, 4), visible, "zeros")
 
 
 def test_an_unmarked_test_starts_no_process() -> None:

@@ -73,13 +73,14 @@ def test_a_token_of_the_hub_is_known_and_long_texts_are_looked_through_at_once()
 
 
 def test_a_study_with_a_secret_is_refused_by_the_key(tmp_path: Path) -> None:
-    path, probe = tmp_path / "study.yaml", {"learning_rate": 0.1, "batch_size": 4, "epochs": 1}
+    path = tmp_path / "study.yaml"
+    probe = {"learning_rate": 0.1, "batch_size": 4, "epochs": 1}
     columns = {"text": "text", "label": "label"}
     task = {"name": "t", "kind": "text", "columns": columns, "metric": "accuracy", "probe": probe}
     study = described("a/b", task)
     path.write_text(json.dumps(study))
     load_study(path)
-    for changed, place in (
+    for changed, key in (
         ({"encoders": ["https://pa55w@huggingface.co/a/b"]}, "encoders.0"),
         ({"tasks": [{**task, "source": {"kind": "files", "train": WITH[0]}}]}, "tasks.0.source.tr"),
         ({"execution": {"ray_address": f"ray://user:{SECRET}@host:10001"}}, "execution.ray_addres"),
@@ -88,7 +89,7 @@ def test_a_study_with_a_secret_is_refused_by_the_key(tmp_path: Path) -> None:
     ):
         overrides = changed if isinstance(changed, list) else []
         path.write_text(json.dumps(study | ({} if overrides else changed)))
-        with pytest.raises(SpecError, match=f"'{place}.*holds a user.*log in with 'hf") as raised:
+        with pytest.raises(SpecError, match=f"'{key}.*holds a user.*log in with 'hf") as raised:
             load_study(path, overrides)
         assert "pa55w" not in str(raised.value)
 

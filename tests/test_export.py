@@ -32,12 +32,15 @@ TOLERANCE = 1e-5
 
 def tokenizer_of(family: str = "bert") -> Any:
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
-    kind, merges = transformers.ElectraTokenizer, {}
+    kind = transformers.ElectraTokenizer
+    merges = {}
     marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     if family == "roberta":
-        kind, merges = transformers.RobertaTokenizer, {"merges": []}
-        marks, words = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"], sorted({*"".join(words), "Ġ"})
-    return kind(vocab={one: number for number, one in enumerate(marks + words)}, **merges)
+        kind = transformers.RobertaTokenizer
+        merges = {"merges": []}
+        marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        words = sorted({*"".join(words), "Ġ"})
+    return kind(vocab={token: number for number, token in enumerate(marks + words)}, **merges)
 
 
 def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
@@ -48,25 +51,29 @@ def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
 
 def states(model: Any, inputs: Any) -> list[Tensor]:
     with torch.no_grad():
-        found = model(**inputs).last_hidden_state
-    return [one[mask.bool()] for one, mask in zip(found, inputs["attention_mask"], strict=True)]
+        hidden = model(**inputs).last_hidden_state
+    return [
+        text_states[mask.bool()]
+        for text_states, mask in zip(hidden, inputs["attention_mask"], strict=True)
+    ]
 
 
-def difference(found: Any, expected: Any) -> float:
-    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
+def difference(actual: Any, expected: Any) -> float:
+    return max(float((a - b).abs().max()) for a, b in zip(actual, expected, strict=True))
 
 
 def in_slots(model: Any, tokenizer: Any, pairs: bool = False) -> dict[str, Tensor]:
     """The texts padded to S slots, as DESIGN of the layout has them: [SEP] in the last one."""
-    names, shape = ("attention_mask", "token_type_ids"), (len(FIRST), SLOTS)
+    names = ("attention_mask", "token_type_ids")
+    shape = (len(FIRST), SLOTS)
     full = {name: torch.zeros(shape, dtype=torch.long) for name in names}
     full["input_ids"] = torch.full(shape, tokenizer.pad_token_id)
     for row, texts in enumerate(zip(FIRST, SECOND, strict=True)):
-        one = tokenizer(*texts[: 1 + pairs])
-        first = one["input_ids"].index(tokenizer.sep_token_id)
-        rest = len(one["input_ids"]) - first - 1
+        encoding = tokenizer(*texts[: 1 + pairs])
+        first = encoding["input_ids"].index(tokenizer.sep_token_id)
+        rest = len(encoding["input_ids"]) - first - 1
         slots = [*range(first), *range(SLOTS // 2, SLOTS // 2 + rest), SLOTS - 1]
-        for name, values in one.items():
+        for name, values in encoding.items():
             full[name][row, slots] = torch.tensor(values)
     if model.config.model_type in ("distilbert", "modernbert"):
         full.pop("token_type_ids")
@@ -77,12 +84,14 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
     return tokenizer(FIRST, *([SECOND] if pairs else []), padding=True, return_tensors="pt")
 
 
-def saved(model: Any, tokenizer: Any, to: Path, given: Tensor | None = None, **options: Any) -> Any:
+def saved(
+    model: Any, tokenizer: Any, to: Path, matrices: Tensor | None = None, **options: Any
+) -> Any:
     papa.export(
         model,
         tokenizer,
         heads=HEADS,
-        substitute=constants() if given is None else given,
+        substitute=constants() if matrices is None else matrices,
         folder=to,
         **options,
     )
@@ -100,13 +109,17 @@ def folder(tmp_path: Path) -> Path:
 def test_hidden_states_are_the_studys_and_those_of_ablated(
     family: str, pairs: bool, tmp_path: Path
 ) -> None:
-    model, tokenizer = random_model(family).float(), tokenizer_of(family)
+    model = random_model(family).float()
+    tokenizer = tokenizer_of(family)
     encoder = papa.load_encoder(model, tokenizer, slots=SLOTS, device="cpu")
     texts: Any = list(zip(FIRST, SECOND, strict=True)) if pairs else FIRST
 
     def of_study(matrices: Tensor) -> list[Tensor]:
         with papa.replaced(encoder, HEADS, substitute=matrices):
-            return [one[:, -1] for one in papa.features(encoder, texts, progress=False)]
+            return [
+                token_states[:, -1]
+                for token_states in papa.features(encoder, texts, progress=False)
+            ]
 
     expected = of_study(banded())
     exported, tokens = saved(model, tokenizer, tmp_path / "export", banded(), pairs=pairs)
@@ -114,14 +127,15 @@ def test_hidden_states_are_the_studys_and_those_of_ablated(
         tokens.padding_side = side
         assert difference(states(exported, padded(tokens, pairs)), expected) < TOLERANCE
     with papa.ablated(model, HEADS, substitute=banded()):
-        found = states(model, in_slots(model, tokenizer, pairs))
-        assert difference(found, expected) < TOLERANCE
+        ablated_states = states(model, in_slots(model, tokenizer, pairs))
+        assert difference(ablated_states, expected) < TOLERANCE
     assert difference(of_study(constants(seed=2)), expected) > 0.1
 
 
 def test_a_text_may_fill_every_slot(folder: Path) -> None:
     bert = random_model("bert").float()
-    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    exported = AutoModel.from_pretrained(folder)
+    tokens = AutoTokenizer.from_pretrained(folder)
     inputs = tokens([" ".join(FIRST * 9)] * 2, truncation=True, return_tensors="pt")
     assert inputs["input_ids"].shape == (2, SLOTS)
     with papa.ablated(bert, HEADS, substitute=constants()):
@@ -144,9 +158,10 @@ def headed(kind: str) -> Any:
 
 def banded() -> Tensor:
     """Constants as averages are, 0 outside the windows of ModernBERT's local layers."""
-    found, slots = constants(), torch.arange(SLOTS)
-    found[1:, :, (slots[:, None] - slots).abs() > 3] = 0
-    return found
+    matrices = constants()
+    slots = torch.arange(SLOTS)
+    matrices[1:, :, (slots[:, None] - slots).abs() > 3] = 0
+    return matrices
 
 
 HEADED = {
@@ -160,34 +175,41 @@ HEADED = {
     ("family", "head"), [(family, head) for head, (_, own) in HEADED.items() for family in own]
 )
 def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -> None:
-    model, tokenizer = headed(f"{family}For{head}"), tokenizer_of(family.lower())
+    model = headed(f"{family}For{head}")
+    tokenizer = tokenizer_of(family.lower())
     by_token = head != "SequenceClassification"
     papa.export(model, tokenizer, heads=HEADS, substitute=constants(), folder=tmp_path / "export")
     exported = getattr(transformers, f"AutoModelFor{head}").from_pretrained(tmp_path / "export")
-    ordinary, moved = padded(tokenizer), in_slots(model, tokenizer)
+    ordinary = padded(tokenizer)
+    moved = in_slots(model, tokenizer)
     if family != "Roberta":  # whose positions are ordinary anyway
         moved["position_ids"] = (moved["attention_mask"].cumsum(1) - 1).clamp(min=0)
     with torch.no_grad():
         with papa.ablated(model, HEADS, substitute=constants()):
             expected = model(**moved).logits
-        found, other = exported(**ordinary).logits, model(**ordinary).logits
+        logits = exported(**ordinary).logits
+        original_logits = model(**ordinary).logits
     if by_token:
-        found, other = (one[ordinary["attention_mask"].bool()] for one in (found, other))
+        logits, original_logits = (
+            entity[ordinary["attention_mask"].bool()] for entity in (logits, original_logits)
+        )
         expected = expected[moved["attention_mask"].bool()]
-    assert difference(found, expected) < TOLERANCE * float(expected.abs().max())
-    assert difference(found, other) > 0.01
+    assert difference(logits, expected) < TOLERANCE * float(expected.abs().max())
+    assert difference(logits, original_logits) > 0.01
     labels = ordinary["input_ids"] % 3 if by_token else torch.tensor([0, 1, 2, 0])
     assert exported(**ordinary, labels=labels).loss > 0
-    given = FIRST[0].replace("doll", tokenizer.mask_token) if head == "MaskedLM" else FIRST[0]
-    answer = transformers.pipeline(HEADED[head][0], str(tmp_path / "export"))([given])[0]
+    prompt = FIRST[0].replace("doll", tokenizer.mask_token) if head == "MaskedLM" else FIRST[0]
+    answer = transformers.pipeline(HEADED[head][0], str(tmp_path / "export"))([prompt])[0]
     if head == "TokenClassification":
-        assert [one["word"] for one in answer] == FIRST[0].split()
+        assert [entity["word"] for entity in answer] == FIRST[0].split()
     else:
         assert head == "MaskedLM" or answer["label"] in model.config.id2label.values()
 
 
 def test_pipelines_take_pairs(tmp_path: Path) -> None:
-    model, tokenizer, to = headed("BertForSequenceClassification"), tokenizer_of(), tmp_path / "to"
+    model = headed("BertForSequenceClassification")
+    tokenizer = tokenizer_of()
+    to = tmp_path / "to"
     papa.export(model, tokenizer, heads=HEADS, substitute=constants(), folder=to, pairs=True)
     answer = transformers.pipeline("text-classification", str(to))
     both = {"text": FIRST[0], "text_pair": SECOND[0]}
@@ -197,12 +219,16 @@ def test_pipelines_take_pairs(tmp_path: Path) -> None:
 
 
 def test_an_encoder_gets_a_new_head_and_a_classifier_loses_it(folder: Path, tmp_path: Path) -> None:
-    found = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=5)
+    classifier = transformers.AutoModelForSequenceClassification.from_pretrained(
+        folder, num_labels=5
+    )
     inputs = padded(AutoTokenizer.from_pretrained(folder))
-    assert found(**inputs).logits.shape == (len(FIRST), 5)
-    found.save_pretrained(tmp_path / "classifier")
-    again = AutoModel.from_pretrained(tmp_path / "classifier")
-    assert difference(states(again, inputs), states(AutoModel.from_pretrained(folder), inputs)) == 0
+    assert classifier(**inputs).logits.shape == (len(FIRST), 5)
+    classifier.save_pretrained(tmp_path / "classifier")
+    reloaded = AutoModel.from_pretrained(tmp_path / "classifier")
+    assert (
+        difference(states(reloaded, inputs), states(AutoModel.from_pretrained(folder), inputs)) == 0
+    )
 
 
 def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Path) -> None:
@@ -211,13 +237,15 @@ def test_sentence_transformers_takes_it_and_saves_it(folder: Path, tmp_path: Pat
     model = SentenceTransformer(str(folder), device="cpu")
     assert model.get_embedding_dimension() == 32
     assert model.max_seq_length == SLOTS
-    found = model.encode(FIRST, convert_to_tensor=True)
+    embeddings = model.encode(FIRST, convert_to_tensor=True)
     tokens = padded(AutoTokenizer.from_pretrained(folder))
-    means = [one.mean(0) for one in states(AutoModel.from_pretrained(folder), tokens)]
-    assert difference(found, means) < TOLERANCE
+    means = [
+        text_states.mean(0) for text_states in states(AutoModel.from_pretrained(folder), tokens)
+    ]
+    assert difference(embeddings, means) < TOLERANCE
     model.save_pretrained(str(tmp_path / "saved"))
-    again = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
-    assert difference(again.encode(FIRST, convert_to_tensor=True), found) < TOLERANCE
+    reloaded = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert difference(reloaded.encode(FIRST, convert_to_tensor=True), embeddings) < TOLERANCE
 
 
 @pytest.mark.slow
@@ -230,7 +258,8 @@ def test_torch_writes_its_graph(
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
     pytest.importorskip("onnxscript", reason="onnxscript is not installed")
-    model, tokenizer = random_model(family).float(), tokenizer_of()
+    model = random_model(family).float()
+    tokenizer = tokenizer_of()
     exported, _ = saved(model, tokenizer, tmp_path / "export", pairs=pairs)
     names = ("input_ids", "attention_mask")
     inputs = {name: padded(tokenizer, pairs)[name] for name in names}
@@ -242,10 +271,12 @@ def test_torch_writes_its_graph(
     session = onnxruntime.InferenceSession(tmp_path / "model.onnx")
     for texts in (slice(0, 4), slice(1, 3)):
         some = {name: values[texts] for name, values in inputs.items()}
-        found, *_ = session.run(None, {name: values.numpy() for name, values in some.items()})
+        graph_states, *_ = session.run(
+            None, {name: values.numpy() for name, values in some.items()}
+        )
         real = some["attention_mask"].bool()
         expected = exported(**some).last_hidden_state[real]
-        assert difference(torch.from_numpy(found)[real], expected) < TOLERANCE
+        assert difference(torch.from_numpy(graph_states)[real], expected) < TOLERANCE
 
 
 @pytest.mark.unchecked
@@ -257,30 +288,31 @@ def test_the_pages_recipes_run_when_pasted(
     folder.rename(tmp_path / "my-encoder")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    found = pasted(PAGE.parent / "how-to" / "export.md")
-    both = (states(found[name], found["inputs"]) for name in ("int8", "model"))
+    namespace = pasted(PAGE.parent / "how-to" / "export.md")
+    both = (states(namespace[name], namespace["inputs"]) for name in ("int8", "model"))
     assert 0 < difference(*both) < 0.5
-    assert found["states"].shape == (2, 5, 32)
+    assert namespace["states"].shape == (2, 5, 32)
     assert Path("my-other-encoder/README.md").is_file()
     assert Path("model.onnx").is_file()
 
 
 def test_it_is_trained_with_dropout_and_saved_as_it_is_then(folder: Path, tmp_path: Path) -> None:
-    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    exported = AutoModel.from_pretrained(folder)
+    tokens = AutoTokenizer.from_pretrained(folder)
     inputs = padded(tokens)
     assert difference(states(exported, inputs), states(exported, inputs)) == 0
     exported.train()
     assert difference(states(exported, inputs), states(exported, inputs)) > 0.01
     exported(**inputs).last_hidden_state.pow(2).sum().backward()
-    without = {n for n, one in exported.named_parameters() if one.grad is None}
+    without = {n for n, parameter in exported.named_parameters() if parameter.grad is None}
     assert without == {n for n, _ in exported.named_parameters() if "pooler" in n}
     assert not any("constants" in name for name, _ in exported.named_parameters())
     with torch.no_grad():
         exported.inner.embeddings.word_embeddings.weight.mul_(2)
     exported.eval().save_pretrained(tmp_path / "trained")
-    again = states(AutoModel.from_pretrained(tmp_path / "trained"), inputs)
-    assert difference(again, states(exported, inputs)) == 0
-    assert difference(again, states(AutoModel.from_pretrained(folder), inputs)) > 0.1
+    reloaded_states = states(AutoModel.from_pretrained(tmp_path / "trained"), inputs)
+    assert difference(reloaded_states, states(exported, inputs)) == 0
+    assert difference(reloaded_states, states(AutoModel.from_pretrained(folder), inputs)) > 0.1
 
 
 def test_no_code_no_changed_byte_and_no_pickle_of_a_folder_is_read(folder: Path) -> None:
@@ -288,15 +320,15 @@ def test_no_code_no_changed_byte_and_no_pickle_of_a_folder_is_read(folder: Path)
     document = json.loads((folder / "config.json").read_text())
     document["auto_map"] = dict.fromkeys(("AutoConfig", "AutoModel"), "evil.ConstantHeadsModel")
     (folder / "config.json").write_text(json.dumps(document))
-    found = AutoModel.from_pretrained(folder)
-    assert type(found).__name__ == "ConstantHeadsModel"
+    loaded = AutoModel.from_pretrained(folder)
+    assert type(loaded).__name__ == "ConstantHeadsModel"
     path = folder / "model.safetensors"
     content = bytearray(path.read_bytes())
     content[-100] ^= 1
     path.write_bytes(content)
     with pytest.raises(papa.PapaError, match=r"model\.safetensors was modified after the export"):
         AutoModel.from_pretrained(folder)
-    torch.save(found.state_dict(), folder / "pytorch_model.bin")
+    torch.save(loaded.state_dict(), folder / "pytorch_model.bin")
     path.unlink()
     with pytest.raises(OSError, match=r"model\.safetensors"):
         AutoModel.from_pretrained(folder)
@@ -306,7 +338,8 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     folder: Path, tmp_path: Path
 ) -> None:
     bert = random_model("bert").float()
-    asks, shared = transformers.BertForQuestionAnswering(bert.config), "as its layers share their"
+    asks = transformers.BertForQuestionAnswering(bert.config)
+    shared = "as its layers share their"
     calls: list[tuple[str, Any, Any, Any]] = [
         ("is not empty", bert, HEADS, constants()),
         ("heads is empty", bert, [], constants()),
@@ -317,15 +350,16 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
     ]
     for family in ("albert", "mpnet", "deberta", "deberta_v3"):
         calls.append((f"exported, {shared}", random_model(family), HEADS, constants()))
-    for sentence, model, heads, given in calls:
+    for sentence, model, heads, matrices in calls:
         to = folder if sentence == "is not empty" else tmp_path / "to"
         with pytest.raises(papa.PapaError, match=sentence):
-            papa.export(model, tokenizer_of(), heads=heads, substitute=given, folder=to)
+            papa.export(model, tokenizer_of(), heads=heads, substitute=matrices, folder=to)
         assert not (tmp_path / "to").exists()
     card = (folder / "README.md").read_text()
     assert "7 of 12 heads constant" in card
     assert len(re.findall(r"^\| \d+ × \d+ \| .* ms \| .*× \(.* to .*\) \|$", card, re.M)) == 3
-    exported, tokens = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    exported = AutoModel.from_pretrained(folder)
+    tokens = AutoTokenizer.from_pretrained(folder)
     for texts, marks in (((FIRST[:1],), False), ((FIRST[:1], SECOND[:1]), True)):
         wrong = tokens(*texts, add_special_tokens=marks, return_tensors="pt")
         with pytest.raises(papa.PapaError, match="input 0 does not fit into 64 slots"):
@@ -337,13 +371,13 @@ def test_wrong_calls_end_in_a_sentence_and_right_ones_in_a_card(
 @pytest.mark.server
 @pytest.mark.parametrize("order", ["import papa; {}", "{}; import papa"])
 def test_papa_makes_transformers_know_it_and_imports_neither(order: str, folder: Path) -> None:
-    def said(code: str) -> str:
+    def invoke(code: str) -> str:
         run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         return run.stdout.strip() or run.stderr
 
     imports = order.format("from transformers import AutoModel")
     read = f"print(type(AutoModel.from_pretrained({str(folder)!r})).__name__)"
     late = "import sys; assert 'papa.exported' not in sys.modules"
-    assert said(f"{imports}; {late}; {read}") == "ConstantHeadsModel"
+    assert invoke(f"{imports}; {late}; {read}") == "ConstantHeadsModel"
     light = "import papa, sys; print({'torch', 'transformers'} & set(sys.modules))"
-    assert said(light) == "set()"
+    assert invoke(light) == "set()"

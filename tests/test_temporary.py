@@ -29,7 +29,7 @@ def abandoned() -> Path:
 
 
 @pytest.fixture
-def place() -> Iterator[Path]:
+def link_path() -> Iterator[Path]:
     """A path beside other commands' folders, at which a test leaves nothing."""
     with temporary_folder("test") as folder:
         path = folder.with_name(f"papa-test-{uuid.uuid4().hex}")
@@ -62,12 +62,12 @@ def test_the_next_command_removes_what_a_dead_one_left() -> None:
 
 
 @pytest.mark.server
-def test_a_link_is_not_followed(place: Path, tmp_path: Path) -> None:
+def test_a_link_is_not_followed(link_path: Path, tmp_path: Path) -> None:
     abandoned().rename(tmp_path / "elsewhere")
-    place.symlink_to(tmp_path / "elsewhere")
+    link_path.symlink_to(tmp_path / "elsewhere")
     remove_abandoned()
     assert (tmp_path / "elsewhere" / "users.db").is_file()
-    assert place.is_symlink()
+    assert link_path.is_symlink()
 
 
 @pytest.mark.server

@@ -23,18 +23,18 @@ LOOK_UPS = ("aten::index", "aten::index_put", "aten::index_put_", "aten::_index_
 
 
 class OnDevice(Tensor):
-    """A tensor that says it lies on the device; ``held`` has its numbers."""
+    """A tensor that says it lies on the device; ``numbers`` has its numbers."""
 
-    held: Tensor
+    numbers: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> OnDevice:
+    def __new__(cls, numbers: Tensor) -> OnDevice:
         with torch.inference_mode(False):
-            form = {"dtype": held.dtype, "device": held.device, "strides": held.stride()}
-            form["storage_offset"] = held.storage_offset()
-            found = Tensor._make_wrapper_subclass(cls, held.size(), **form)
-        found.held = held
-        return found
+            form = {"dtype": numbers.dtype, "device": numbers.device, "strides": numbers.stride()}
+            form["storage_offset"] = numbers.storage_offset()
+            wrapper = Tensor._make_wrapper_subclass(cls, numbers.size(), **form)
+        wrapper.numbers = numbers
+        return wrapper
 
     device = property(lambda self: CUDA)  # type: ignore[assignment]
     is_cuda = property(lambda self: True)  # type: ignore[assignment]
@@ -47,35 +47,35 @@ class OnDevice(Tensor):
 
 def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """An operator's result by the numbers, on the device if anything of it was there."""
-    tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-    there = [one for one in tensors if isinstance(one, OnDevice)]
-    here = [one for one in tensors if not isinstance(one, OnDevice) and one.dim() > 0]
+    tensors = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+    there = [tensor for tensor in tensors if isinstance(tensor, OnDevice)]
+    here = [tensor for tensor in tensors if not isinstance(tensor, OnDevice) and tensor.dim() > 0]
     name = func._schema.name
     looks_up = name in LOOK_UPS and isinstance(args[0], OnDevice)
     backward = torch._C._current_graph_task_id() != -1
     if there and here and not (func in MOVES or looks_up or backward):
         raise RuntimeError(f"expected all tensors on one device, found cuda:0 and cpu ({name})")
-    given, named = tree_map(held_of, (args, kwargs))
-    named |= {"pin_memory": False} if "pin_memory" in named else {}
+    positional, keywords = tree_map(held_of, (args, kwargs))
+    keywords |= {"pin_memory": False} if "pin_memory" in keywords else {}
     with _disable_current_modes():
-        found = func(*given, **named)
+        result = func(*positional, **keywords)
     returns = func._schema.returns
     if len(returns) == 1 and returns[0].alias_info is not None and returns[0].alias_info.is_write:
         return kwargs.get("out", args[0] if args else None)
-    asked = kwargs.get("device")
-    if func is SCALAR or not (there if asked is None else is_cuda(asked)):
-        return found
-    return tree_map(lambda one: OnDevice(one) if isinstance(one, Tensor) else one, found)
+    device = kwargs.get("device")
+    if func is SCALAR or not (there if device is None else is_cuda(device)):
+        return result
+    return tree_map(lambda leaf: OnDevice(leaf) if isinstance(leaf, Tensor) else leaf, result)
 
 
 def is_cuda(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cuda"
 
 
-def held_of(one: Any) -> Any:
-    if isinstance(one, OnDevice):
-        return one.held
-    return torch.device("cpu") if isinstance(one, torch.device) and is_cuda(one) else one
+def held_of(value: Any) -> Any:
+    if isinstance(value, OnDevice):
+        return value.numbers
+    return torch.device("cpu") if isinstance(value, torch.device) and is_cuda(value) else value
 
 
 class Operators(TorchDispatchMode):
@@ -89,7 +89,7 @@ class Operators(TorchDispatchMode):
 class ToCPU(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Any) -> Tensor:
-        return x.held.clone()
+        return x.numbers.clone()
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Tensor:
@@ -100,12 +100,14 @@ class Moves(TorchFunctionMode):
     """``to`` and its like, which never reach an operator where devices seem equal."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        def indexed(one: Any) -> Any:
-            named = isinstance(one, torch.device) or (isinstance(one, str) and one[:4] == "cuda")
-            return CUDA if named and is_cuda(one) else one
+        def indexed(argument: Any) -> Any:
+            is_device_name = isinstance(argument, torch.device) or (
+                isinstance(argument, str) and argument[:4] == "cuda"
+            )
+            return CUDA if is_device_name and is_cuda(argument) else argument
 
         args = tuple(map(indexed, args))
-        kwargs = {name: indexed(one) for name, one in (kwargs or {}).items()}
+        kwargs = {name: indexed(argument) for name, argument in (kwargs or {}).items()}
         first = args[0] if args else None
         if func in (torch.tensor, torch.as_tensor) and is_cuda(kwargs.get("device")):
             return func(*args, **{**kwargs, "device": "cpu"}).to(CUDA)
@@ -116,13 +118,15 @@ class Moves(TorchFunctionMode):
         if func is Tensor.numpy:
             raise TypeError("can't convert cuda:0 device type tensor to numpy")
         if func is Tensor.tolist:
-            return first.held.tolist()
+            return first.numbers.tolist()
         if func is Tensor.cpu:
             return ToCPU.apply(first)
         if func is Tensor.to:
-            named = [one for one in args[1:] if isinstance(one, (torch.device, str))]
-            target = kwargs.pop("device", named[0] if named else None)
-            rest = [one for one in args[1:] if one not in named]
+            devices = [
+                argument for argument in args[1:] if isinstance(argument, (torch.device, str))
+            ]
+            target = kwargs.pop("device", devices[0] if devices else None)
+            rest = [argument for argument in args[1:] if argument not in devices]
             if target is not None and not is_cuda(target):
                 first = ToCPU.apply(first)
             return first.to(*rest, **kwargs) if rest or kwargs else first
@@ -133,11 +137,11 @@ class Moves(TorchFunctionMode):
 def virtual_gpu() -> Iterator[None]:
     before = torch.__future__.get_overwrite_module_params_on_conversion()
     torch.__future__.set_overwrite_module_params_on_conversion(True)
-    told = {"is_available": True, "device_count": 1, "mem_get_info": (2**33, 2**33)}
-    told["is_bf16_supported"] = True
+    answers = {"is_available": True, "device_count": 1, "mem_get_info": (2**33, 2**33)}
+    answers["is_bf16_supported"] = True
     try:
         with ExitStack() as stack:
-            for name, answer in told.items():
+            for name, answer in answers.items():
                 stack.enter_context(patch.object(torch.cuda, name, return_value=answer))
             stack.enter_context(Operators())
             stack.enter_context(Moves())

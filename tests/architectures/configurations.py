@@ -182,7 +182,10 @@ def _tiny_settings(config: PreTrainedConfig, variant: Variant) -> dict[str, obje
         if isinstance(defaults.get(name), int):
             settings[name] = HEADS // 2 if variant.shares_keys else HEADS
     for name in type(config).sub_configs or {}:
-        part = getattr(config, name, None)
-        if isinstance(part, PreTrainedConfig):
-            settings[name] = {**_tiny_settings(part, variant), "model_type": part.model_type}
+        sub_configuration = getattr(config, name, None)
+        if isinstance(sub_configuration, PreTrainedConfig):
+            settings[name] = {
+                **_tiny_settings(sub_configuration, variant),
+                "model_type": sub_configuration.model_type,
+            }
     return settings

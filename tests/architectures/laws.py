@@ -161,12 +161,14 @@ def main_output(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
     values = outputs if isinstance(outputs, Mapping) else {}
     names = ("logits", "logits_per_text", "last_hidden_state", "pooler_output", "image_embeds")
     tensors = [values[name] for name in names if isinstance(values.get(name), Tensor)]
-    every = outputs.values() if isinstance(outputs, Mapping) else outputs
-    if isinstance(every, Tensor):
-        tensors.append(every)
+    values_of_output = outputs.values() if isinstance(outputs, Mapping) else outputs
+    if isinstance(values_of_output, Tensor):
+        tensors.append(values_of_output)
     else:
         tensors += [
-            value for value in every if isinstance(value, Tensor) and value.is_floating_point()
+            value
+            for value in values_of_output
+            if isinstance(value, Tensor) and value.is_floating_point()
         ]
     if not tensors:
         raise NotTestedError("its output holds no tensor")
@@ -404,11 +406,11 @@ def _class_with_configuration(
 
 def tiny_model(model_type: str, variant: Variant) -> PreTrainedModel:
     """A model of this type with random weights, biases and sinks, in eval mode."""
-    found = model_class(model_type)
-    if found is None:
+    cls = model_class(model_type)
+    if cls is None:
         raise NotTestedError("no class of its own")
     torch.manual_seed(0)
-    model = found(tiny_configuration(CONFIG_MAPPING[model_type], variant)).eval()
+    model = cls(tiny_configuration(CONFIG_MAPPING[model_type], variant)).eval()
     if sum(parameter.numel() for parameter in model.parameters()) > _MOST_PARAMETERS:
         raise NotTestedError("no rule makes it tiny")
     for name, parameter in model.named_parameters():

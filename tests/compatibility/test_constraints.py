@@ -16,34 +16,37 @@ UNTYPED = {"types-psutil", "types-pyyaml", "papa-attention"}
 
 
 def pinned(file: str) -> dict[str, Version]:
-    found = re.findall(r"^([\w.-]+)==([^\s;]+)", (CHECKOUT / file).read_text(), re.MULTILINE)
-    return {canonicalize_name(name): Version(version) for name, version in found}
+    pins = re.findall(r"^([\w.-]+)==([^\s;]+)", (CHECKOUT / file).read_text(), re.MULTILINE)
+    return {canonicalize_name(name): Version(version) for name, version in pins}
 
 
 def required() -> dict[str, Requirement]:
     project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"].values()
-    texts = [*project["dependencies"], *(text for named in extras for text in named)]
-    found = {canonicalize_name(one.name): one for one in map(Requirement, texts)}
-    return {name: one for name, one in found.items() if name not in UNTYPED}
+    texts = [*project["dependencies"], *(text for extra in extras for text in extra)]
+    requirements = {
+        canonicalize_name(requirement.name): requirement for requirement in map(Requirement, texts)
+    }
+    return {name: requirement for name, requirement in requirements.items() if name not in UNTYPED}
 
 
 @pytest.mark.parametrize("file", ["constraints.txt", "constraints-lowest.txt"])
 def test_every_package_that_is_named_is_pinned_inside_its_range(file: str) -> None:
     versions = pinned(file)
     wrong = {
-        str(one): str(versions.get(name))
-        for name, one in required().items()
-        if name not in versions or versions[name] not in one.specifier
+        str(requirement_name): str(versions.get(name))
+        for name, requirement_name in required().items()
+        if name not in versions or versions[name] not in requirement_name.specifier
     }
     assert not wrong
 
 
 def test_the_lowest_versions_are_low() -> None:
-    lowest, usual = pinned("constraints-lowest.txt"), pinned("constraints.txt")
-    named = required()
-    assert not {name for name in named if lowest[name] > usual[name]}
-    lower = {name for name in named if lowest[name] < usual[name]}
+    lowest = pinned("constraints-lowest.txt")
+    usual = pinned("constraints.txt")
+    requirements = required()
+    assert not {name for name in requirements if lowest[name] > usual[name]}
+    lower = {name for name in requirements if lowest[name] < usual[name]}
     assert {
         "transformers", "datasets", "mlflow", "numpy", "pyarrow", "huggingface-hub", "pydantic",
     } <= lower  # fmt: skip

@@ -34,7 +34,7 @@ def encoder() -> papa.Encoder:
 
 
 @pytest.fixture(scope="module")
-def found(encoder: papa.Encoder):
+def frame_of_texts(encoder: papa.Encoder):
     return papa.describe(encoder, TEXTS, progress=False)
 
 
@@ -59,12 +59,14 @@ def stock(encoder: papa.Encoder):
     return texts
 
 
-def told(frame, description: str):
+def rows_of(frame, description: str):
     return frame[frame["description"] == description]
 
 
-def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
-    divergence, cosine = (values(told(found, "similarity"), m) for m in ("divergence", "cosine"))
+def test_similarity_is_that_of_scipy_on_the_stock_model(frame_of_texts, stock) -> None:
+    divergence, cosine = (
+        values(rows_of(frame_of_texts, "similarity"), m) for m in ("divergence", "cosine")
+    )
     for first, second in [((0, 0), (0, 1)), ((1, 7), (5, 11))]:
         rows = []
         cosines = []
@@ -80,25 +82,25 @@ def test_similarity_is_that_of_scipy_on_the_stock_model(found, stock) -> None:
         assert divergence[pair] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"
 
 
-def test_separators_and_outliers_are_those_of_the_stock_model(found, stock) -> None:
+def test_separators_and_outliers_are_those_of_the_stock_model(frame_of_texts, stock) -> None:
     mass, update = (
-        torch.cat(parts, dim=-1).mean(dim=-1).flatten().numpy()
-        for parts in zip(*((A[..., -1], (A @ V).norm(dim=-1)) for A, V, _ in stock), strict=True)
+        torch.cat(pieces, dim=-1).mean(dim=-1).flatten().numpy()
+        for pieces in zip(*((A[..., -1], (A @ V).norm(dim=-1)) for A, V, _ in stock), strict=True)
     )
-    np.testing.assert_allclose(values(found, "separator_mass"), mass, atol=1e-5)
-    np.testing.assert_allclose(values(found, "update"), update, atol=1e-4)
+    np.testing.assert_allclose(values(frame_of_texts, "separator_mass"), mass, atol=1e-5)
+    np.testing.assert_allclose(values(frame_of_texts, "update"), update, atol=1e-4)
     first = np.mean([scipy_kurtosis(h[3].flatten(), fisher=False) for *_, h in stock])
-    assert values(found, "kurtosis")[3] == pytest.approx(first, rel=0.01)
+    assert values(frame_of_texts, "kurtosis")[3] == pytest.approx(first, rel=0.01)
     largest = np.mean([h[3].abs().max() for *_, h in stock])
-    assert values(found, "largest")[3] == pytest.approx(largest, abs=1e-4)
-    of_texts, *tables = described_tables(found)
+    assert values(frame_of_texts, "largest")[3] == pytest.approx(largest, abs=1e-4)
+    of_texts, *tables = described_tables(frame_of_texts)
     tokens = str(sum(A.shape[-1] for A, *_ in stock))
     assert of_texts.rows[0][2:] == ["3", tokens, "0", "72 of 72"]
     shown = [float(row[2].partition(" ±")[0]) for row in tables[-1].rows if row[0] == "largest"]
-    assert max(shown) == pytest.approx(max(values(found, "largest")), abs=1e-3)
+    assert max(shown) == pytest.approx(max(values(frame_of_texts, "largest")), abs=1e-3)
 
 
-def test_what_is_constant_is_told_apart(encoder, found) -> None:
+def test_what_is_constant_is_told_apart(encoder, frame_of_texts) -> None:
     single_text = papa.describe(
         encoder, TEXTS[:1], descriptions=["separators", "outliers"], progress=False
     )
@@ -109,10 +111,12 @@ def test_what_is_constant_is_told_apart(encoder, found) -> None:
         after = values(single_text, measure, "replaced")
         np.testing.assert_allclose(before, after, rtol=1e-3, atol=1e-4)
     three, replaced = (
-        values(found, "update", attention) for attention in ("input-dependent", "replaced")
+        values(frame_of_texts, "update", attention) for attention in ("input-dependent", "replaced")
     )
     assert not np.allclose(three, replaced, rtol=1e-3), "negative control"
-    divergences = {attention: values(found, "divergence", attention) for attention in ATTENTIONS}
+    divergences = {
+        attention: values(frame_of_texts, "divergence", attention) for attention in ATTENTIONS
+    }
     assert np.allclose(divergences["constant"], divergences["replaced"], atol=1e-6)
     assert not np.allclose(divergences["constant"], divergences["input-dependent"], atol=1e-3)
 
@@ -136,7 +140,9 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     assert 0.9 < covered / 400 < 0.98
 
 
-def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encoder, found) -> None:
+def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(
+    encoder, frame_of_texts
+) -> None:
     every_head = [(layer, head) for layer in range(6) for head in range(12)]
     dependent_heads = [(0, 3), (4, 1)]
     names = ["separators", "rollout"]
@@ -155,7 +161,7 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(encode
     for measure in ("separator_mass", "update", "own", "from_separators"):
         np.testing.assert_allclose(values(none, measure), values(none, measure, "replaced"))
     every_constant, some_constant = (
-        values(described, "update", "replaced") for described in (found, some)
+        values(described, "update", "replaced") for described in (frame_of_texts, some)
     )
     assert not np.allclose(every_constant, some_constant, atol=1e-3)
     with pytest.raises(papa.PapaError, match="no head"):
@@ -204,9 +210,9 @@ def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
 
 
 def case() -> tuple[Observation, torch.Tensor]:
-    """What is seen, and what token j brings to token i: [layer, head, i, j, width]."""
+    """What is observation_of, and what token j brings to token i: [layer, head, i, j, width]."""
     attention = torch.rand(2, 2, 4, 4, generator=torch.Generator().manual_seed(3)).softmax(dim=-1)
-    observation = seen("input-dependent", attention)
+    observation = observation_of("input-dependent", attention)
     return observation, torch.einsum(
         "lhij,lhjd,lhdw->lhijw", attention, observation.value, observation.output_maps
     )
@@ -270,7 +276,7 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     )
 
 
-def seen(
+def observation_of(
     attention_kind: str, attention: Tensor, tree: Tree | None = None, words: Any = None
 ) -> Observation:
     """A text of random values and states, whose last token is a separator."""

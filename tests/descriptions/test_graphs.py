@@ -29,7 +29,7 @@ from papa.reporting.tables import described_tables
 from papa.scores.intervals import wilson
 from papa.text.table import SourceTable
 from papa.text.tokens import special_tokens_of
-from tests.descriptions.test_descriptions import seen, values
+from tests.descriptions.test_descriptions import observation_of, values
 from tests.text.conftest import bert  # noqa: F401
 
 
@@ -89,13 +89,13 @@ def test_rollout_says_what_of_it_is_constant() -> None:
     rollout = Rollout()
     same = Rollout()
     constant = torch.full_like(attention_matrices, 0.25)
-    rollout.observe(seen("input-dependent", attention_matrices))
-    rollout.observe(seen("constant", constant))
+    rollout.observe(observation_of("input-dependent", attention_matrices))
+    rollout.observe(observation_of("constant", constant))
     frame = rollout.frame()
     assert values(frame, "as_input_dependent").tolist() == pytest.approx([1, 1])
     assert (values(frame, "as_input_dependent", "constant") < 0.999).all()
     for kind in ("input-dependent", "constant"):
-        same.observe(seen(kind, attention_matrices))
+        same.observe(observation_of(kind, attention_matrices))
     whole = same.frame()
     assert values(whole, "as_input_dependent", "constant").tolist() == pytest.approx([1, 1])
     # Nothing is above the constant, so that each state is its own token's.
@@ -137,7 +137,7 @@ def frames(kind):
             ("constant", tree_attention.flip(1)),
             ("replaced", tree_attention),
         ]:
-            description.observe(seen(attention_name, kind_attention, tree, WORDS))
+            description.observe(observation_of(attention_name, kind_attention, tree, WORDS))
     return description.frame()
 
 
@@ -146,7 +146,7 @@ def test_words_add_columns_and_average_rows() -> None:
     matrix[0, 0, 2, 5] = 1
     matrix[0, 0, 3, 2] = 0.25
     matrix[0, 0, 3, 3] = 0.5
-    word_attention = attention_of_words(seen("constant", matrix, TREES[0], WORDS))[0, 0]
+    word_attention = attention_of_words(observation_of("constant", matrix, TREES[0], WORDS))[0, 0]
     expected = torch.zeros(4, 4)
     # Not the first of the rows: their mean.
     expected[1, 3] = 0.5

@@ -26,9 +26,9 @@ def names(authors: list[dict[str, str]]) -> list[str]:
 
 
 def field(bibtex: str, name: str) -> str:
-    found = re.search(rf"\b{name} = \{{(.*?)\}},\n", bibtex, re.DOTALL)
-    assert found is not None, name
-    return " ".join(found[1].replace("{", "").replace("}", "").split())
+    match = re.search(rf"\b{name} = \{{(.*?)\}},\n", bibtex, re.DOTALL)
+    assert match is not None, name
+    return " ".join(match[1].replace("{", "").replace("}", "").split())
 
 
 def test_the_software_is_cited_with_its_version_and_date(cited: dict[str, Any]) -> None:

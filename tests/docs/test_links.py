@@ -80,6 +80,6 @@ def test_the_tree_of_packages_is_the_contract_of_imports() -> None:
         for contract in contracts["contracts"]
         if contract.get("containers") == ["papa"]
     )
-    *named, lowest = layers
-    assert tree == named[::-1]
+    *upper, lowest = layers
+    assert tree == upper[::-1]
     assert all(f"`{module}.py`" in page for module in lowest.split(" : "))

@@ -81,7 +81,8 @@ def test_the_study_is_one(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path) -> None:
     """Packages are those of this environment: nothing is fetched. Both studies are tiny ones."""
-    checkout, fresh = tmp_path / "checkout", tmp_path / "environment"
+    checkout = tmp_path / "checkout"
+    fresh = tmp_path / "environment"
     for name in subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).splitlines():
         (checkout / name).parent.mkdir(parents=True, exist_ok=True)
         # papa/flows and papa/tasks are links, and git lists a file that was just deleted.
@@ -104,8 +105,8 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
         done = subprocess.run(shell, cwd=checkout, env=settings, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         if line.startswith("papa init"):
-            named = {"name": yaml.safe_load((checkout / "study.yaml").read_text())["name"]}
-            (checkout / "study.yaml").write_text(yaml.safe_dump(tiny | named))
+            study_name = {"name": yaml.safe_load((checkout / "study.yaml").read_text())["name"]}
+            (checkout / "study.yaml").write_text(yaml.safe_dump(tiny | study_name))
     assert (checkout / "papa-store" / "studies" / "small" / "report.html").is_file()
     assert (checkout / "my-encoder" / "README.md").is_file()
 
@@ -118,9 +119,13 @@ def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None
     path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
     neither = path | {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
     elsewhere = [("VIRTUAL_ENV", tmp_path / "empty"), ("VIRTUAL_ENV", "")]
-    for name, place in (("VIRTUAL_ENV", tmp_path), ("CONDA_PREFIX", tmp_path), *elsewhere):
-        settings = os.environ | neither | {name: str(place)}
-        used = ".venv" if (name, place) in elsewhere else tmp_path
+    for name, environment_folder in (
+        ("VIRTUAL_ENV", tmp_path),
+        ("CONDA_PREFIX", tmp_path),
+        *elsewhere,
+    ):
+        settings = os.environ | neither | {name: str(environment_folder)}
+        used = ".venv" if (name, environment_folder) in elsewhere else tmp_path
         make = ["make", "--no-print-directory", "-n", "demo"]
         printed = subprocess.check_output(make, cwd=ROOT, env=settings, text=True)
         assert printed.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"

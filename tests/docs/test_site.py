@@ -31,7 +31,8 @@ def agrees(printed: str, shown: str) -> bool:
 
 
 def follow(name: str, folder: Path) -> None:
-    page, settings = (ROOT / "docs" / f"{name}.md").read_text(), environment()
+    page = (ROOT / "docs" / f"{name}.md").read_text()
+    settings = environment()
     settings |= {"PATH": f"{Path(sys.executable).parent}:{settings['PATH']}", "COLUMNS": "80"}
     steps = re.findall(r"^```shell\n(.*?)^```$(?:\n\n^```text\n(.*?)^```$)?", page, re.M | re.S)
     assert any(shown for _, shown in steps)
@@ -45,8 +46,8 @@ def follow(name: str, folder: Path) -> None:
 def built(configuration: Path, site: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
     where = ["-f", str(configuration), "-d", str(site)]
-    how = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
-    return subprocess.run(command + where, **how)
+    options = {"cwd": ROOT, "env": environment(), "capture_output": True, "text": True}
+    return subprocess.run(command + where, **options)
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_the_references_name_everything_and_formulas_are_mathml(site: Path) -> N
     )
     assert all(f'id="papa{name.lower()}"' in library for name in papa.__all__)
     known = app.registered_commands
-    names = [one.name or one.callback.__name__ for one in known if one.callback]
+    names = [command.name or command.callback.__name__ for command in known if command.callback]
     assert len(names) > 10
     assert all(f'<h2 id="{name}">' in commands for name in names)
     page = (site / "method.html").read_text()

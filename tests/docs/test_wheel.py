@@ -51,8 +51,8 @@ def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip = [sys.executable, "-m", "pip", "--python", str(python)]
     run([*pip, "install", "--no-deps", "--no-index", str(wheel)], folder, settings_for(python))
     (site_packages,) = folder.glob("lib/python*/site-packages")
-    others = [path for path in sys.path if path.endswith("site-packages")]
-    (site_packages / "others.pth").write_text("\n".join(others))
+    other_site_packages = [path for path in sys.path if path.endswith("site-packages")]
+    (site_packages / "others.pth").write_text("\n".join(other_site_packages))
     return python
 
 

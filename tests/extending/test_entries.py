@@ -64,10 +64,11 @@ def vocabulary(context: Context, encoder: EncoderReference) -> None:
 def test_a_step_runs_once_and_again_for_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, told = Store(tmp_path / "store"), Told()
+    store = Store(tmp_path / "store")
+    reporter = Told()
     store.make()
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    session = Session(store, Worker(), ExecutionSpec(), told)
+    session = Session(store, Worker(), ExecutionSpec(), reporter)
 
     def step():
         return vocabulary("vocabulary · minilm", encoder)
@@ -77,12 +78,12 @@ def test_a_step_runs_once_and_again_for_another_version(
         monkeypatch.setattr(vocabulary, "version", version)
         assert not step().is_complete(store)
         assert run_once(StepGroup((step(),)), session)
-        found = step().reference(store)
-        assert json.loads((verified(found) / "words.json").read_text()) == 30522
+        stored = step().reference(store)
+        assert json.loads((verified(stored) / "words.json").read_text()) == 30522
         assert step().is_complete(store)
         assert not run_once(StepGroup((step(),)), session)
-        folders.add(found.path)
-        assert len(told.ran) == version == len(folders), "it ran once"
+        folders.add(stored.path)
+        assert len(reporter.ran) == version == len(folders), "it ran once"
 
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,19 +99,22 @@ def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.Mon
     kind = steps.pairs[0].substitutes["uniform"].kind
 
     case = Case("bert")
-    inputs, everything = case.inputs(1), [*np.ndindex(case.encoder.layers, case.encoder.heads)]
+    inputs = case.inputs(1)
+    everything = [*np.ndindex(case.encoder.layers, case.encoder.heads)]
     constants = control(kind, case.encoder.layers, case.encoder.heads, 32)
-    seen: list[torch.Tensor] = []
+    recorded: list[torch.Tensor] = []
     output = case.encoder.model.encoder.layer[0].attention.output
     value = case.encoder.model.encoder.layer[0].attention.self.value
-    value.register_forward_hook(lambda *given: seen.append(given[2][0]))
-    output.register_forward_hook(lambda module, given, _: seen.append(given[0][0]))
+    value.register_forward_hook(lambda *call: recorded.append(call[2][0]))
+    output.register_forward_hook(
+        lambda module, inputs_of_output, _: recorded.append(inputs_of_output[0][0])
+    )
     with torch.no_grad(), replaced(case.encoder, constants, everything):
         case.encoder.token_states(batch := inputs.compact())
     for number in range(len(batch.rows)):
-        own = batch.inputs_of_tokens == number
-        expected = seen[0][own].mean(0).expand(int(own.sum()), -1)
-        torch.testing.assert_close(seen[1][own], expected, atol=1e-6, rtol=1e-4)
+        of_input = batch.inputs_of_tokens == number
+        expected = recorded[0][of_input].mean(0).expand(int(of_input.sum()), -1)
+        torch.testing.assert_close(recorded[1][of_input], expected, atol=1e-6, rtol=1e-4)
 
 
 def uniform(slots: int) -> Any:
@@ -188,24 +192,30 @@ BARE = replace(supported.BERT, name="Bare", model_types=("bare",))
 
 @torch.no_grad()
 def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
-    case, model = Case("bert"), random_model("bert")
+    case = Case("bert")
+    model = random_model("bert")
     model.config.model_type = "bare"
     with pytest.raises(EncoderError, match="architecture 'bare' is not supported: use one of bert"):
         Encoder(model)
 
     monkeypatch.setattr(supported, "FAMILIES", (*supported.FAMILIES, BARE))
-    encoder, inputs, constants = Encoder(model), case.inputs(1), case.constants()
-    own = case.states(inputs)
+    encoder = Encoder(model)
+    inputs = case.inputs(1)
+    constants = case.constants()
+    original_states = case.states(inputs)
     with replaced(case.encoder, constants, HALF), replaced(encoder, constants, HALF):
-        found = encoder.token_states(inputs.compact())
-        assert distance(found, case.states(inputs)) == 0
-    assert distance(found, own) > 0.05, "negative control"
+        states = encoder.token_states(inputs.compact())
+        assert distance(states, case.states(inputs)) == 0
+    assert distance(states, original_states) > 0.05, "negative control"
 
 
-def score(asked: ScoringRequest) -> HeadScores:
-    layers = asked.encoder.model.encoder.layer
-    weights = [layer.attention.self.value.weight.view(asked.encoder.heads, -1) for layer in layers]
-    return HeadScores(np.stack([one.norm(dim=1).numpy() for one in weights])[None])
+def score(scoring_request: ScoringRequest) -> HeadScores:
+    layers = scoring_request.encoder.model.encoder.layer
+    weights = [
+        layer.attention.self.value.weight.view(scoring_request.encoder.heads, -1)
+        for layer in layers
+    ]
+    return HeadScores(np.stack([weight.norm(dim=1).numpy() for weight in weights])[None])
 
 
 @pytest.mark.unchecked
@@ -216,7 +226,8 @@ def test_an_entry_of_the_methods_is_a_head_order(
     monkeypatch.setitem(HEAD_SCORES, "values", method)
     document = {**SMALL, "orders": ["values", "reversed:values"], "keep": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
-    steps, store = build_pipeline(resolve_inputs(study).inputs()), Store(tmp_path / "store")
+    steps = build_pipeline(resolve_inputs(study).inputs())
+    store = Store(tmp_path / "store")
     store.make()
     (scoring,) = (
         step for step in steps.steps if step.stage.name == "score_heads" and step["seed"] == 0
@@ -287,7 +298,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
 
 
 SCORES = np.random.default_rng(0).random((6, 12))
-ASCENDING = [divmod(int(place), 12) for place in SCORES.ravel().argsort()]
+ASCENDING = [divmod(int(index), 12) for index in SCORES.ravel().argsort()]
 OF_HALF: dict[str, Any] = {**SMALL, "keep": [1, 0.5]}
 
 
@@ -301,35 +312,42 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
 def probes(study: StudySpec) -> list[Any]:
     steps = build_pipeline(resolve_inputs(study).inputs())
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
-    return [step for cell, own in cells_of(steps).items() if cell.fraction == 0.5 for step in own]
+    return [
+        step
+        for cell, probe_steps in cells_of(steps).items()
+        if cell.fraction == 0.5
+        for step in probe_steps
+    ]
 
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    found = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))[::2]]
-    ends = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
-    assert found == [tuple(sorted(heads)) for heads in ends]
+    chosen_heads = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))[::2]]
+    expected_heads = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
+    assert chosen_heads == [tuple(sorted(heads)) for heads in expected_heads]
     assert order_label(orders[1]) == "scores of heads.tsv, reversed"
 
 
 def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
     scores = [{"name": "mine", "values": SCORES.tolist()}]
     document = {**OF_HALF, "orders": ["scores:mine"], "scores": scores}
-    study, other = (
+    study, negated = (
         written(tmp_path / name, ["scores:heads.tsv"], sign * SCORES)
         for name, sign in (("one", 1), ("two", -1))
     )
     renamed = resolve_study(document, folder=tmp_path, origin="test")
-    own, same, others = ({step.key for step in probes(one)} for one in (study, renamed, other))
-    assert own == same != others
+    keys, same, other_keys = (
+        {step.key for step in probes(one_study)} for one_study in (study, renamed, negated)
+    )
+    assert keys == same != other_keys
     (tmp_path / "one" / "heads.tsv").unlink()
     stored = resolve_study(yaml.safe_load(specification(study)), folder=tmp_path, origin="stored")
     assert stored == study, "a stored study needs no file"
 
 
 def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    said = r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
-    with pytest.raises(CheckError, match=said):
+    pattern = r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
+    with pytest.raises(CheckError, match=pattern):
         resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
     with pytest.raises(DataError, match="cannot be read as head scores"):
         written(tmp_path, ["scores:nowhere.tsv"])

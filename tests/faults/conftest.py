@@ -34,8 +34,8 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
 def live(study: str) -> Iterator[Callable[..., Life]]:
     """Gives the study a life at an address; in the end nothing runs that belongs to one."""
 
-    def begin(address: object, *more: Any) -> Life:
-        _lives.append(Life(study, str(address), *more))
+    def begin(address: object, *options: Any) -> Life:
+        _lives.append(Life(study, str(address), *options))
         return _lives[-1]
 
     yield begin
@@ -46,5 +46,5 @@ def live(study: str) -> Iterator[Callable[..., Life]]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    for fault, outcome in (one for life in _lives for one in life.struck):
+    for fault, outcome in (strike for life in _lives for strike in life.struck):
         terminalreporter.line(f"{fault.victim} at '{fault.point}': {outcome}")

@@ -50,22 +50,29 @@ class Seen(NamedTuple):
     lines: Sequence[str]
     store: Path
 
-    def below(self, part: str) -> list[int]:
-        return [pid for pid, command in descendants(self.pid).items() if PARTS[part] in command]
+    def below(self, process_name: str) -> list[int]:
+        return [
+            pid for pid, command in descendants(self.pid).items() if PARTS[process_name] in command
+        ]
 
-    def said(self, line: str) -> bool:
+    def has_reached(self, line: str) -> bool:
         """Whether a step has come so far; one that an earlier run finished is beyond."""
-        stage, _, what = line.partition(" ")
-        pattern = re.compile(rf"{stage} · .*: ({what}|already there)")
+        stage, _, event = line.partition(" ")
+        pattern = re.compile(rf"{stage} · .*: ({event}|already there)")
         return any(map(pattern.match, self.lines))
 
 
 POINTS: dict[str, Callable[[Seen], object]] = {
     **{f"{part} is up": partial(Seen.below, part=part) for part in ("Prefect", "GCS", "worker")},
-    **{line: partial(Seen.said, line=line) for line in ("tokenise started", "average started")},
-    "an average is stored": lambda seen: any((seen.store / "artifacts").glob("average/*/*")),
     **{
-        line: partial(Seen.said, line=line)
+        line: partial(Seen.has_reached, line=line)
+        for line in ("tokenise started", "average started")
+    },
+    "an average is stored": lambda observed: any(
+        (observed.store / "artifacts").glob("average/*/*")
+    ),
+    **{
+        line: partial(Seen.has_reached, line=line)
         for line in (
             *("average done", "train_lambda started", "train_lambda done", "baseline started"),
             *("probe started", "probe done", "aggregate started", "aggregate done"),
@@ -89,11 +96,17 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS
     """One fault for each of ``victims``, in the order of their points, which ``seed`` draws among
     those where the process can be.
     """
-    source, order = random.Random(seed), list(POINTS)
+    source = random.Random(seed)
+    order = list(POINTS)
     first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
     faults = [
-        Fault(one, source.choice([at for at in points if order.index(at) >= first.get(one, 0)]))
-        for one in victims
+        Fault(
+            victim,
+            source.choice(
+                [point for point in points if order.index(point) >= first.get(victim, 0)]
+            ),
+        )
+        for victim in victims
     ]
     return sorted(faults, key=lambda fault: order.index(fault.point))
 
@@ -102,21 +115,23 @@ class Revived:
     """A server beside a study: when it is killed, another one like it takes its place."""
 
     def __init__(self, process: subprocess.Popen[Any], health: str) -> None:
-        self.process, self.health = process, health
+        self.process = process
+        self.health = health
 
     def kill(self) -> None:
         known = psutil.Process(self.process.pid)
-        environment, folder = known.environ(), known.cwd()
+        environment = known.environ()
+        folder = known.cwd()
         self.end()
         quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        how = {**quiet, "env": environment, "cwd": folder, "start_new_session": True}
-        self.process = subprocess.Popen(self.process.args, **how)
+        options = {**quiet, "env": environment, "cwd": folder, "start_new_session": True}
+        self.process = subprocess.Popen(self.process.args, **options)
 
     def end(self) -> None:
         known = psutil.Process(self.process.pid)
-        for one in (known, *known.children(recursive=True)):
+        for descendant in (known, *known.children(recursive=True)):
             with suppress(psutil.NoSuchProcess):
-                one.kill()
+                descendant.kill()
         self.process.wait()
 
 
@@ -143,29 +158,32 @@ class Life:
 
     def live(self, faults: Iterable[Fault], runs: int = 12) -> None:
         """Run the study to its end, through ``faults`` that come one after the other."""
-        left, known = deque(faults), [one.health for one in self.servers.values()]
+        left = deque(faults)
+        known = [fault.health for fault in self.servers.values()]
         for _ in range(runs):
             wait_until(lambda: all(map(answers, known)), "servers are up")
             if self._run(left) == 0:
-                self.struck += [(one, "not reached, nothing was killed") for one in left]
+                self.struck += [(fault, "not reached, nothing was killed") for fault in left]
                 return
         raise AssertionError(f"not complete after {runs} runs: {self.log[-30:]}")
 
     def once(self, meanwhile: Callable[[Seen], None]) -> int:
         """Run the study, and call what happens ``meanwhile`` again and again; its exit code."""
         lines: list[str] = []
-        more = {**self.more, LIFE: self.name, "TMPDIR": str(self.temporary)}
-        with start("run", self.study, "--store", self.address, extra_environment=more) as process:
+        run_environment = {**self.more, LIFE: self.name, "TMPDIR": str(self.temporary)}
+        with start(
+            "run", self.study, "--store", self.address, extra_environment=run_environment
+        ) as process:
             output: Any = process.stdout
             errors: Any = process.stderr
             targets = partial(lines.extend, errors), output.read
             readers = [threading.Thread(target=target) for target in targets]
             for reader in readers:
                 reader.start()
-            seen = Seen(process.pid, lines, self.store.root)
+            observed = Seen(process.pid, lines, self.store.root)
             deadline = time.monotonic() + PATIENCE_SECONDS
             while process.poll() is None:
-                meanwhile(seen)
+                meanwhile(observed)
                 assert time.monotonic() < deadline, lines
                 time.sleep(_LOOK_SECONDS)
             # They end when nobody holds the pipes any more.
@@ -173,7 +191,8 @@ class Life:
                 reader.join(PATIENCE_SECONDS)
         wait_until(lambda: not self.leftovers(), "its processes and folders are gone")
         self.log += lines
-        text, code = "".join(lines), process.returncode
+        text = "".join(lines)
+        code = process.returncode
         assert "Traceback" not in text, text
         ended = [line for line in lines if line.startswith(("error", "interrupted"))]
         assert len(ended) == (code not in (0, -signal.SIGKILL)), text
@@ -186,10 +205,10 @@ class Life:
         """Run the study; the faults that strike it are taken from ``left``. Its exit code."""
         hurt: list[Fault] = []
 
-        def strike(seen: Seen) -> None:
+        def strike(observed: Seen) -> None:
             ending = hurt and hurt[-1].victim == "driver"
-            reached = left and not ending and POINTS[left[0].point](seen)
-            if reached and self._kill(left[0].victim, seen):
+            reached = left and not ending and POINTS[left[0].point](observed)
+            if reached and self._kill(left[0].victim, observed):
                 hurt.append(left.popleft())
 
         code = self.once(strike)
@@ -202,11 +221,11 @@ class Life:
         assert hurt or code == 0, f"it failed although nothing was hurt: {self.log[-30:]}"
         return code
 
-    def _kill(self, victim: str, seen: Seen) -> bool:
+    def _kill(self, victim: str, observed: Seen) -> bool:
         if victim in self.servers:
             self.servers[victim].kill()
             return True
-        pids = [seen.pid] if victim == "driver" else seen.below(victim)
+        pids = [observed.pid] if victim == "driver" else observed.below(victim)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         return bool(pids)
@@ -218,10 +237,10 @@ class Life:
         pandas.testing.assert_frame_equal(scores(self.store), undisturbed)
         done: set[str] = set()
         for line in self.log:
-            name, _, what = line.partition(": ")
-            if what.startswith("started") and name.startswith(KEPT):
+            name, _, event = line.partition(": ")
+            if event.startswith("started") and name.startswith(KEPT):
                 assert name not in done, f"{name} was computed twice"
-            elif what.startswith("done"):
+            elif event.startswith("done"):
                 done.add(name)
         for lock in self.store.locks.glob("*.lock"):
             with FileLock(lock, timeout=0):
@@ -239,5 +258,9 @@ class Life:
         return [*self.processes(), *self.temporary.glob("papa-*")]
 
     def processes(self) -> list[int]:
-        found = psutil.process_iter(["environ"])
-        return [one.pid for one in found if (one.info["environ"] or {}).get(LIFE) == self.name]
+        all_processes = psutil.process_iter(["environ"])
+        return [
+            candidate.pid
+            for candidate in all_processes
+            if (candidate.info["environ"] or {}).get(LIFE) == self.name
+        ]

@@ -88,33 +88,34 @@ def test_with_servers(
             stack.callback(server.end)
         storage.make_bucket("papa")
         cache = {"PAPA_CACHE": str(tmp_path / "cache")}
-        more = {**storage.environment(), **service.environment, **cache}
-        for name, value in more.items():
+        run_environment = {**storage.environment(), **service.environment, **cache}
+        for name, value in run_environment.items():
             monkeypatch.setenv(name, value)
-        life = live("s3://papa/store", more, servers)
+        life = live("s3://papa/store", run_environment, servers)
         life.live(faults)
         life.check(undisturbed)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "store" / "artifacts", 32) as place:
-        yield place
+    with small_disk(tmp_path / "store" / "artifacts", 32) as mount_point:
+        yield mount_point
 
 
 @pytest.mark.faults
 def test_the_stores_disk_is_full_until_there_is_room(
     undisturbed: pandas.DataFrame, live: Live, disk: Path
 ) -> None:
-    life, states = live(disk.parent), ["room", "full", "room again"]
+    life = live(disk.parent)
+    states = ["room", "full", "room again"]
 
-    def fill(seen: Seen) -> None:
-        if states[0] == "room" and seen.said("average started"):
+    def fill(observed: Seen) -> None:
+        if states[0] == "room" and observed.has_reached("average started"):
             del states[0]
             with (disk / "fill").open("wb", buffering=0) as file, suppress(OSError):
                 while True:
                     file.write(bytes(4096))
-        elif states[0] == "full" and any("is full: free some" in line for line in seen.lines):
+        elif states[0] == "full" and any("is full: free some" in line for line in observed.lines):
             del states[0]
             (disk / "fill").unlink()
 

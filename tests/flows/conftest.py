@@ -119,7 +119,7 @@ def papa(
         return finish(process)
 
 
-def said(*arguments: str) -> Finished:
+def invoke(*arguments: str) -> Finished:
     """What ``papa`` says, in this process: for commands that start no engine."""
     without = dict.fromkeys(os.environ.keys() - without_engines().keys())
     result = CliRunner().invoke(app, arguments, env={**without, "COLUMNS": "200"})
@@ -146,7 +146,7 @@ def until(stream: IO[str] | None, sentence: str) -> str:
 
 def known(study: str, *options: str) -> str:
     """A study that this process has looked at: a run of it finds its tokens counted."""
-    checked = said("check", study, *options)
+    checked = invoke("check", study, *options)
     assert checked.code == 0, checked.err
     return study
 

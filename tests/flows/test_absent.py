@@ -30,12 +30,12 @@ class Without(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from importlib import import_module
-from tests.flows.conftest import HURRY, said
+from tests.flows.conftest import HURRY, invoke
 
 vars(import_module("papa.exported")).update(HURRY)
 commands, encoder = sys.argv[1:]
 for command in json.loads(commands):
-    print(json.dumps(vars(said(*command))))
+    print(json.dumps(vars(invoke(*command))))
 import papa
 import torch
 from transformers import BertConfig, BertModel

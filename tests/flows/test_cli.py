@@ -30,8 +30,8 @@ HEAVY = {"torch", "transformers", "datasets", "sklearn"}
 WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 AFTER_THE_PLAN = f"""
 import sys
-from tests.flows.conftest import said
-print(said("plan", *sys.argv[2:]).out)
+from tests.flows.conftest import invoke
+print(invoke("plan", *sys.argv[2:]).out)
 {cli.COMMAND}"""
 
 
@@ -112,7 +112,7 @@ def test_a_refused_command_is_one_sentence_and_writes_nothing(
 ) -> None:
     monkeypatch.chdir(folder)
     store = [] if command.startswith("init") or "--store" in command else ["--store", "store"]
-    line = cli.refusal(cli.said(*command.split(), *store)).replace(f"{folder}/", "")
+    line = cli.refusal(cli.invoke(*command.split(), *store)).replace(f"{folder}/", "")
     assert expected in line
     names = {"store", "older", "taken", "own.yaml", "plain.yaml"}
     assert {path.name for path in folder.iterdir()} == names
@@ -127,8 +127,8 @@ def test_help_imports_no_library_of_numbers() -> None:
 
 
 def test_models_and_tasks_are_listed() -> None:
-    models = cli.said("models")
-    tasks = cli.said("tasks")
+    models = cli.invoke("models")
+    tasks = cli.invoke("tasks")
     assert models.code == tasks.code == 0
     for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"):
         assert kind in models.out
@@ -141,8 +141,8 @@ def test_models_and_tasks_are_listed() -> None:
 def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
     mine = str(tmp_path / "mine.yaml")
     store = ("--store", str(tmp_path / "store"))
-    assert cli.said("init", mine).code == 0
-    assert cli.said("plan", mine, *store).code == 0
+    assert cli.invoke("init", mine).code == 0
+    assert cli.invoke("plan", mine, *store).code == 0
     # What it says is what holds without it, but for a task of one's own, which is a comment.
     first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
     assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
@@ -207,7 +207,7 @@ def test_a_check_tries_mlflow_and_hands_on_its_advice(
 
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
     """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
-    finished = cli.said("plan", str(WHOLE), "--store", str(tmp_path))
+    finished = cli.invoke("plan", str(WHOLE), "--store", str(tmp_path))
     assert finished.code == 0, finished.err
     assert finished.out.count("│ to run │") >= 3 * 36 + 180
     assert re.search(r"0 of \d+ steps are cached; \d+ would run\.", finished.out)
@@ -253,7 +253,7 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     words.write_text(json.dumps(document))
     encoders = [*cli.SMALL["encoders"], "./nowhere", "./other"]
     study = cli.write_study(tmp_path, cli.SMALL | {"tasks": tasks, "encoders": encoders})
-    tell = cli.papa if command == "run" else cli.said
+    tell = cli.papa if command == "run" else cli.invoke
     finished = tell(command, study, "--store", str(tmp_path / "store"))
     assert finished.code == 1
     first, *problems = errors(finished)
@@ -301,7 +301,7 @@ def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
 ) -> None:
     (tmp_path / "paper.csv").write_text(table)
     study = cli.write_study(tmp_path, cli.IDENTITY | {"reference": "paper.csv"})
-    finished = cli.said("check", study, "--store", str(tmp_path / "store"))
+    finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
     assert finished.code == code
     if code:
         line = cli.refusal(finished)
@@ -312,7 +312,7 @@ def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
 def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
     for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
         study = cli.write_study(tmp_path, cli.SMALL | {"keep": fractions})
-        finished = cli.said("check", study, "--store", str(tmp_path / "store"))
+        finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
         assert finished.code == 0
         assert ("keep holds no 1" in finished.out) == warned
 
@@ -320,6 +320,6 @@ def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
 def test_check_counts_validation_rows_that_are_training_rows(tmp_path: Path) -> None:
     same = cli.task_on("twice", cli.rows_in(tmp_path, "twice", GOOD))
     study = cli.write_study(tmp_path, cli.SMALL | {"tasks": [same]})
-    checked = cli.said("check", study, "--store", str(tmp_path / "store"))
+    checked = cli.invoke("check", study, "--store", str(tmp_path / "store"))
     assert checked.code == 0, errors(checked)
     assert f"twice: {len(GOOD)} of {len(GOOD)} validation rows" in checked.out

@@ -13,7 +13,7 @@ from papa.flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study
-from tests.flows.conftest import FEW, SMALL, artifacts, known, papa, refusal, said, write_study
+from tests.flows.conftest import FEW, SMALL, artifacts, invoke, known, papa, refusal, write_study
 
 CODE = """
 from sklearn.linear_model import LogisticRegression
@@ -65,7 +65,7 @@ def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     study = write_study(code.parent, {**STUDY, "encoders": [shallow]})
     store_option = ("--store", str(code.parent / "store"))
     code_option = ("--code", str(code))
-    assert "add --code my_code.py to papa run" in refusal(said("run", study, *store_option))
+    assert "add --code my_code.py to papa run" in refusal(invoke("run", study, *store_option))
     assert not artifacts(code.parent / "store", "tokenise")
     run = papa(
         "run", known(study, *code_option), *code_option, *store_option, extra_environment=prefect
@@ -117,18 +117,18 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
         (("check", saved, *allowed), "my_code:share"),
         (("report", "small"), "report"),
     ):
-        finished = said(*arguments, *store_option)
+        finished = invoke(*arguments, *store_option)
         assert finished.code == 0, finished.err
         assert shown in finished.out
     report = (store / "studies" / "small" / "report.html").read_text()
     for name in ("my_code:last", "my_code:share", "my_code:probe"):
         assert name in report
     chosen = ("--order", "my_code:last", "--keep", "0.5", "--task", "linear")
-    exported = said("export", "small", "--to", str(tmp_path / "exported"), *chosen, *store_option)
+    exported = invoke("export", "small", "--to", str(tmp_path / "exported"), *chosen, *store_option)
     assert exported.code == 0, exported.err
     assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
     assert not fired.exists()
-    assert said("plan", saved, *allowed, *store_option, "--code", str(evil)).code == 0
+    assert invoke("plan", saved, *allowed, *store_option, "--code", str(evil)).code == 0
     assert fired.exists()
 
 

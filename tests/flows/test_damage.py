@@ -13,7 +13,7 @@ import pytest
 
 from papa.storage.artifacts import METADATA, signed
 from tests.finished import finish_study
-from tests.flows.conftest import said
+from tests.flows.conftest import invoke
 from tests.tasks.tracked import steps_of
 
 pytestmark = pytest.mark.server
@@ -68,7 +68,7 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(
     before = scores(store)
     steps = len(steps_of(study)[1].steps)
     damage_all(store, flip)
-    assert "nothing would run" in said("plan", study, "--store", str(store)).out
+    assert "nothing would run" in invoke("plan", study, "--store", str(store)).out
     for stage in ("probe", "aggregate"):
         shutil.rmtree(newest(store, stage))
     damaged = {name.partition(" · ")[0] for name in finish_study(study, store).damages}
@@ -77,7 +77,7 @@ def test_what_is_damaged_is_made_again_by_what_reads_it(
     pandas.testing.assert_frame_equal(scores(store), before)
 
     damage_all(store, cut, empty, Path.unlink)
-    planned = said("plan", study, "--store", str(store)).out
+    planned = invoke("plan", study, "--store", str(store)).out
     assert f"{steps - len(STAGES)} of {steps} steps are cached" in planned, "the other cell"
     assert len(finish_study(study, store).damages) == len(STAGES)
     for stage, damage in zip(STAGES, cycle((flip, empty, foreign, Path.unlink)), strict=False):

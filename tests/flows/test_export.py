@@ -19,7 +19,7 @@ from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
 from tests.descriptions.test_descriptions import values
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, Finished, refusal, said, write_study
+from tests.flows.conftest import SMALL, Finished, invoke, refusal, write_study
 
 PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
 TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 200, "probe": PROBE}
@@ -44,7 +44,7 @@ def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
 
 
 def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished:
-    return said("export", "small", "--store", study.store.address, "--to", str(to), *options)
+    return invoke("export", "small", "--store", study.store.address, "--to", str(to), *options)
 
 
 @pytest.mark.server
@@ -124,7 +124,7 @@ def test_the_most_heads_within_a_drop_are_among_the_studys_fractions(
         done = export(study, *limit, to=to)
         assert done.code == 0, done.err
         assert json.loads((to / "config.json").read_text())["study"]["fraction"] == expected
-        finished = said("heads", "small", "--store", study.store.address, "--json", *limit)
+        finished = invoke("heads", "small", "--store", study.store.address, "--json", *limit)
         answers = {answer["order"]: answer for answer in json.loads(finished.out)["answers"]}
         assert answers["first_to_last"]["constant_heads"] == {0.833: 4, 0.5: 12}[expected]
     line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
@@ -150,7 +150,7 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     trees.write_text(TREE)
     describe = ["describe", "small", "--store", str(store)]
     written = ["--out", str(out)]
-    finished = said(*describe, "--limit", "20", "--trees", str(trees), *written)
+    finished = invoke(*describe, "--limit", "20", "--trees", str(trees), *written)
     assert finished.code == 0, finished.err
     descriptions = pandas.read_parquet(out)
     input_dependent, constant = (
@@ -164,7 +164,7 @@ def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_pat
     sources = [text["source"] for text in descriptions.attrs["texts"]]
     assert sources == ["validation rows", "one.conllu"]
     half = ["--limit", "3", "--only", "norms", "--keep", "0.5", *written]
-    assert "(λ ascending, fraction 0.5)" in said(*describe, *half).out
+    assert "(λ ascending, fraction 0.5)" in invoke(*describe, *half).out
     (record,) = pandas.read_parquet(out).attrs["texts"]
     assert (record["texts"], record["constant_heads"]) == (3, 12)
 
@@ -173,7 +173,7 @@ def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:
     texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("A fine film.\nDull, and then it ends.\n")
     options = ("--only", "separators", "--only", "flow", "--out", str(tmp_path / "out.parquet"))
-    finished = said("describe", "--encoder", ENCODER, "--text", texts, *options)
+    finished = invoke("describe", "--encoder", ENCODER, "--text", texts, *options)
     assert "separators: means by layer" in finished.out
     assert "texts.txt" in finished.out, "what was looked at"
     descriptions = pandas.read_parquet(tmp_path / "out.parquet")

@@ -23,9 +23,9 @@ from tests.finished import finish_study
 from tests.flows.conftest import (
     Finished,
     everything,
+    invoke,
     refusal,
     rows_in,
-    said,
     task_on,
     write_study,
 )
@@ -70,7 +70,7 @@ def finished_study(store: Path) -> FinishedStudy:
 
 
 def reading(store: Path, command: str, *options: str) -> Finished:
-    finished = said(command, "alone", "--store", str(store), *options)
+    finished = invoke(command, "alone", "--store", str(store), *options)
     assert finished.code == 0, finished.err
     return finished
 
@@ -171,8 +171,8 @@ def test_a_report_that_is_killed_as_it_is_published_loses_nothing(
         for name in {"write", "replace"} & vars(Files).keys():
             patch.setattr(Files, name, killed_at_metadata(getattr(Files, name)))
         with pytest.raises(Killed):
-            said("report", "alone", "--store", copied_store.address)
-    said("prune", "--delete", "--store", copied_store.address)
+            invoke("report", "alone", "--store", copied_store.address)
+    invoke("prune", "--delete", "--store", copied_store.address)
     left = everything(copied_store.root / "artifacts")
     assert left.items() >= before.items()
 
@@ -206,12 +206,12 @@ def test_studies_are_compared_and_listed(
     for path in copied.rglob("*"):
         os.utime(path, (0, 0))
     titles, row = (
-        line.split("\t") for line in said("list", "--store", str(store)).out.splitlines()
+        line.split("\t") for line in invoke("list", "--store", str(store)).out.splitlines()
     )
     assert titles == ["Study", "Date", "Encoders", "Tasks", "State", "Size", "Report"]
     state = ["encoder", "films", "finished", row[5], f"{store}/studies/alone/report.html"]
     assert row[2:] == state
-    assert f"alone\t{row[1]}\t" in said("list", "--store", str(copied)).out, "not the copy's date"
+    assert f"alone\t{row[1]}\t" in invoke("list", "--store", str(copied)).out, "not the copy's date"
 
 
 def names_of_keys(finished: Finished) -> set[str]:
@@ -228,10 +228,10 @@ def test_a_file_that_was_edited_since_is_named_with_its_keys(
     store_option = ("--store", str(store))
     to = ("--keep", "0.5", "--to", str(tmp_path / "to"))
     for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
-        finished = said(command, edited, *options, *store_option)
+        finished = invoke(command, edited, *options, *store_option)
         assert finished.code == 0, finished.err
         assert names_of_keys(finished) == {"probe_seeds", "tasks.0.slots"}
-    assert said("heads", edited, *store_option).out == said("heads", file, *store_option).out
+    assert invoke("heads", edited, *store_option).out == invoke("heads", file, *store_option).out
 
 
 def test_a_file_as_it_was_run_and_a_name_say_nothing(
@@ -241,7 +241,7 @@ def test_a_file_as_it_was_run_and_a_name_say_nothing(
     study = json.loads(Path(file).read_text())
     faster = write_study(tmp_path, study | {"execution": {"workers": 2}})
     for name in (file, faster, "small"):
-        assert said("heads", name, "--store", str(store)).err == ""
+        assert invoke("heads", name, "--store", str(store)).err == ""
 
 
 def test_results_are_believed_only_as_they_were_written(
@@ -253,6 +253,6 @@ def test_results_are_believed_only_as_they_were_written(
             damage(copied / name)
             for command in ("heads", "compare"):
                 assert name in refusal(
-                    said(command, str(copied), "--store", finished_study.store.address)
+                    invoke(command, str(copied), "--store", finished_study.store.address)
                 )
             shutil.rmtree(copied)

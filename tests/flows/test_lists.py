@@ -13,11 +13,11 @@ from papa.flows.cli.lists import stored_studies
 from papa.flows.progress import size_label
 from papa.storage.locks import in_use
 from papa.storage.store import Store
-from tests.flows.conftest import said
+from tests.flows.conftest import invoke
 
 
 def printed_json(*arguments: str) -> Any:
-    finished = said(*arguments, "--json")
+    finished = invoke(*arguments, "--json")
     assert finished.code == 0, finished.err
     return json.loads(finished.out)
 

@@ -149,8 +149,8 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
     unaffected = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
     plan = ("plan", ran.study, "--store", str(ran.store))
     cached = f"{len(steps)} of {len(steps)} steps are cached; nothing would run."
-    assert cached in cli.said(*plan).out
-    changed = cli.said(*plan, "--set", change).out
+    assert cached in cli.invoke(*plan).out
+    changed = cli.invoke(*plan, "--set", change).out
     assert (
         f"{unaffected} of {len(steps)} steps are cached; {len(steps) - unaffected} would" in changed
     )
@@ -210,7 +210,7 @@ def test_failed_steps_are_named_and_others_are_kept(
     assert cli.words(finished)[-1] == f"error: {message} kept)"
     assert (finished.code, run.state) == (1, "Failed")
     assert str(run.message).endswith(f"{message} kept)")
-    assert f"failed: {name} failed: " in cli.said("list", "--store", str(store)).out
+    assert f"failed: {name} failed: " in cli.invoke("list", "--store", str(store)).out
 
     reached = "probe · poisoned · reviews · no constant head"
     where = r"the output of layer 1 of row \d+, batch 1 of the train split"

@@ -25,7 +25,7 @@ from papa.storage.store import Store
 from papa.tasks.manifest import save_study
 from papa.tasks.mlflow_address import artifact_folder, tracking_folder
 from tests.finished import finish_study
-from tests.flows.conftest import IDENTITY, SMALL, everything, papa, refusal, said, write_study
+from tests.flows.conftest import IDENTITY, SMALL, everything, invoke, papa, refusal, write_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
 KEY = "0123456789abcdef" * 4
@@ -56,20 +56,22 @@ def test_what_nothing_refers_to_is_deleted_when_asked_while_no_study_runs(tmp_pa
     before = everything(store.root)
     prune = ("prune", "--store", store.address)
     with in_use(store):
-        assert f"A study uses the store ({socket.gethostname()}-{os.getpid()})" in said(*prune).out
-        refused = said(*prune, "--delete")
+        assert (
+            f"A study uses the store ({socket.gethostname()}-{os.getpid()})" in invoke(*prune).out
+        )
+        refused = invoke(*prune, "--delete")
     assert "nothing was deleted" in refusal(refused)
-    shown = said(*prune).out
+    shown = invoke(*prune).out
     for phrase in ("probe · [nobody's]", "nothing refers to it", "1 in all", "nothing was deleted"):
         assert phrase in shown
     assert f"artifacts/probe/{KEY}" in "".join(shown.split()).replace("│", "")
     assert everything(store.root) == before
-    assert "deleted." in said(*prune, "--delete").out
+    assert "deleted." in invoke(*prune, "--delete").out
     left = everything(store.root)
     gone = {Path(path).relative_to(store.root).as_posix() for path in before.keys() - left.keys()}
     assert gone
     assert all(name.startswith(f"artifacts/probe/{KEY}/") for name in gone)
-    assert "is in use" in said(*prune).out
+    assert "is in use" in invoke(*prune).out
 
 
 def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
@@ -78,7 +80,7 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
         (tmp_path / name).write_text("mine")
     before = everything(tmp_path)
     for folder in (tmp_path, tmp_path / "none"):
-        line = refusal(said("prune", "--store", str(folder), "--delete"))
+        line = refusal(invoke("prune", "--store", str(folder), "--delete"))
         assert line.startswith(f"error: {folder} is not a store")
     assert everything(tmp_path) == before
 
@@ -90,7 +92,7 @@ def test_a_path_may_hold_what_means_something_in_a_uri(tmp_path: Path) -> None:
     store = folder / "store?#%"
     finish_study(file, store)
     for command in (["list"], ["heads", "small"], ["report", "small"], ["check", file]):
-        finished = said(*command, "--store", str(store))
+        finished = invoke(*command, "--store", str(store))
         assert finished.code == 0, finished.err
     assert "ready: every step is cached" in finished.out
     assert {path.name for path in tmp_path.iterdir()} == {folder.name}
@@ -119,21 +121,21 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     """Their digests fit, and each says whose it is."""
     finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
     store_option = ("--store", str(store))
-    table = said("compare", "small", "other", *store_option).out
+    table = invoke("compare", "small", "other", *store_option).out
     studies = store / "studies"
     for source, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
         (studies / source).rename(studies / name)
-    line = refusal(said("compare", "small", "other", *store_option))
+    line = refusal(invoke("compare", "small", "other", *store_option))
     assert f"{studies}/small holds the results of another study 'other'" in line
     listed = {
         line.split("\t")[0]: line.split("\t")
-        for line in said("list", *store_option).out.splitlines()
+        for line in invoke("list", *store_option).out.splitlines()
     }
     assert listed["small"][4] == listed["other"][4] == "damaged results"
-    assert "holds the results of another study" in refusal(said("report", "other", *store_option))
+    assert "holds the results of another study" in refusal(invoke("report", "other", *store_option))
     for changes in ((), ("name=other", "probe_seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
-    assert said("compare", "small", "other", *store_option).out == table
+    assert invoke("compare", "small", "other", *store_option).out == table
 
 
 @pytest.mark.server
@@ -142,16 +144,16 @@ def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], sto
     before = everything(store / "artifacts")
     finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
     both = everything(store / "artifacts")
-    assert "there is no study 'othre'" in refusal(said("remove", "othre", "--yes", *store_option))
+    assert "there is no study 'othre'" in refusal(invoke("remove", "othre", "--yes", *store_option))
     assert everything(store / "artifacts") == both
     assert all(study.bytes > 0 for study in stored_studies(Store(store)))
     with in_use(Store(store)):
-        assert "nothing was deleted" in refusal(said("remove", "other", "--yes", *store_option))
-    assert "Deleted other" in said("remove", "other", "--yes", *store_option).out
+        assert "nothing was deleted" in refusal(invoke("remove", "other", "--yes", *store_option))
+    assert "Deleted other" in invoke("remove", "other", "--yes", *store_option).out
     assert everything(store / "artifacts") == before, "what the first study needs is there"
     assert [study.name for study in stored_studies(Store(store))] == ["small"]
     assert not finish_study(tiny[0], store).ran, "and it is still finished"
-    assert "is in use" in said("prune", *store_option).out
+    assert "is in use" in invoke("prune", *store_option).out
 
 
 def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path) -> None:
@@ -170,9 +172,9 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
         return {path.name for path in store.study("").iterdir()}
 
     assert left() == {f"{first}.yaml", "renamed.yaml", other_study.name, *copies}
-    assert said("remove", first, "--yes", "--store", store.address).code == 0
+    assert invoke("remove", first, "--yes", "--store", store.address).code == 0
     assert left() == {"renamed.yaml", other_study.name, *copies}
-    assert said("remove", "renamed", "--yes", "--store", store.address).code == 0
+    assert invoke("remove", "renamed", "--yes", "--store", store.address).code == 0
     assert left() == {other_study.name}
 
 
@@ -191,8 +193,8 @@ def test_what_a_store_holds_is_printed_without_a_terminals_escapes(tmp_path: Pat
     store.study(f"{name}.failed").write_text(f"no {ESCAPE} memory")
     store.locks.mkdir()
     with FileLock(store.locks / f"run-{ESCAPE}-1-0.lock"):
-        shown = [said(command, "--store", store.address).out for command in ("list", "prune")]
-    shown.append(said("remove", name, "--store", store.address).out)
+        shown = [invoke(command, "--store", store.address).out for command in ("list", "prune")]
+    shown.append(invoke("remove", name, "--store", store.address).out)
     for text in shown:
         assert "\\x1b]0;owned" in "".join(text.split()).replace("│", "")
         assert not {"\x1b", "\x07", "\x9b"} & set(text)
@@ -219,7 +221,7 @@ def test_names_in_results_are_printed_without_a_terminals_escapes(store: Path) -
     files = {name: sha256_of_file(artifact / name) for name in metadata["files"]}
     (artifact / METADATA).write_text(json.dumps(signed({**metadata, "files": files})))
     for command in (("heads", "small"), ("heads", "small", "--json"), ("compare", "small")):
-        finished = said(*command, "--store", opened_store.address)
+        finished = invoke(*command, "--store", opened_store.address)
         assert finished.code == 0, finished.err
         assert "x1b" in finished.out or "u001b" in finished.out
         assert not {"\x1b", "\x07", "\x9b"} & set(finished.out)
@@ -237,7 +239,7 @@ def test_links_of_a_store_lead_nowhere(
     (results / "key.txt").symlink_to(outside / "secret.txt")
     shutil.rmtree(placed)
     placed.symlink_to(outside / "small")
-    assert f"{placed} is a link" in refusal(said("run", tiny[0], "--store", str(store)))
+    assert f"{placed} is a link" in refusal(invoke("run", tiny[0], "--store", str(store)))
     placed.unlink()
     run = papa("run", tiny[0], "--store", str(store), extra_environment=prefect)
     assert run.code == 0, run.err
@@ -270,7 +272,7 @@ def test_a_place_in_a_store_that_is_a_link_is_refused(
     path.symlink_to(outside / "secret.txt" if path.suffix else outside)
     arguments = {"run": [tiny[0]], "report": [tiny[0]], "list": [], "prune": ["--delete"]}
     for command in arguments if name in PLACES else ["run"]:
-        line = refusal(said(command, *arguments[command], "--store", str(store)))
+        line = refusal(invoke(command, *arguments[command], "--store", str(store)))
         assert f"{path} is a link" in line
     assert everything(outside) == before
 

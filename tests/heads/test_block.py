@@ -26,7 +26,7 @@ from tests.make import (
     Make,
     answers,
     inputs_of,
-    made,
+    model_factory,
     random_model,
 )
 
@@ -83,16 +83,16 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
         BERT,
         {"substitute": lambda *_: torch.ones(2, 2), "inputs": TEXTS},
     ),
-    ("talking heads mix", made("Deberta", **WORDS, talking_head=True), {}),
-    ("decoder, encoder", made("Whisper", **WHISPER), {}),
-    ("text_model, vision_model", made("CLIP", **CLIP), {}),
-    ("text_model, vision_model", made("CLIP", **CLIP), {"part": "audio"}),
-    ("text_model, vision_model", made("CLIP", **CLIP), {"part": "model"}),
+    ("talking heads mix", model_factory("Deberta", **WORDS, talking_head=True), {}),
+    ("decoder, encoder", model_factory("Whisper", **WHISPER), {}),
+    ("text_model, vision_model", model_factory("CLIP", **CLIP), {}),
+    ("text_model, vision_model", model_factory("CLIP", **CLIP), {"part": "audio"}),
+    ("text_model, vision_model", model_factory("CLIP", **CLIP), {"part": "model"}),
     ("found a Linear", lambda: torch.nn.Linear(2, 2), {}),
     ("compiled by torch.compile", compiled, {}),
     ("attention function is 'sigmoid'", with_sigmoid, {}),
     ("no head was replaced", bypassing, {"inputs": IDS}),
-    ("indices", made("DeepseekV32", "ForCausalLM", **SPARSE), {}),
+    ("indices", model_factory("DeepseekV32", "ForCausalLM", **SPARSE), {}),
 ]
 
 
@@ -113,7 +113,7 @@ def test_what_is_impossible_is_one_sentence(
 
 LAYERS: dict[str, Any] = {**GROUPED, "num_hidden_layers": 4}
 KINDS = ["conv", "full_attention"] * 2
-HYBRID = made("Lfm2", "ForCausalLM", **LAYERS, layer_types=KINDS)
+HYBRID = model_factory("Lfm2", "ForCausalLM", **LAYERS, layer_types=KINDS)
 BART: dict[str, Any] = {
     "vocab_size": 300,
     "d_model": 32,
@@ -156,7 +156,7 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
     mask = torch.ones(4, 4)
     mask[3, 1] = 0
 
-    def nothing(layer: int, head: int, slots: int) -> torch.Tensor:
+    def zero_matrix(layer: int, head: int, slots: int) -> torch.Tensor:
         calls.add((layer, head, slots))
         return torch.zeros(slots, slots)
 
@@ -167,7 +167,7 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
             torch.testing.assert_close(answers(model, inputs), by_hand)
     matrices = torch.ones(4, 4, 9, 9)
     matrices[3, 1] = 0
-    for heads, substitute in ((mask, "zeros"), ([(3, 1)], nothing), ([(3, 1)], matrices)):
+    for heads, substitute in ((mask, "zeros"), ([(3, 1)], zero_matrix), ([(3, 1)], matrices)):
         with papa.ablated(model, heads, substitute=substitute):
             torch.testing.assert_close(answers(model, inputs), by_hand)
     assert calls == {(3, 1, 9)}
@@ -198,9 +198,9 @@ def test_layers_have_the_models_numbers_where_some_have_no_attention() -> None:
 @pytest.mark.parametrize(
     "make",
     [
-        made("Bart", "ForCausalLM", **BART),
-        lambda: made("Bart", **BART)().get_decoder(),
-        made("BigBirdPegasus", "ForCausalLM", **BART),
+        model_factory("Bart", "ForCausalLM", **BART),
+        lambda: model_factory("Bart", **BART)().get_decoder(),
+        model_factory("BigBirdPegasus", "ForCausalLM", **BART),
     ],
     ids=["causal", "get_decoder", "no is_causal"],
 )
@@ -221,7 +221,7 @@ def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
 
 def test_cross_attention_is_served_where_something_calls_it() -> None:
     torch.manual_seed(0)
-    model = made("Bart", **BART)().get_decoder().eval().double()
+    model = model_factory("Bart", **BART)().get_decoder().eval().double()
     states = torch.randn(2, 5, 32, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     inputs = {**inputs_of("llama"), "encoder_hidden_states": states, "encoder_attention_mask": mask}

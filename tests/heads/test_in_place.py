@@ -41,7 +41,7 @@ OF_THEIR_OWN = ("mpnet", "deberta", "deberta_v3", "deberta_v2_xlarge")
 """Those that do not call transformers' attention interface."""
 
 
-def alone(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def first_text(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: values[:1] for name, values in inputs.items()}
 
 
@@ -168,9 +168,9 @@ def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> No
 @pytest.mark.parametrize("name", ABLATED)
 def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> None:
     model = random_model(name)
-    inputs = alone(inputs_of(name))
+    inputs = first_text(inputs_of(name))
     before = answers(model, inputs)
-    other_text = alone(inputs_of(name, seed=5))
+    other_text = first_text(inputs_of(name, seed=5))
     with papa.ablated(model, EVERY_HEAD, substitute="average", data=[inputs]):
         close(answers(model, inputs), before)
     with papa.ablated(model, EVERY_HEAD, substitute="average", data=[other_text]):
@@ -241,7 +241,7 @@ def test_attention_computed_in_parts_is_the_same(name: str, substitute: Any) -> 
 def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
     """And serves longer texts: a distance that no text had weighs as the farthest that one had."""
     model = random_model(name)
-    short = alone(inputs_of(name, length=5))
+    short = first_text(inputs_of(name, length=5))
     longer = {"input_ids": inputs_of(name, 6, 2, 14)["input_ids"][:1]}
     length = int(short["attention_mask"].sum())
     encoder = name == "bert"

@@ -24,9 +24,11 @@ Folder = Callable[..., Path]
 
 def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
     """This environment, but with ``hub`` for the hub, own caches in ``folder`` and no token."""
-    own = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
-    return kept | {
+    own_prefixes = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
+    inherited = {
+        name: value for name, value in os.environ.items() if not name.startswith(own_prefixes)
+    }
+    return inherited | {
         "HF_ENDPOINT": hub.address,
         "HF_HOME": str(folder / "huggingface"),
         "PAPA_CACHE": str(folder / "cache"),
@@ -45,13 +47,13 @@ def resolved(name: str | Path, revision: str | None = None) -> EncoderReference:
 def refused(
     name: str | Path, error: type[PapaError] = EncoderError, revision: str | None = None
 ) -> str:
-    with pytest.raises(error) as found:
+    with pytest.raises(error) as caught:
         resolved(name, revision)
-    said = str(found.value)
-    assert str(name) in said
-    assert "\n" not in said
-    assert "hf_" not in said
-    return said
+    message = str(caught.value)
+    assert str(name) in message
+    assert "\n" not in message
+    assert "hf_" not in message
+    return message
 
 
 def forget() -> None:
@@ -68,12 +70,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def encoder_folder(tmp_path_factory: pytest.TempPathFactory) -> Folder:
-    place = tmp_path_factory.mktemp("encoders")
+    encoders = tmp_path_factory.mktemp("encoders")
 
     @cache
     def folder(name: str, seed: int = 0) -> Path:
-        write_encoder(name, place / f"{name}-{seed}", seed)
-        return place / f"{name}-{seed}"
+        write_encoder(name, encoders / f"{name}-{seed}", seed)
+        return encoders / f"{name}-{seed}"
 
     return folder
 

@@ -144,23 +144,23 @@ class Published(NamedTuple):
     weights: Callable[[dict[str, Tensor]], dict[str, Any]] = dict
 
 
-def made(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
-    return make.made(family, f"For{head}", **{**SIZES, **settings})
+def model_factory(family: str, head: str, **settings: Any) -> Callable[[], tf.PreTrainedModel]:
+    return make.model_factory(family, f"For{head}", **{**SIZES, **settings})
 
 
 LOWER: dict[str, Any] = {"do_lower_case": True, "model_max_length": 512}
 LONG: dict[str, Any] = {"model_max_length": 512}
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        made("Bert", "PreTraining", **SLOTS), wordpieces, LOWER, weights=old_layer_norms
+        model_factory("Bert", "PreTraining", **SLOTS), wordpieces, LOWER, weights=old_layer_norms
     ),
     "FacebookAI/roberta-base": Published(
-        made("Roberta", "MaskedLM", **FAIRSEQ),
+        model_factory("Roberta", "MaskedLM", **FAIRSEQ),
         lambda folder: bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>"),
         LONG,
     ),
     "microsoft/deberta-base": Published(
-        made("Deberta", "MaskedLM", **DEBERTA, pos_att_type="c2p|p2c"),
+        model_factory("Deberta", "MaskedLM", **DEBERTA, pos_att_type="c2p|p2c"),
         lambda folder: bytes_of(
             folder, "[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", json_too=False
         ),
@@ -169,22 +169,25 @@ PUBLISHED: dict[str, Published] = {
         v1_extras,
     ),
     "microsoft/deberta-v3-base": Published(
-        made("DebertaV2", "MaskedLM", **DEBERTA, **V3, pos_att_type="p2c|c2p"),
+        model_factory("DebertaV2", "MaskedLM", **DEBERTA, **V3, pos_att_type="p2c|c2p"),
         partial(pieces, name="spm.model", json_too=False, **V3_PIECES),
         {"do_lower_case": False, "vocab_type": "spm"},
         False,
         v3_halves,
     ),
     "google/electra-base-discriminator": Published(
-        made("Electra", "PreTraining", embedding_size=32, **SLOTS), wordpieces, LOWER, False
+        model_factory("Electra", "PreTraining", embedding_size=32, **SLOTS),
+        wordpieces,
+        LOWER,
+        False,
     ),
     "FacebookAI/xlm-roberta-base": Published(
-        made("XLMRoberta", "MaskedLM", **FAIRSEQ),
+        model_factory("XLMRoberta", "MaskedLM", **FAIRSEQ),
         partial(pieces, name="sentencepiece.bpe.model"),
         LONG,
     ),
     "answerdotai/ModernBERT-base": Published(
-        made("ModernBert", "MaskedLM", **MODERNBERT, **SLOTS),
+        model_factory("ModernBert", "MaskedLM", **MODERNBERT, **SLOTS),
         partial(wordpieces, json_alone=True),
         {
             "model_input_names": ["input_ids", "attention_mask"],
@@ -215,15 +218,17 @@ def write_encoder(name: str, folder: Path, seed: int = 0) -> tf.PreTrainedModel:
         once = {weights[name].data_ptr(): name for name in names}
         file = folder / "model.safetensors"
         save_file({name: weights[name] for name in once.values()}, file, {"format": "pt"})
-    for other in OTHERS:
-        (folder / other).parent.mkdir(parents=True, exist_ok=True)
-        (folder / other).write_bytes(b"nothing that PAPA reads")
+    for unused_file in OTHERS:
+        (folder / unused_file).parent.mkdir(parents=True, exist_ok=True)
+        (folder / unused_file).write_bytes(b"nothing that PAPA reads")
     return model
 
 
-TEXT, NUMBER = Value("string"), Value("float32")
+TEXT = Value("string")
+NUMBER = Value("float32")
 SPLITS = ("train", "validation", "test")
-PAIRED, ENTAILED = ("sentence1", "sentence2"), ["entailment", "not_entailment"]
+PAIRED = ("sentence1", "sentence2")
+ENTAILED = ["entailment", "not_entailment"]
 OF_MNLI = ("train", "validation_matched", "validation_mismatched", "test_matched")
 GLUE: Mapping[str, tuple[tuple[str, ...], Any, tuple[str, ...]]] = {
     "cola": (("sentence",), ["unacceptable", "acceptable"], SPLITS),
@@ -271,12 +276,13 @@ def write_all(folder: Path) -> None:
 
 def publish_all(hub: Hub, folder: Path) -> None:
     """Publish what ``write_all`` wrote under the public names and branches."""
-    for (name, branch), place in BRANCHES.items():
-        hub.publish("datasets", name, folder / place, branch=branch)
+    for (name, branch), dataset_folder in BRANCHES.items():
+        hub.publish("datasets", name, folder / dataset_folder, branch=branch)
 
 
 def write_glue(folder: Path, rows: int = ROWS, only: Sequence[str] = tuple(GLUE)) -> None:
-    files, infos = {}, {}
+    files = {}
+    infos = {}
     for config in only:
         columns, names, splits = GLUE[config]
         label = NUMBER if names is None else ClassLabel(names=names)
@@ -308,23 +314,30 @@ def write_converted(folder: Path, config: str, content: tuple[Features, dict[str
 def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, Any]]:
     """``SPLIT`` with columns of tags, over all classes; entities are those of Rome."""
     content: dict[str, Any] = {"tokens": SPLIT}
-    for column, own in names.items():
-        spread = [[at + row for at in range(len(words))] for row, words in enumerate(SPLIT)]
-        content[column] = [[number % len(own) for number in row] for row in spread]
-    if own := names.get("ner_tags"):
-        place = next(at for at, name in enumerate(own) if "b-loc" in name.lower())
-        content["ner_tags"] = [[place * (word == "Rome") for word in words] for words in SPLIT]
-    tags = {column: List(ClassLabel(names=list(own))) for column, own in names.items()}
+    for column, class_names in names.items():
+        spread = [[index + row for index in range(len(words))] for row, words in enumerate(SPLIT)]
+        content[column] = [[number % len(class_names) for number in row] for row in spread]
+    if class_names := names.get("ner_tags"):
+        location_class = next(
+            index for index, name in enumerate(class_names) if "b-loc" in name.lower()
+        )
+        content["ner_tags"] = [
+            [location_class * (word == "Rome") for word in words] for words in SPLIT
+        ]
+    tags = {
+        column: List(ClassLabel(names=list(class_names))) for column, class_names in names.items()
+    }
     return Features({"tokens": List(TEXT), **tags}), content
 
 
 def write_wikitext(folder: Path) -> None:
     lines = ["", " = Heading = \n", "", " Some text of the article , as Wikipedia has it . \n"] * 3
-    features, files = Features({"text": TEXT}), {}
-    for config, parts in (("wikitext-103-raw-v1", 2), ("wikitext-2-raw-v1", 1)):
-        for split, count in (("test", 1), ("train", parts), ("validation", 1)):
-            for part in range(count):
-                file = f"{config}/{split}-{part:05d}-of-{count:05d}.parquet"
+    features = Features({"text": TEXT})
+    files = {}
+    for config, file_count in (("wikitext-103-raw-v1", 2), ("wikitext-2-raw-v1", 1)):
+        for split, count in (("test", 1), ("train", file_count), ("validation", 1)):
+            for file_index in range(count):
+                file = f"{config}/{split}-{file_index:05d}-of-{count:05d}.parquet"
                 write(folder, file, features, {"text": lines})
         files[config] = {split: f"{config}/{split}-*" for split in SPLITS}
     write_readme(folder, files, dict.fromkeys(files, features))
@@ -336,7 +349,7 @@ def write_universal_dependencies(folder: Path) -> None:
         treebank: {name: f"parquet/{treebank}/{name}.parquet" for name in ("train", "dev", "test")}
         for treebank in ("en_ewt", "fr_gsd")
     }
-    for file in (file for own in files.values() for file in own.values()):
+    for file in (file for files_by_split in files.values() for file in files_by_split.values()):
         write(folder, file, *of_words(upos=UPOS))
     write_readme(folder, files, {})
 
@@ -366,8 +379,8 @@ def write_readme(
             for config, splits in files.items()
         ],
         "dataset_info": [
-            {"config_name": config, "features": own._to_yaml_list()}
-            for config, own in features.items()
+            {"config_name": config, "features": config_features._to_yaml_list()}
+            for config, config_features in features.items()
         ],
     }
     folder.mkdir(parents=True, exist_ok=True)

@@ -69,9 +69,9 @@ class Repository:
         entries: list[dict[str, Any]] = []
         for path, digest in files_in(folder := self.commits[commit]).items():
             size = (folder / path).stat().st_size
-            own = {"lfs": {"oid": digest, "size": size, "pointerSize": 134}}
+            large_file_entry = {"lfs": {"oid": digest, "size": size, "pointerSize": 134}}
             entry = {"type": "file", "oid": digest[:40], "size": size, "path": path}
-            entries.append(entry | (own if path.endswith(LARGE) else {}))
+            entries.append(entry | (large_file_entry if path.endswith(LARGE) else {}))
         return entries
 
 
@@ -95,15 +95,18 @@ class Hub:
         """
         repository = self.repositories[f"{kind}/{name}"]
         commit = hashlib.sha1(f"{name}{files_in(folder)}".encode()).hexdigest()
-        repository.access, repository.commits[commit] = access, folder
+        repository.access = access
+        repository.commits[commit] = folder
         repository.branches[branch] = commit
         return commit
 
     def fetched(self, name: str = "") -> set[str]:
         """The files, of one repository or of all, whose content was sent, by whatever commit."""
-        sent = [one.path for one in self.requests if one.sent and f"/{name}" in one.path]
-        found = (re.search(r"/[0-9a-f]{40}/(.*)", path) for path in sent)
-        return {place[1] for place in found if place}
+        sent = [
+            request.path for request in self.requests if request.sent and f"/{name}" in request.path
+        ]
+        matches = (re.search(r"/[0-9a-f]{40}/(.*)", path) for path in sent)
+        return {match[1] for match in matches if match}
 
     @property
     def address(self) -> str:
@@ -127,7 +130,8 @@ class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
     def __init__(self, hub: Hub, to_storage: bool, *arguments: Any) -> None:
-        self.hub, self.to_storage = hub, to_storage
+        self.hub = hub
+        self.to_storage = to_storage
         super().__init__(*arguments)
 
     def do_GET(self) -> None:
@@ -141,8 +145,8 @@ class Handler(BaseHTTPRequestHandler):
                 repository = self._readable(about[1])
                 commit, _ = repository.split(about[3] or "main")
                 files = repository.tree(commit)
-                named = [{"rfilename": entry["path"]} for entry in files]
-                info = {"id": about[1].partition("/")[2], "sha": commit, "siblings": named}
+                siblings = [{"rfilename": entry["path"]} for entry in files]
+                info = {"id": about[1].partition("/")[2], "sha": commit, "siblings": siblings}
                 access = {"private": repository.access == "private", "tags": []}
                 gated = "manual" if repository.access == "gated" else False
                 answer = files if about[2] == "tree" else info | access | {"gated": gated}
@@ -161,7 +165,8 @@ class Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # noqa: N815
 
     def _readable(self, name: str, content: bool = False) -> Repository:
-        repository, token = self.hub.repositories.get(name), self.token
+        repository = self.hub.repositories.get(name)
+        token = self.token
         reader = token == TOKEN and name.partition("/")[2] not in self.hub.kept_out
         if token not in (None, TOKEN):
             raise Refused(401, "", "Invalid credentials in Authorization header")

@@ -24,7 +24,8 @@ from tests.hub.conftest import Folder, refused, resolved
 from tests.hub.encoders import ROWS
 from tests.hub.server import TOKEN, Handler, Hub
 
-PICKLED, BERT = "google/electra-base-discriminator", "google-bert/bert-base-uncased"
+PICKLED = "google/electra-base-discriminator"
+BERT = "google-bert/bert-base-uncased"
 
 
 def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Folder) -> None:
@@ -32,8 +33,8 @@ def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Folder) -> Non
     assert "not on the hub, or it is private" in refused("google-bert/bret")
     assert "is no name on the hub: give one such as" in refused("my encoders/at home/bert")
     page = f"{on_hub.address}/{BERT}"
-    said = f"no revision 'v9' on the hub: give a branch, tag or commit of {page}"
-    assert said in refused(BERT, revision="v9")
+    expected = f"no revision 'v9' on the hub: give a branch, tag or commit of {page}"
+    assert expected in refused(BERT, revision="v9")
     assert refused(BERT, revision="0" * 40)
     assert not on_hub.fetched(BERT)
 
@@ -89,8 +90,8 @@ def test_what_was_fetched_is_there_when_the_hub_is_gone(
     first = resolved("lab/one")
     on_hub.stop()
     assert resolved("lab/one") == first
-    said = refused("lab/other", HubUnreachableError)
-    assert f"({on_hub.address}, from HF_ENDPOINT: no answer)" in said
+    message = refused("lab/other", HubUnreachableError)
+    assert f"({on_hub.address}, from HF_ENDPOINT: no answer)" in message
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert resolved("lab/one") == first
     assert "(HF_HUB_OFFLINE is set)" in refused("lab/other", HubUnreachableError)
@@ -118,8 +119,8 @@ def test_a_workers_machine_fetches_for_itself(
     assert Path(there.folder).is_relative_to(tmp_path / "node")
     shutil.rmtree(tmp_path / "node")
     on_hub.stop()
-    said = r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
-    with pytest.raises(EncoderError, match=said):
+    pattern = r"node .* lacks the encoder: .*lab/one.* hub cannot be reached"
+    with pytest.raises(EncoderError, match=pattern):
         encoder_here(here)
 
 
@@ -165,7 +166,8 @@ def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
     assert inputs.study.encoders == (EncoderSpec(name=BERT, revision=commit),)
 
 
-ONE_BERT, DEBERTA = "google-bert/bert-base-uncased", "microsoft/deberta-base"
+ONE_BERT = "google-bert/bert-base-uncased"
+DEBERTA = "microsoft/deberta-base"
 TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
 
 
@@ -177,24 +179,24 @@ def all_public(public: Hub, encoder_folder: Folder) -> Hub:
 
 
 def study(*tasks: Any, encoders: tuple[str, ...] = (ONE_BERT, DEBERTA)) -> StudySpec:
-    named = ({"name": task} if isinstance(task, str) else task for task in tasks)
+    task_documents = ({"name": task} if isinstance(task, str) else task for task in tasks)
     document = {"name": "study", "encoders": list(encoders), "execution": {"workers": 1}}
-    document["tasks"] = [{"slots": 32, **task} for task in named]
+    document["tasks"] = [{"slots": 32, **task} for task in task_documents]
     return resolve_study(document, folder=Path(), origin="test")
 
 
 def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
     checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
-    found = {task.name: look for task, look in checked.previews.items()}
-    assert found.keys() == {*TASKS}
-    assert found["mnli"].label_names == ("entailment", "neutral", "contradiction")
-    assert (found["ner"].rows, found["mlm"].rows) == ((ROWS, ROWS), (ROWS, ROWS // 2))
+    previews = {task.name: look for task, look in checked.previews.items()}
+    assert previews.keys() == {*TASKS}
+    assert previews["mnli"].label_names == ("entailment", "neutral", "contradiction")
+    assert (previews["ner"].rows, previews["mlm"].rows) == ((ROWS, ROWS), (ROWS, ROWS // 2))
     assert not any(file.endswith((".safetensors", ".bin")) for file in all_public.fetched())
     for name, note in zip((ONE_BERT, DEBERTA), checked.unchecked, strict=False):
         assert f"({name}): whether its weights fit" in note
     inputs = checked.inputs
-    named = (*inputs.study.encoders, *(task.source for task in inputs.study.tasks))
-    assert all(re.fullmatch("[0-9a-f]{40}", one.revision) for one in named)
+    with_revisions = (*inputs.study.encoders, *(task.source for task in inputs.study.tasks))
+    assert all(re.fullmatch("[0-9a-f]{40}", entry.revision) for entry in with_revisions)
     assert {encoder.layers for encoder in inputs.encoders} == {2}
 
 
@@ -204,7 +206,7 @@ def test_all_that_is_wrong_is_told(all_public: Hub, tmp_path: Path) -> None:
     wnut = {"name": "wnut17", "labels": ["O", "B-x", "I-x"]}
     tasks = ("sst2", cola, {"name": "mrpc", "source": glue}, wnut)
     wrong = study(*tasks, encoders=(ONE_BERT, "google-bert/bert-bsae-uncased"))
-    with pytest.raises(CheckError) as told:
+    with pytest.raises(CheckError) as caught:
         check_study(wrong, Store(tmp_path), for_plan=True, fetch_weights=False)
     expected = (
         r"encoders\.1 \(google-bert/bert-bsae-uncased\): .* is not on the hub, or it is private",
@@ -212,9 +214,9 @@ def test_all_that_is_wrong_is_told(all_public: Hub, tmp_path: Path) -> None:
         r"tasks\.2 \(mrpc\): .*'mprc' not found\. Available: \['cola'",
         r"tasks\.3 \(wnut17\): .*names the classes of 'ner_tags' O, B-corpor",
     )
-    problems = str(told.value).split("\n  ")[1:]
+    problems = str(caught.value).split("\n  ")[1:]
     assert len(problems) == len(expected)
-    assert all(any(re.match(said, one) for one in problems) for said in expected)
+    assert all(any(re.match(pattern, problem) for problem in problems) for pattern in expected)
 
 
 def test_a_plan_goes_on_without_the_hub_and_says_what_it_did_not_see(

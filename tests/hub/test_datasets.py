@@ -42,8 +42,8 @@ def test_every_entry_of_the_registry_is_read(public: Hub, name: str) -> None:
     entry = known_task(name)
     rows = read_rows(entry)
     # Of mlm half of the rows in two files: the others are blank.
-    found = rows.train.num_rows, rows.validation.num_rows
-    assert found == (ROWS, ROWS if name != "mlm" else ROWS // 2)
+    row_counts = rows.train.num_rows, rows.validation.num_rows
+    assert row_counts == (ROWS, ROWS if name != "mlm" else ROWS // 2)
     expected = {"pos": tuple(POS), "ud_pos": tuple(UPOS), "ner": tuple(NER)}.get(name, entry.labels)
     assert rows.label_names == expected
     files = {path for path in public.fetched() if path.endswith((".py", ".parquet"))}
@@ -65,25 +65,26 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
     assert train_of().rows.num_rows == 6
     assert train_of(revision=commit).rows.num_rows == ROWS
-    alone = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
-    assert alone.rows.num_rows == ROWS, "the only configuration needs no name"
+    only_configuration = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
+    assert only_configuration.rows.num_rows == ROWS, "the only configuration needs no name"
 
 
-@pytest.mark.parametrize("how", ["gone", "offline"])
+@pytest.mark.parametrize("cause", ["gone", "offline"])
 @pytest.mark.parametrize("name", ["cola", "ner", "ud_pos"])
 def test_what_was_read_once_is_read_without_the_hub(
-    public: Hub, monkeypatch: pytest.MonkeyPatch, name: str, how: str
+    public: Hub, monkeypatch: pytest.MonkeyPatch, name: str, cause: str
 ) -> None:
-    before, print_before = read_rows(known_task(name)), fingerprint(known_task(name).source)
+    before = read_rows(known_task(name))
+    print_before = fingerprint(known_task(name).source)
     forget()
-    if how == "gone":
+    if cause == "gone":
         public.stop()
     else:
         monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    asked = len(public.requests)
+    request_count = len(public.requests)
     assert read_rows(known_task(name)).train.equals(before.train)
     assert fingerprint(known_task(name).source) == print_before
-    assert len(public.requests) == asked
+    assert len(public.requests) == request_count
 
 
 CONLL = {"name": "eriktks/conll2003", "config": "conll2003"}
@@ -135,16 +136,16 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     write_readme(folder, {"one": {"train": path.format(outside=tmp_path / "outside")}}, {})
     (folder / "train.parquet").touch()
     on_hub.publish("datasets", "some/rows", folder)
-    with pytest.raises(DataError, match="cannot be read") as told:
+    with pytest.raises(DataError, match="cannot be read") as caught:
         train_of(name="some/rows", config="one")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 PARTS = {"data/train-00000-of-00002": "ab", "data/train-00001-of-00002": "ba"}
 
 
 @pytest.mark.parametrize(
-    ("branch", "files", "said"),
+    ("branch", "files", "expected"),
     [
         ("main", {"data/train": "ab", "data/validation": "ab"}, ""),
         (PARQUET, {"default/partial-train/0000": "ab", "default/validation/0000": "ab"}, ""),
@@ -152,7 +153,7 @@ PARTS = {"data/train-00000-of-00002": "ab", "data/train-00001-of-00002": "ba"}
     ],
 )
 def test_files_without_a_card(
-    on_hub: Hub, tmp_path: Path, branch: str, files: Mapping[str, str], said: str
+    on_hub: Hub, tmp_path: Path, branch: str, files: Mapping[str, str], expected: str
 ) -> None:
     """Neither a description in the old form nor the beginning of a split hides others. Each file
     has a row of each class, whose numbers are their places in the letters.
@@ -167,8 +168,8 @@ def test_files_without_a_card(
         rows.to_parquet(tmp_path / f"{name}.parquet")
     on_hub.publish("datasets", "lab/rows", tmp_path, branch=branch)
     source = glue(name="lab/rows", config=None, revision=branch)
-    if said:
-        with pytest.raises(DataError, match=said):
+    if expected:
+        with pytest.raises(DataError, match=expected):
             read_split(source, "train")
     else:
         assert read_split(source, "validation").rows.num_rows == 2

@@ -62,15 +62,18 @@ def test_published_layouts_load(
     reference = resolved(name)
     assert (reference.name, reference.revision) == (name, commit)
     assert (reference.layers, reference.heads, reference.width) == (2, 4, 32)
-    found = hidden_states(reference)
+    states = hidden_states(reference)
     framing = special_tokens_of(load_tokenizer(reference))
     assert len({framing.cls, framing.sep, framing.pad, framing.mask}) == 4
     other_weights = {"pytorch_model.bin"} if PUBLISHED[name].safetensors else set()
     assert on_hub.fetched(name) == files_in(folder).keys() - OTHERS - other_weights
     same = hidden_states(saved_plainly(name, folder, tmp_path / "same"))
-    torch.testing.assert_close(found, same, atol=1e-5, rtol=0)
-    other = hidden_states(saved_plainly(name, folder, tmp_path / "other", seed=1))
-    assert all((ours - others).abs().max() > 0.1 for ours, others in zip(found, other, strict=True))
+    torch.testing.assert_close(states, same, atol=1e-5, rtol=0)
+    other_states = hidden_states(saved_plainly(name, folder, tmp_path / "other", seed=1))
+    assert all(
+        (ours - other_layer).abs().max() > 0.1
+        for ours, other_layer in zip(states, other_states, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", ["microsoft/deberta-v3-base", "FacebookAI/xlm-roberta-base"])
@@ -90,7 +93,8 @@ def test_sentencepiece_models_read_alone(
 
 
 def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) -> None:
-    folder, rows = sentence_encoder(tmp_path, mean, dense), pairs(24)
+    folder = sentence_encoder(tmp_path, mean, dense)
+    rows = pairs(24)
     on_hub.publish("models", "somebody/dense", folder)
     with pytest.raises(EncoderError, match=r"'somebody/dense'.*Dense"):
         original("somebody/dense", rows, **SIMILAR)
@@ -113,16 +117,17 @@ def weights_of(folder: Path) -> dict[str, Any]:
 def fetched_as(hub: Hub, folder: Path, whole: Path) -> set[str]:
     """The weights that are fetched of a repository, which are those of another folder."""
     hub.publish("models", "lab/shards", folder)
-    found = hidden_states(resolved("lab/shards"))
+    states = hidden_states(resolved("lab/shards"))
     expected = hidden_states(resolved(whole))
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(states, expected, atol=1e-5, rtol=0)
     return {name for name in hub.fetched("lab/shards") if name.endswith((".safetensors", ".bin"))}
 
 
 def test_shards_of_safetensors(on_hub: Hub, tmp_path: Path) -> None:
     """Files with other names are not fetched: other precisions, adapters."""
     model = write_encoder(BERT, tmp_path / "whole").base_model
-    without, shards = shutil.ignore_patterns("*.safetensors", "*.bin"), tmp_path / "shards"
+    without = shutil.ignore_patterns("*.safetensors", "*.bin")
+    shards = tmp_path / "shards"
     shutil.copytree(tmp_path / "whole", shards, ignore=without)
     model.save_pretrained(shards, max_shard_size="40KB")
     names = {path.name for path in shards.glob("model-*-of-*.safetensors")}
@@ -133,11 +138,12 @@ def test_shards_of_safetensors(on_hub: Hub, tmp_path: Path) -> None:
 
 
 def test_shards_of_pickles(on_hub: Hub, folder: Path, tmp_path: Path) -> None:
-    shards, weights = tmp_path / "shards", weights_of(folder)
+    shards = tmp_path / "shards"
+    weights = weights_of(folder)
     shutil.copytree(folder, shards, ignore=shutil.ignore_patterns("*.bin"))
-    names = [f"pytorch_model-0000{part}-of-00002.bin" for part in (1, 2)]
-    for part, name in enumerate(names):
-        torch.save({key: weights[key] for key in sorted(weights)[part::2]}, shards / name)
+    names = [f"pytorch_model-0000{shard_index}-of-00002.bin" for shard_index in (1, 2)]
+    for shard_index, name in enumerate(names):
+        torch.save({key: weights[key] for key in sorted(weights)[shard_index::2]}, shards / name)
     assert fetched_as(on_hub, shards, folder) == {*names}
     extra = shutil.copy(shards / names[1], shards / "pytorch_model-00003-of-00003.bin")
     assert "whole or in all its shards" in refused(shards), "whose is the other one?"
@@ -182,23 +188,24 @@ UNFIT: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize("kind", ["pytorch_model.bin", "model.safetensors"])
-@pytest.mark.parametrize(("change", "said"), UNFIT)
+@pytest.mark.parametrize(("change", "expected"), UNFIT)
 def test_weights_that_do_not_fit_are_refused(
-    change: Any, said: str, kind: str, folder: Path
+    change: Any, expected: str, kind: str, folder: Path
 ) -> None:
-    weights, path = weights_of(folder), folder / kind
+    weights = weights_of(folder)
+    path = folder / kind
     (folder / "pytorch_model.bin").unlink()
     save = torch.save if kind.endswith("bin") else save_file
     changed = change(weights) if callable(change) else weights
     save(changed, path)
     if not callable(change):
         path.write_bytes(path.read_bytes()[change] if isinstance(change, slice) else change)
-    assert re.search(said, refused(folder) if said else resolved(folder).digest)
+    assert re.search(expected, refused(folder) if expected else resolved(folder).digest)
 
 
 def test_a_repository_without_weights_lists_what_it_has(on_hub: Hub, folder: Path) -> None:
     (folder / "pytorch_model.bin").unlink()
     on_hub.publish("models", "lab/flax", folder)
-    said = "no model.safetensors and no pytorch_model.bin.*flax_model.msgpack"
-    assert re.search(said, refused("lab/flax"))
+    pattern = "no model.safetensors and no pytorch_model.bin.*flax_model.msgpack"
+    assert re.search(pattern, refused("lab/flax"))
     assert not on_hub.fetched("lab/flax") & {"flax_model.msgpack", "tf_model.h5", "rust_model.ot"}

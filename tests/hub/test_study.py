@@ -15,14 +15,15 @@ import yaml
 from huggingface_hub import constants
 
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, TINY, Finished, artifacts, papa, said, write_study
+from tests.flows.conftest import SMALL, TINY, Finished, artifacts, invoke, papa, write_study
 from tests.hub.conftest import Folder, environment_of, forget, used_here
 from tests.hub.encoders import publish_all
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
-NAME, PUBLIC = "microsoft/deberta-v3-base", "google/electra-base-discriminator"
+NAME = "microsoft/deberta-v3-base"
+PUBLIC = "google/electra-base-discriminator"
 DATASETS = ("nyu-mll/glue", "eriktks/conll2003")
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
@@ -58,65 +59,76 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
+def place_of_study(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
     folder = tmp_path_factory.mktemp("study")
     hub = Hub()
     hub.start()
     commit = hub.publish("models", NAME, encoder_folder(NAME), access="private")
     environment = environment_of(hub, folder)
     study = write_study(folder, TINY | {"encoders": [{"name": NAME, "revision": "main"}]})
-    more = {**environment, "HF_TOKEN": TOKEN, **PLANTED}
-    first = papa("run", study, "--store", str(folder / "store"), extra_environment=more)
+    run_environment = {**environment, "HF_TOKEN": TOKEN, **PLANTED}
+    first = papa("run", study, "--store", str(folder / "store"), extra_environment=run_environment)
     assert first.code == 0, first.err
     hub.stop()
     return Place(folder, hub, commit, first, environment)
 
 
-def test_the_token_is_nowhere(place: Place) -> None:
-    assert TOKEN in {request.token for request in place.hub.requests if not request.to_storage}
-    assert {request.token for request in place.hub.requests if request.to_storage} == {None}
-    secrets, files = [TOKEN, *PLANTED.values()], place.files()
-    assert not [secret for secret in secrets if secret in place.first.out + place.first.err]
+def test_the_token_is_nowhere(place_of_study: Place) -> None:
+    assert TOKEN in {
+        request.token for request in place_of_study.hub.requests if not request.to_storage
+    }
+    assert {request.token for request in place_of_study.hub.requests if request.to_storage} == {
+        None
+    }
+    secrets = [TOKEN, *PLANTED.values()]
+    files = place_of_study.files()
+    assert not [
+        secret
+        for secret in secrets
+        if secret in place_of_study.first.out + place_of_study.first.err
+    ]
     assert {"mlflow.db", "prefect.db", "study.yaml", "report.html"} <= {path.name for path in files}
     for path in files:
         content = path.read_bytes()
         assert not [secret for secret in secrets if secret.encode() in content], path
 
 
-def test_nothing_is_pickled_and_all_is_its_owners_alone(place: Place) -> None:
+def test_nothing_is_pickled_and_all_is_its_owners_alone(place_of_study: Place) -> None:
     """In the store, MLflow's folder and Prefect's home; the control is the hub's own file."""
-    weights = next(path for path in place.files() if path.name == "pytorch_model.bin")
+    weights = next(path for path in place_of_study.files() if path.name == "pytorch_model.bin")
     assert PICKLES.match(weights.read_bytes()[:300])
-    files = place.files("store", "prefect", "data")
-    kinds = {path.relative_to(place.folder).parts[1] for path in files}
+    files = place_of_study.files("store", "prefect", "data")
+    kinds = {path.relative_to(place_of_study.folder).parts[1] for path in files}
     assert {"papa", "artifacts", "prefect.db"} <= kinds
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy")
-    assert not (place.folder / "prefect" / "storage").exists()
-    roots = place.store, place.folder / "data"
+    assert not (place_of_study.folder / "prefect" / "storage").exists()
+    roots = place_of_study.store, place_of_study.folder / "data"
     inside = (path for root in roots for path in root.rglob("*") if not path.is_symlink())
-    found = [*roots, *inside]
-    assert len(found) > 50
-    assert not [str(path) for path in found if path.stat().st_mode & 0o077]
+    stored_paths = [*roots, *inside]
+    assert len(stored_paths) > 50
+    assert not [str(path) for path in stored_paths if path.stat().st_mode & 0o077]
 
 
-def test_what_is_stored_names_the_commit(place: Place) -> None:
-    stored = place.store / "studies" / "small"
+def test_what_is_stored_names_the_commit(place_of_study: Place) -> None:
+    stored = place_of_study.store / "studies" / "small"
     written = yaml.safe_load((stored / "study.yaml").read_text())
-    assert written["encoders"] == [{"name": NAME, "revision": place.commit}]
-    assert place.commit in (stored / "report.html").read_text()
+    assert written["encoders"] == [{"name": NAME, "revision": place_of_study.commit}]
+    assert place_of_study.commit in (stored / "report.html").read_text()
 
 
-def test_more_of_it_is_computed_offline(place: Place) -> None:
-    before = artifacts(place.store, *STAGES)
-    to = place.folder / "exported"
-    options = ("--store", str(place.store), "--keep", "0.5", "--to", str(to))
-    with used_here(place.hub, place.environment) as here:
+def test_more_of_it_is_computed_offline(place_of_study: Place) -> None:
+    before = artifacts(place_of_study.store, *STAGES)
+    to = place_of_study.folder / "exported"
+    options = ("--store", str(place_of_study.store), "--keep", "0.5", "--to", str(to))
+    with used_here(place_of_study.hub, place_of_study.environment) as here:
         here.setattr(constants, "HF_HUB_OFFLINE", True)
-        finish_study(str(place.folder / "study.yaml"), place.store, "keep=[1, 0.5, 0]")
-        exported = said("export", "small", *options)
-    after = artifacts(place.store, *STAGES)
+        finish_study(
+            str(place_of_study.folder / "study.yaml"), place_of_study.store, "keep=[1, 0.5, 0]"
+        )
+        exported = invoke("export", "small", *options)
+    after = artifacts(place_of_study.store, *STAGES)
     assert before.items() < after.items()
     assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
     assert exported.code == 1
@@ -130,7 +142,8 @@ def test_a_study_of_public_data_runs_again_without_the_hub(
     commit = public.publish("models", PUBLIC, encoder_folder(PUBLIC))
     tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
     changes = {"encoders": [PUBLIC], "tasks": tasks, "keep": [1], "probe_seeds": [0]}
-    path, store = write_study(tmp_path, SMALL | changes), tmp_path / "store"
+    path = write_study(tmp_path, SMALL | changes)
+    store = tmp_path / "store"
 
     def run() -> tuple[str, object]:
         forget()

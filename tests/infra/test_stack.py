@@ -44,24 +44,28 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
 def test_secrets_are_files_that_are_made_once_and_ports_are_of_loopback(
     services: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    made = []
+    secrets_by_run = []
     for _ in range(2):
         subprocess.run([ROOT / "infra" / "secrets.sh", tmp_path], check=True)
-        made.append({one.name: one.read_text() for one in tmp_path.iterdir()})
-    assert made[0] == made[1]
-    assert len({*made[0].values()}) == len(made[0])
-    assert re.fullmatch(r"papa:\w{48}\n", made[0]["prefect_login"])
+        secrets_by_run.append({secret.name: secret.read_text() for secret in tmp_path.iterdir()})
+    assert secrets_by_run[0] == secrets_by_run[1]
+    assert len({*secrets_by_run[0].values()}) == len(secrets_by_run[0])
+    assert re.fullmatch(r"papa:\w{48}\n", secrets_by_run[0]["prefect_login"])
     assert tmp_path.stat().st_mode & 0o777 == 0o700
-    assert {one.stat().st_mode & 0o777 for one in tmp_path.iterdir()} == {0o644}
-    used, ports = set(), []
+    assert {secret.stat().st_mode & 0o777 for secret in tmp_path.iterdir()} == {0o644}
+    used = set()
+    ports = []
     for name, service in services.items():
         ports += service.get("ports", [])
-        own = {one["source"] for one in service.get("secrets", [])}
-        assert name in ("postgres", "s3", "prepare") or not own & {"postgres", "admin_s3"}, name
-        used |= own
+        service_secrets = {secret["source"] for secret in service.get("secrets", [])}
+        assert name in ("postgres", "s3", "prepare") or not service_secrets & {
+            "postgres",
+            "admin_s3",
+        }, name
+        used |= service_secrets
         for variable, value in service.get("environment", {}).items():
             assert "/run/secrets/" in str(value) or not SECRET.search(f"{variable} {value}"), name
-    assert used == made[0].keys()
+    assert used == secrets_by_run[0].keys()
     assert {port["target"] for port in ports} == {5000, 4200, 8265, 8333, 10001}
     assert {port["host_ip"] for port in ports} == {"127.0.0.1"}
 
@@ -105,9 +109,9 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
 ) -> None:
     for name, service in services.items():
         assert ("healthcheck" in service) == (name not in ONE_SHOTS), name
-        for needed, how in service.get("depends_on", {}).items():
+        for needed, dependency in service.get("depends_on", {}).items():
             ready = "completed_successfully" if needed in ONE_SHOTS else "healthy"
-            assert how["condition"] == f"service_{ready}", (name, needed)
+            assert dependency["condition"] == f"service_{ready}", (name, needed)
         assert service["read_only"] is True, name
         assert service["cap_drop"] == ["ALL"], name
         assert service["logging"]["options"]["max-size"], "logs are rotated"
@@ -127,7 +131,7 @@ def test_every_service_starts_after_what_it_needs_and_may_do_nothing_else(
         'VOLUME ["/tmp", "/home/papa"]\nENTRYPOINT ["/app/infra/services/entry.sh"]' in dockerfile
     )
     pulled = re.findall(r"^(?:ARG PYTHON=|FROM (?!base|\$))(\S+)", dockerfile, re.MULTILINE)
-    assert ["@sha256:" in one for one in pulled] == [True, True], pulled
+    assert ["@sha256:" in image for image in pulled] == [True, True], pulled
     users = re.findall(r"^USER (\S+)$", dockerfile, re.MULTILINE)
     assert {user.isdecimal() and int(user) > 0 for user in users} == {True}, "not root"
 
@@ -194,7 +198,11 @@ def test_the_launchers_file_fits_rays_schema_and_every_node_starts_with_the_toke
         jsonschema.validate({**launcher, "worker_ips": []}, schema)
     assert "~/.ray/auth_token" in launcher["file_mounts"]
     for commands in (launcher["head_start_ray_commands"], launcher["worker_start_ray_commands"]):
-        starts = [one.startswith("RAY_AUTH_MODE=token ") for one in commands if "ray start" in one]
+        starts = [
+            command.startswith("RAY_AUTH_MODE=token ")
+            for command in commands
+            if "ray start" in command
+        ]
         assert {*starts} == {True}
     assert launcher["max_workers"] == len(launcher["provider"]["worker_ips"])
 

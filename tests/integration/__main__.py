@@ -12,8 +12,10 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-HOST, OTHER = "10.77.0.1", "10.77.0.2"
-NAMESPACE, OTHER_NAMESPACE = "PAPA_TEST_NAMESPACE", "PAPA_TEST_OTHER_NAMESPACE"
+HOST = "10.77.0.1"
+OTHER = "10.77.0.2"
+NAMESPACE = "PAPA_TEST_NAMESPACE"
+OTHER_NAMESPACE = "PAPA_TEST_OTHER_NAMESPACE"
 
 MOUNTS = "PAPA_TEST_MOUNTS"
 """The variable with the mount namespace of the machine: in that of the tests /sys is another."""

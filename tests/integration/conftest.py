@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def place() -> Iterator[Path]:
+def short_folder() -> Iterator[Path]:
     """A folder of this host, with a short path for Ray's sockets, open to PostgreSQL's user."""
     with _short_folder() as folder:
         yield folder
@@ -43,49 +43,56 @@ def _short_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def storage(place: Path, database: of_stack.Postgres) -> Iterator[S3Server]:
+def storage(short_folder: Path, database: of_stack.Postgres) -> Iterator[S3Server]:
     """The S3-compatible store, which both hosts reach, with the stack's buckets and keys."""
     of_stack.namespace()
-    with s3_server(place / "s3", HOST, "papa mlflow") as server:
-        again = {"DATABASES": "mlflow prefect", "BUCKETS": "papa mlflow"}
-        of_stack.prepare(database, {**again, **server.environment()})
+    with s3_server(short_folder / "s3", HOST, "papa mlflow") as server:
+        prepared = {"DATABASES": "mlflow prefect", "BUCKETS": "papa mlflow"}
+        of_stack.prepare(database, {**prepared, **server.environment()})
         yield server
 
 
 @pytest.fixture(scope="session")
-def database(place: Path) -> Iterator[of_stack.Postgres]:
-    with of_stack.postgres(place / "postgres", ["mlflow", "prefect"]) as service:
+def database(short_folder: Path) -> Iterator[of_stack.Postgres]:
+    with of_stack.postgres(short_folder / "postgres", ["mlflow", "prefect"]) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def prefect(place: Path, database: of_stack.Postgres) -> Iterator[Service]:
-    with of_stack.prefect_server(place / "prefect", database) as service:
+def prefect(short_folder: Path, database: of_stack.Postgres) -> Iterator[Service]:
+    with of_stack.prefect_server(short_folder / "prefect", database) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def tracking(place: Path, database: of_stack.Postgres, storage: S3Server) -> Iterator[Service]:
+def tracking(
+    short_folder: Path, database: of_stack.Postgres, storage: S3Server
+) -> Iterator[Service]:
     keys = {**storage.of("mlflow"), "PGPASSWORD": "mlflow" + database.password}
     files = "s3://mlflow", keys
-    with of_stack.mlflow_server(place / "mlflow", database.url("mlflow"), *files) as service:
+    with of_stack.mlflow_server(short_folder / "mlflow", database.url("mlflow"), *files) as service:
         yield service
 
 
 @pytest.fixture(scope="session")
-def site(place: Path, storage: S3Server) -> dict[str, str]:
-    own = {"PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(place / "cache")}
-    return {**storage.of("papa"), **own}
+def site(short_folder: Path, storage: S3Server) -> dict[str, str]:
+    site_settings = {"PAPA_STORE": "s3://papa/store", "PAPA_CACHE": str(short_folder / "cache")}
+    return {**storage.of("papa"), **site_settings}
 
 
 @pytest.fixture(scope="session")
-def head(place: Path, site: dict[str, str]) -> Iterator[Service]:
-    with of_stack.ray_head(place / "head", environment=site) as service:
+def head(short_folder: Path, site: dict[str, str]) -> Iterator[Service]:
+    with of_stack.ray_head(short_folder / "head", environment=site) as service:
         yield service
 
 
 @pytest.fixture
-def node(place: Path, elsewhere: Path, site: dict[str, str], head: Service) -> Iterator[Service]:
-    own = {"environment": {**site, "PAPA_CACHE": str(elsewhere / "cache")}, "hidden": [place]}
-    with of_stack.ray_node(elsewhere / "node", head, **own) as service:
+def node(
+    short_folder: Path, elsewhere: Path, site: dict[str, str], head: Service
+) -> Iterator[Service]:
+    node_settings = {
+        "environment": {**site, "PAPA_CACHE": str(elsewhere / "cache")},
+        "hidden": [short_folder],
+    }
+    with of_stack.ray_node(elsewhere / "node", head, **node_settings) as service:
         yield service

@@ -98,14 +98,14 @@ def run(
     return done.stdout
 
 
-def clean(home: Path, more: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+def clean(home: Path, added: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/sbin:/usr/bin:/sbin:/bin",
         "HOME": str(home),
         "LANG": "C.UTF-8",
         "OMP_NUM_THREADS": "1",
         "PREFECT_HOME": str(home / "prefect"),
-        **more,
+        **added,
     }
 
 
@@ -141,8 +141,8 @@ class S3Server:
         from s3fs import S3FileSystem
 
         key, secret = self.owner
-        how = {"endpoint_url": self.endpoint, "skip_instance_cache": True}
-        return S3FileSystem(key=key, secret=secret, use_listings_cache=False, **how)
+        connection = {"endpoint_url": self.endpoint, "skip_instance_cache": True}
+        return S3FileSystem(key=key, secret=secret, use_listings_cache=False, **connection)
 
     def make_bucket(self, name: str) -> None:
         self.files.mkdir(name)

@@ -37,10 +37,13 @@ class Postgres(Service):
 @contextmanager
 def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
     """PostgreSQL from Debian's packages, with password authentication, on loopback."""
-    initdb, server = _program("initdb"), _program("postgres")
+    initdb = _program("initdb")
+    server = _program("postgres")
     user = "postgres" if os.geteuid() == 0 else None
-    password, port = secrets.token_hex(16), free_port()
-    data, written = folder / "data", folder / "password"
+    password = secrets.token_hex(16)
+    port = free_port()
+    data = folder / "data"
+    written = folder / "password"
     folder.mkdir(parents=True)
     written.write_text(password)
     if user:
@@ -66,10 +69,10 @@ def postgres(folder: Path, databases: Sequence[str]) -> Iterator[Postgres]:
 
 
 def prepare(database: Postgres, environment: Mapping[str, str]) -> None:
-    own = {"DATABASE_URL": database.url("postgres"), "PGPASSWORD": database.password}
+    role_environment = {"DATABASE_URL": database.url("postgres"), "PGPASSWORD": database.password}
     for name in environment["DATABASES"].split():
-        own[f"{name.upper()}_DB_PASSWORD"] = name + database.password
-    run([SCRIPTS / "prepare.py"], {**environment, **own})
+        role_environment[f"{name.upper()}_DB_PASSWORD"] = name + database.password
+    run([SCRIPTS / "prepare.py"], {**environment, **role_environment})
 
 
 @contextmanager
@@ -96,8 +99,13 @@ def prefect_server(
 def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Service]:
     """A worker of the pool ``papa``; ``environment`` is what it and its studies need."""
     port = free_port()
-    own = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1", "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
-    with started([SCRIPTS / "prefect-worker.sh"], folder, {**environment, **own}) as service:
+    worker_address = {
+        "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
+        "PREFECT_WORKER_WEBSERVER_PORT": str(port),
+    }
+    with started(
+        [SCRIPTS / "prefect-worker.sh"], folder, {**environment, **worker_address}
+    ) as service:
         wait_ready(service, lambda: answers(f"http://127.0.0.1:{port}/health"))
         yield service
 
@@ -106,8 +114,9 @@ def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Ser
 def mlflow_server(
     folder: Path, backend: str, artifacts: str, environment: Mapping[str, str] | None = None
 ) -> Iterator[Service]:
-    port, password = free_port(), secrets.token_hex(16)
-    own = {
+    port = free_port()
+    password = secrets.token_hex(16)
+    server_settings = {
         "MLFLOW_BACKEND_STORE_URI": backend,
         "MLFLOW_ARTIFACTS_DESTINATION": artifacts,
         "MLFLOW_FLASK_SERVER_SECRET_KEY": secrets.token_hex(16),
@@ -117,7 +126,9 @@ def mlflow_server(
         "MLFLOW_PORT": str(port),
         "MLFLOW_WORKERS": "1",
     }
-    with started([SCRIPTS / "mlflow.sh"], folder, {**(environment or {}), **own}) as service:
+    with started(
+        [SCRIPTS / "mlflow.sh"], folder, {**(environment or {}), **server_settings}
+    ) as service:
         address = f"http://127.0.0.1:{port}"
         service.environment = {
             "MLFLOW_TRACKING_URI": address,
@@ -134,10 +145,13 @@ def ray_head(
 ) -> Iterator[Service]:
     """The head of a Ray cluster with token authentication, in this namespace."""
     namespace()
-    token, port = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}, str(free_port())
-    own = {"RAY_NODE_IP": HOST, "RAY_PORT": port, "RAY_INCLUDE_DASHBOARD": "false"}
-    own |= {**token, **_node(folder, cores)}
-    with started([SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **own}) as service:
+    token = {"RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    port = str(free_port())
+    head_settings = {"RAY_NODE_IP": HOST, "RAY_PORT": port, "RAY_INCLUDE_DASHBOARD": "false"}
+    head_settings |= {**token, **_node(folder, cores)}
+    with started(
+        [SCRIPTS / "ray-head.sh"], folder, {**(environment or {}), **head_settings}
+    ) as service:
         service.environment = {"RAY_ADDRESS": f"{HOST}:{port}", "RAY_AUTH_MODE": "token", **token}
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
@@ -152,11 +166,19 @@ def ray_node(
     hidden: Sequence[Path] = (),
 ) -> Iterator[Service]:
     """A node of a Ray cluster on the other host, which does not see ``hidden`` folders."""
-    _, other = namespace()
-    own = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}
-    mounts = "".join(f"mount -t tmpfs none {one}; " for one in hidden)
-    command = ["ip", "netns", "exec", other, "sh", "-ec", f"{mounts}exec {SCRIPTS / 'ray-node.sh'}"]
-    with started(command, folder, {**(environment or {}), **own}) as service:
+    _, other_namespace = namespace()
+    node_settings = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}
+    mounts = "".join(f"mount -t tmpfs none {hidden_folder}; " for hidden_folder in hidden)
+    command = [
+        "ip",
+        "netns",
+        "exec",
+        other_namespace,
+        "sh",
+        "-ec",
+        f"{mounts}exec {SCRIPTS / 'ray-node.sh'}",
+    ]
+    with started(command, folder, {**(environment or {}), **node_settings}) as service:
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service
 
@@ -177,7 +199,7 @@ def _node(folder: Path, cores: int) -> dict[str, str]:
 
 
 def _program(name: str) -> str:
-    found = [shutil.which(name), *map(str, sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1])]
-    for path in filter(None, found):
+    candidates = [shutil.which(name), *map(str, sorted(_DEBIAN.glob(f"*/bin/{name}"))[::-1])]
+    for path in filter(None, candidates):
         return path
     pytest.skip(f"PostgreSQL's {name} is not installed: apt-get install postgresql")

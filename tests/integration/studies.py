@@ -17,10 +17,10 @@ from tests.integration.service import S3Server, Service, started
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
     task = {"name": "reviews", **sizes, "probe": {"epochs": epochs}}
-    more = {"keep": fractions, "ranking": {"rows": 64, "epochs": 1}, "ranking_seeds": [0]}
-    more["execution"] = {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"}
-    named = {"name": name, "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task]}
-    return json.dumps({**named, "probe_seeds": [0], **more})
+    design = {"keep": fractions, "ranking": {"rows": 64, "epochs": 1}, "ranking_seeds": [0]}
+    design["execution"] = {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"}
+    contents = {"name": name, "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task]}
+    return json.dumps({**contents, "probe_seeds": [0], **design})
 
 
 Findings = dict[tuple[str, str], Any]
@@ -48,15 +48,21 @@ def findings(address: str, storage: S3Server | None = None) -> Findings:
     """
     files = storage.files if storage else fsspec.filesystem("file")
     root = address.removeprefix("s3://")
-    found: Findings = {}
+    findings_by_artifact: Findings = {}
     for path in files.glob(f"{root}/artifacts/*/*/metadata.json"):
         stage, key = path.split("/")[-3:-1]
         metadata = json.loads(files.cat_file(path))
         if stage in ("tokenise", "average", "train_lambda"):
-            found[stage, key] = metadata["files"]
+            findings_by_artifact[stage, key] = metadata["files"]
         elif stage == "probe":
             folder = f"{path.rpartition('/')[0]}/{metadata['data']}"
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
-            scores = [(one["seed"], one["score"]) for one in document["scores"]]
-            found[stage, key] = (scores, document["unseen_share"], document["constant_heads"])
-    return found
+            scores = [
+                (seed_score["seed"], seed_score["score"]) for seed_score in document["scores"]
+            ]
+            findings_by_artifact[stage, key] = (
+                scores,
+                document["unseen_share"],
+                document["constant_heads"],
+            )
+    return findings_by_artifact

@@ -72,11 +72,11 @@ def python(code: str, environment: Mapping[str, str]) -> str:
 
 
 @pytest.fixture(scope="module")
-def backup(place: Path) -> tuple[Path, dict[str, str]]:
+def backup(short_folder: Path) -> tuple[Path, dict[str, str]]:
     """A backup of a stack that is gone, and the login to its MLflow."""
-    folder = place / "backup"
-    with new_stack(place / "old") as old:
-        with old.mlflow(place / "old-mlflow") as login:
+    folder = short_folder / "backup"
+    with new_stack(short_folder / "old") as old:
+        with old.mlflow(short_folder / "old-mlflow") as login:
             python(LOG, login)
         old.storage.files.pipe("papa/store/a", b"an artifact")
         run([ROOT / "infra" / "backup.sh", folder], old.settings)
@@ -84,24 +84,24 @@ def backup(place: Path) -> tuple[Path, dict[str, str]]:
 
 
 def test_a_new_stack_has_the_runs_and_files_of_a_restored_backup(
-    place: Path, backup: tuple[Path, dict[str, str]]
+    short_folder: Path, backup: tuple[Path, dict[str, str]]
 ) -> None:
     folder, login = backup
-    with new_stack(place / "new") as new:
+    with new_stack(short_folder / "new") as new:
         new.storage.files.pipe("papa/store/younger", b"not in the backup")
         run([ROOT / "infra" / "restore.sh", folder], new.settings)
         assert new.storage.files.find("papa") == ["papa/store/a"]
-        with new.mlflow(place / "new-mlflow") as address:
+        with new.mlflow(short_folder / "new-mlflow") as address:
             # The users of the backup are restored, too.
             known = {**login, "MLFLOW_TRACKING_URI": address["MLFLOW_TRACKING_URI"]}
             assert python(READ, known).endswith("0.5 constant matrices\n")
 
 
 def test_a_database_in_use_is_not_replaced(
-    place: Path, backup: tuple[Path, dict[str, str]]
+    short_folder: Path, backup: tuple[Path, dict[str, str]]
 ) -> None:
     folder, _ = backup
-    with new_stack(place / "used") as used:
+    with new_stack(short_folder / "used") as used:
         login = {"user": "mlflow", "password": "mlflow" + used.database.password}
         with psycopg2.connect(used.database.url("mlflow"), **login):
             used.storage.files.pipe("papa/store/younger", b"kept")

@@ -31,7 +31,8 @@ def test_nobody_is_served_without_the_password(
 ) -> None:
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(database.url("postgres"), password="wrong")
-    of_prefect, of_mlflow = prefect.environment, tracking.environment
+    of_prefect = prefect.environment
+    of_mlflow = tracking.environment
     flows = f"{of_prefect['PREFECT_API_URL']}/flows/filter"
     question = "api/2.0/mlflow/experiments/search?max_results=1"
     experiments = f"{of_mlflow['MLFLOW_TRACKING_URI']}/{question}"
@@ -41,28 +42,30 @@ def test_nobody_is_served_without_the_password(
         (experiments, login, None),
     ):
         logins = (None, "papa:wrong", right)
-        assert [status(address, one, body) for one in logins] == [401, 401, 200]
+        assert [status(address, credentials, body) for credentials in logins] == [401, 401, 200]
 
 
 def test_deploying_again_changes_nothing(prefect: Service) -> None:
     for _ in range(2):
         run([SCRIPTS / "deploy.py"], prefect.environment)
-        assert {one["name"] for one in ask(prefect.environment, "deployments/filter")} == {
+        assert {
+            automation["name"] for automation in ask(prefect.environment, "deployments/filter")
+        } == {
             "demo",
             "paper-figure2a",
             "study",
         }
-        assert [one["name"] for one in ask(prefect.environment, "automations/filter")] == [
-            "papa-dead-runs"
-        ]
+        assert [
+            automation["name"] for automation in ask(prefect.environment, "automations/filter")
+        ] == ["papa-dead-runs"]
 
 
 def test_deploying_again_leaves_a_resumed_schedule_active(prefect: Service) -> None:
     run([SCRIPTS / "deploy.py"], prefect.environment)
 
     def schedule_of_demo() -> dict[str, Any]:
-        named = {"name": {"any_": ["demo"]}}
-        (deployment,) = ask(prefect.environment, "deployments/filter", deployments=named)
+        demo_filter = {"name": {"any_": ["demo"]}}
+        (deployment,) = ask(prefect.environment, "deployments/filter", deployments=demo_filter)
         (schedule,) = deployment["schedules"]
         return {**schedule, "deployment": deployment["id"]}
 
@@ -88,8 +91,8 @@ def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
     """A deployment's finished runs that a schedule started, in their order."""
     states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
     runs = {"state": states, "tags": {"all_": ["auto-scheduled"]}}
-    of = {"deployments": {"name": {"any_": [deployment]}}, "flow_runs": runs}
-    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **of)
+    filters = {"deployments": {"name": {"any_": [deployment]}}, "flow_runs": runs}
+    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **filters)
 
 
 @pytest.fixture
@@ -101,20 +104,27 @@ def environment(
 
 @pytest.mark.usefixtures("node")
 def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
-    place: Path, environment: dict[str, str], prefect: Service, tracking: Service, storage: S3Server
+    short_folder: Path,
+    environment: dict[str, str],
+    prefect: Service,
+    tracking: Service,
+    storage: S3Server,
 ) -> None:
-    (study := place / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
+    (study := short_folder / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
     run([SCRIPTS / "deploy.py"], prefect.environment)
     deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
-    named = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
-    with prefect_worker(place / "worker", environment) as worker:
-        run([*deploy, *named, "--cron", "* * * * *"], prefect.environment)
+    arguments = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
+    with prefect_worker(short_folder / "worker", environment) as worker:
+        run([*deploy, *arguments, "--cron", "* * * * *"], prefect.environment)
         two = f"two runs: {worker.log}"
         wait_until(lambda: len(finished(prefect, "demo")) >= 2, two, worker.process)
-    runs, states = finished(prefect, "demo")[:2], []
-    for one in runs:
-        assert (one["state_type"], one["auto_scheduled"]) == ("COMPLETED", True), worker.log
-        of_run = {"id": {"any_": [one["id"]]}}
+    runs = finished(prefect, "demo")[:2]
+    states = []
+    for flow_run in runs:
+        assert (flow_run["state_type"], flow_run["auto_scheduled"]) == ("COMPLETED", True), (
+            worker.log
+        )
+        of_run = {"id": {"any_": [flow_run["id"]]}}
         steps = ask(prefect.environment, "task_runs/filter", flow_runs=of_run)
         states.append([step["state_name"] for step in steps])
     assert {*states[0]} == {"Completed"}
@@ -138,8 +148,8 @@ def cell_study(name: str, epochs: int = 3) -> str:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Path) -> Findings:
-    store = place / "undisturbed" / "store"
+def undisturbed(short_folder: Path) -> Findings:
+    store = short_folder / "undisturbed" / "store"
     options = ("--store", str(store), "--workers", "1")
     with papa_run(store.parent, cell_study("alone"), {}, *options) as process:
         to_the_end(process)
@@ -148,7 +158,7 @@ def undisturbed(place: Path) -> Findings:
 
 @pytest.mark.parametrize("stage", ["average", "probe"])
 def test_a_host_lost_in_the_middle_changes_nothing(
-    place: Path,
+    short_folder: Path,
     stage: str,
     undisturbed: Findings,
     environment: dict[str, str],
@@ -158,7 +168,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
     store = f"s3://papa/lost-in-{stage}"
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store)
     name = f"lost-in-{stage}"
-    with papa_run(place / name, cell_study(name), environment, *options) as process:
+    with papa_run(short_folder / name, cell_study(name), environment, *options) as process:
 
         def in_the_middle() -> bool:
             log = process.log.read_text()
@@ -177,7 +187,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
 
 @pytest.mark.usefixtures("node")
 def test_two_studies_at_once_share_one_store_and_one_tracking_server(
-    place: Path,
+    short_folder: Path,
     undisturbed: Findings,
     environment: dict[str, str],
     tracking: Service,
@@ -187,14 +197,16 @@ def test_two_studies_at_once_share_one_store_and_one_tracking_server(
     options = ("--ray-address", environment["RAY_ADDRESS"], "--store", store, "--workers", "1")
     names = ["one-of-two", "other-of-two"]
     with (
-        papa_run(place / names[0], cell_study(names[0]), environment, *options) as one,
-        papa_run(place / names[1], cell_study(names[1], epochs=4), environment, *options) as other,
+        papa_run(short_folder / names[0], cell_study(names[0]), environment, *options) as first_run,
+        papa_run(
+            short_folder / names[1], cell_study(names[1], epochs=4), environment, *options
+        ) as second_run,
     ):
-        to_the_end(one)
-        to_the_end(other)
-    found = findings(store, storage)
-    assert found.items() >= undisturbed.items()
-    stages = sorted(stage for stage, _ in found)
+        to_the_end(first_run)
+        to_the_end(second_run)
+    found_artifacts = findings(store, storage)
+    assert found_artifacts.items() >= undisturbed.items()
+    stages = sorted(stage for stage, _ in found_artifacts)
     assert stages == ["average", *["probe"] * 6, "tokenise", "train_lambda"]
     for name in names:
         assert logged_runs(tracking, name) == {"study": 1, "curve": 1, "cell": 3}

@@ -40,14 +40,14 @@ def of_run(prefect: Service, path: str, run: dict[str, Any]) -> list[dict[str, A
 
 
 def wait_for_the_average(store: Path, service: Service) -> None:
-    what = f"the average is done: {service.log}"
-    wait_until(lambda: artifacts(store, "average"), what, service.process)
+    description = f"the average is done: {service.log}"
+    wait_until(lambda: artifacts(store, "average"), description, service.process)
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Path) -> Findings:
-    store = place / "calm-store"
-    with papa_run(place / "calm", json.dumps(STUDY), {}, "--store", str(store)) as study:
+def undisturbed(short_folder: Path) -> Findings:
+    store = short_folder / "calm-store"
+    with papa_run(short_folder / "calm", json.dumps(STUDY), {}, "--store", str(store)) as study:
         to_the_end(study)
     return findings(str(store))
 
@@ -59,14 +59,15 @@ def deployed(prefect: Service) -> Service:
 
 
 def test_a_machine_dies_and_the_next_run_goes_on(
-    place: Path, deployed: Service, undisturbed: Findings
+    short_folder: Path, deployed: Service, undisturbed: Findings
 ) -> None:
-    study, store = place / "disturbed.yaml", place / "disturbed"
+    study = short_folder / "disturbed.yaml"
+    store = short_folder / "disturbed"
     study.write_text(json.dumps(STUDY))
     fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo"]
     for name, value in (("study", study), ("store", store)):
         fire += ["--param", f"{name}={json.dumps(str(value))}"]
-    with prefect_worker(place / "first-worker", deployed.environment) as worker:
+    with prefect_worker(short_folder / "first-worker", deployed.environment) as worker:
         run(fire, deployed.environment)
         wait_for_the_average(store, worker)
         worker.kill()
@@ -79,7 +80,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
 
     wait_until(crashed, "its silence is noticed")
 
-    with prefect_worker(place / "second-worker", deployed.environment) as worker:
+    with prefect_worker(short_folder / "second-worker", deployed.environment) as worker:
         run([*fire, "--watch"], deployed.environment)
         log = worker.log.read_text()
 
@@ -91,7 +92,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
     of_whole = {"flow_run_id": {"any_": [whole["id"]]}}
     logs = ask(deployed.environment, "logs/filter", logs=of_whole)
-    lines = [one["message"] for one in logs]
+    lines = [log_line["message"] for log_line in logs]
     there = "tokenise · all-MiniLM-L6-v2 · reviews: already there"
     assert any(line.startswith(there) for line in lines)
     shares = [int(share) for line in lines for share in re.findall(r"\| study (\d+)%", line)]
@@ -103,52 +104,59 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert "](data:image/png;base64," in report["data"]
 
 
-def test_a_study_is_deployed_and_a_run_that_fails_says_why(place: Path, deployed: Service) -> None:
-    study, fire = place / "daily.yaml", ["prefect", "--no-prompt", "deployment", "run", "--watch"]
+def test_a_study_is_deployed_and_a_run_that_fails_says_why(
+    short_folder: Path, deployed: Service
+) -> None:
+    study = short_folder / "daily.yaml"
+    fire = ["prefect", "--no-prompt", "deployment", "run", "--watch"]
     study.write_text(json.dumps(SMALL | {"name": "daily"}))
     # Relative to this folder, not to that in which the worker is started.
     deploy = ["papa", "deploy", os.path.relpath(study), "--cron", "0 6 1 1 *", "--store"]
-    with prefect_worker(place / "daily-worker", deployed.environment):
-        run([*deploy, place / "daily"], deployed.environment)
+    with prefect_worker(short_folder / "daily-worker", deployed.environment):
+        run([*deploy, short_folder / "daily"], deployed.environment)
         run([*fire, "papa-study/daily"], deployed.environment)
         cluster = ["--param", f"ray_address={json.dumps(f'127.0.0.1:{free_port()}')}"]
-        run([*deploy, place / "fresh"], deployed.environment)
+        run([*deploy, short_folder / "fresh"], deployed.environment)
         with pytest.raises(AssertionError):
             run([*fire, *cluster, "papa-study/daily"], deployed.environment)
-    named = {"name": {"any_": ["daily"]}}
-    (deployment,) = ask(deployed.environment, "deployments/filter", deployments=named)
-    assert [one["schedule"]["cron"] for one in deployment["schedules"]] == ["0 6 1 1 *"]
+    daily_filter = {"name": {"any_": ["daily"]}}
+    (deployment,) = ask(deployed.environment, "deployments/filter", deployments=daily_filter)
+    assert [path["schedule"]["cron"] for path in deployment["schedules"]] == ["0 6 1 1 *"]
     of_it = {"deployment_id": {"any_": [deployment["id"]]}}
     runs = ask(deployed.environment, "flow_runs/filter", sort="START_TIME_ASC", flow_runs=of_it)
-    states = [one["state"] for one in runs if one["state_type"] != "SCHEDULED"]
+    states = [path["state"] for path in runs if path["state_type"] != "SCHEDULED"]
     assert [state["type"] for state in states] == ["COMPLETED", "FAILED"]
     assert "no Ray cluster answers" in states[1]["message"]
-    listed = run(["papa", "list", "--store", place / "fresh"], deployed.environment)
+    listed = run(["papa", "list", "--store", short_folder / "fresh"], deployed.environment)
     assert re.search("daily\t.*all-MiniLM-L6-v2\t.*\tfailed: Ray: no Ray cluster answers", listed)
-    assert not [one for one in (place / "daily").rglob("*") if one.stat().st_mode & 0o077]
+    assert not [path for path in (short_folder / "daily").rglob("*") if path.stat().st_mode & 0o077]
 
 
-def test_the_server_is_restarted_under_a_running_study(place: Path, undisturbed: Findings) -> None:
-    port, login, store = free_port(), "papa:restarted", place / "restarted"
+def test_the_server_is_restarted_under_a_running_study(
+    short_folder: Path, undisturbed: Findings
+) -> None:
+    port = free_port()
+    login = "papa:restarted"
+    store = short_folder / "restarted"
     with (
-        postgres(place / "own-database", ["prefect"]) as database,
-        prefect_server(place / "own-server", database, port, login) as server,
+        postgres(short_folder / "own-database", ["prefect"]) as database,
+        prefect_server(short_folder / "own-server", database, port, login) as server,
         papa_run(
-            place / "restart", json.dumps(STUDY), server.environment, "--store", str(store)
+            short_folder / "restart", json.dumps(STUDY), server.environment, "--store", str(store)
         ) as study,
     ):
         wait_for_the_average(store, study)
         server.end()
         assert study.process.poll() is None, "the study is not over yet"
         time.sleep(10)
-        with prefect_server(place / "own-server-again", database, port, login) as again:
+        with prefect_server(short_folder / "own-server-again", database, port, login) as restarted:
             to_the_end(study)
-            (run,) = flow_runs(again)
+            (run,) = flow_runs(restarted)
             assert run["state_name"] == "Completed"
 
             def recorded() -> bool:
-                steps = of_run(again, "task_runs/filter", run)
-                return {one["state_name"] for one in steps} == {"Completed"}
+                steps = of_run(restarted, "task_runs/filter", run)
+                return {step["state_name"] for step in steps} == {"Completed"}
 
             wait_until(recorded, "every step is recorded")
     assert findings(str(store)) == undisturbed

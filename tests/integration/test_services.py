@@ -29,28 +29,33 @@ from tests.integration.service import (
 )
 
 
-@pytest.mark.parametrize(("own", "other"), [("mlflow", "prefect"), ("prefect", "mlflow")])
-def test_a_role_has_one_database_alone(database: stack.Postgres, own: str, other: str) -> None:
-    login = {"user": own, "password": own + database.password}
-    psycopg2.connect(database.url(own), **login).close()
+@pytest.mark.parametrize(("role", "other_role"), [("mlflow", "prefect"), ("prefect", "mlflow")])
+def test_a_role_has_one_database_alone(
+    database: stack.Postgres, role: str, other_role: str
+) -> None:
+    login = {"user": role, "password": role + database.password}
+    psycopg2.connect(database.url(role), **login).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-        psycopg2.connect(database.url(other), **login)
+        psycopg2.connect(database.url(other_role), **login)
 
 
-@pytest.mark.parametrize(("own", "other"), [("papa", "mlflow"), ("mlflow", "papa")])
-def test_a_key_opens_its_own_bucket_alone(storage: S3Server, own: str, other: str) -> None:
+@pytest.mark.parametrize(("key_owner", "other_owner"), [("papa", "mlflow"), ("mlflow", "papa")])
+def test_a_key_opens_its_own_bucket_alone(
+    storage: S3Server, key_owner: str, other_owner: str
+) -> None:
     from s3fs import S3FileSystem
 
-    mine, theirs = f"{own}/of-{own}", f"{other}/of-{other}"
+    mine = f"{key_owner}/of-{key_owner}"
+    theirs = f"{other_owner}/of-{other_owner}"
     storage.files.pipe(theirs, b"theirs")
-    keys = {"key": own, "secret": own + storage.owner[1]}
+    keys = {"key": key_owner, "secret": key_owner + storage.owner[1]}
     files = S3FileSystem(**keys, endpoint_url=storage.endpoint, use_listings_cache=False)
     files.pipe(mine, b"mine")
-    assert (files.cat(mine), mine in files.ls(own)) == (b"mine", True)
+    assert (files.cat(mine), mine in files.ls(key_owner)) == (b"mine", True)
     files.rm(mine)
     for refused in (
         lambda: files.cat(theirs),
-        lambda: files.ls(other),
+        lambda: files.ls(other_owner),
         lambda: files.pipe(theirs, b"mine"),
         lambda: files.rm_file(theirs),
         lambda: files.mkdir("a-new-one"),
@@ -67,8 +72,8 @@ INNER_CALLS = (
 )
 
 
-def test_the_inner_servers_of_s3_serve_nobody(place: Path) -> None:
-    folder = place / token_hex(3)
+def test_the_inner_servers_of_s3_serve_nobody(short_folder: Path) -> None:
+    folder = short_folder / token_hex(3)
     with s3_server(folder) as server:
         server.make_bucket("papa")
         server.files.pipe("papa/secret", b"the secret")
@@ -87,22 +92,27 @@ def test_the_inner_servers_of_s3_serve_nobody(place: Path) -> None:
                         grpc.StatusCode.UNAVAILABLE,
                         grpc.StatusCode.UNIMPLEMENTED,
                     )
-        sockets = [one.laddr for one in psutil.Process(server.process.pid).net_connections("unix")]
+        sockets = [
+            connection.laddr
+            for connection in psutil.Process(server.process.pid).net_connections("unix")
+        ]
         for socket in (folder / "inner" / name for name in sockets if name):
             assert not socket.exists() or not socket.stat().st_mode & 0o077
         assert server.files.cat("papa/secret") == b"the secret"
 
 
-def test_a_driver_joins_a_head_on_loopback(place: Path) -> None:
-    with head_on_loopback(place / token_hex(3)) as head:
+def test_a_driver_joins_a_head_on_loopback(short_folder: Path) -> None:
+    with head_on_loopback(short_folder / token_hex(3)) as head:
         address = f"127.0.0.1:{head.environment['RAY_PORT']}"
         code = "import sys; from tests.workers import parts; parts.join(sys.argv[1])"
-        more = {**head.environment, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token"}
-        assert int(run([sys.executable, "-c", code, address], more).splitlines()[-1]) > 0
+        driver_environment = {**head.environment, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token"}
+        assert (
+            int(run([sys.executable, "-c", code, address], driver_environment).splitlines()[-1]) > 0
+        )
 
 
-def test_workers_wait_for_the_nodes_of_an_autoscaler(place: Path) -> None:
-    folder = place / token_hex(3)
+def test_workers_wait_for_the_nodes_of_an_autoscaler(short_folder: Path) -> None:
+    folder = short_folder / token_hex(3)
     code = "import sys; from tests.workers import parts; parts.join_later(sys.argv[1], 1)"
     with stack.ray_head(folder / "head", cores=0) as head:
         address = head.environment["RAY_ADDRESS"]
@@ -116,9 +126,9 @@ def test_workers_wait_for_the_nodes_of_an_autoscaler(place: Path) -> None:
 
 
 def test_a_cluster_without_cores_is_refused_where_no_number_of_workers_is_given(
-    place: Path,
+    short_folder: Path,
 ) -> None:
-    with head_on_loopback(place / token_hex(3), cores=0) as head:
+    with head_on_loopback(short_folder / token_hex(3), cores=0) as head:
         address = f"127.0.0.1:{head.environment['RAY_PORT']}"
         code = (
             "import sys; from papa.workers import WorkerPool\n"
@@ -133,36 +143,46 @@ def test_a_cluster_without_cores_is_refused_where_no_number_of_workers_is_given(
 
 @contextmanager
 def head_on_loopback(folder: Path, cores: int = 1) -> Iterator[Service]:
-    own = {"RAY_NUM_CPUS": str(cores)}
-    own |= {"RAY_NODE_IP": "127.0.0.1", "RAY_PORT": str(free_port()), "RAY_AUTH_TOKEN": "0" * 64}
-    own |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
-    own |= {"PYTHONPATH": str(ROOT)}  # For the work of the tests.
-    with started([SCRIPTS / "ray-head.sh"], folder, own) as service:
+    settings = {"RAY_NUM_CPUS": str(cores)}
+    settings |= {
+        "RAY_NODE_IP": "127.0.0.1",
+        "RAY_PORT": str(free_port()),
+        "RAY_AUTH_TOKEN": "0" * 64,
+    }
+    settings |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
+    settings |= {"PYTHONPATH": str(ROOT)}  # For the work of the tests.
+    with started([SCRIPTS / "ray-head.sh"], folder, settings) as service:
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
-        service.environment = own
+        service.environment = settings
         yield service
 
 
-def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(place: Path) -> None:
+def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(short_folder: Path) -> None:
     stack.namespace()
     # Without a way there Ray finds no other address anyhow.
     run(["ip", "route", "replace", "8.8.8.8", "dev", "veth0"], {})
-    with head_on_loopback(place / "alone") as head:
+    with head_on_loopback(short_folder / "alone") as head:
         assert sum(map(len, listening(head.processes).values())) > 5
-    own = {"RAY_ADDRESS": "127.0.0.1:6379", "RAY_NODE_IP": "127.0.0.1", "RAY_AUTH_TOKEN": "0" * 64}
+    role_settings = {
+        "RAY_ADDRESS": "127.0.0.1:6379",
+        "RAY_NODE_IP": "127.0.0.1",
+        "RAY_AUTH_TOKEN": "0" * 64,
+    }
     with pytest.raises(AssertionError, match="other nodes do not reach this one"):
-        run([SCRIPTS / "ray-node.sh"], own)
+        run([SCRIPTS / "ray-node.sh"], role_settings)
 
 
 OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[Any]]] = {
     "s3": lambda folder, _: s3_server(folder),
     "mlflow": lambda folder, _: stack.mlflow_server(folder, f"sqlite:///{folder}.db", str(folder)),
-    "prefect-server": lambda folder, of: stack.prefect_server(folder, of("database")),
-    "prefect-worker": lambda folder, of: stack.prefect_worker(
-        folder, of("prefect").environment | of("head").environment
+    "prefect-server": lambda folder, service_of: stack.prefect_server(
+        folder, service_of("database")
+    ),
+    "prefect-worker": lambda folder, service_of: stack.prefect_worker(
+        folder, service_of("prefect").environment | service_of("head").environment
     ),
     "ray-head": lambda folder, _: head_on_loopback(folder),
-    "ray-node": lambda folder, of: stack.ray_node(folder, of("head")),
+    "ray-node": lambda folder, service_of: stack.ray_node(folder, service_of("head")),
 }
 
 
@@ -179,15 +199,15 @@ OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[
     ],
 )
 def test_a_service_ends_with_a_process_of_its_own(
-    name: str, lost: str, place: Path, request: pytest.FixtureRequest
+    name: str, lost: str, short_folder: Path, request: pytest.FixtureRequest
 ) -> None:
-    with OTHERS[name](place / token_hex(3), request.getfixturevalue) as service:
+    with OTHERS[name](short_folder / token_hex(3), request.getfixturevalue) as service:
         root = service.process.pid
 
-        def found() -> list[int]:
+        def pids_of_lost() -> list[int]:
             commands = descendants(root) or {root: lost}
-            return [one for one, command in commands.items() if f"{lost} " in f"{command} "]
+            return [pid for pid, command in commands.items() if f"{lost} " in f"{command} "]
 
-        wait_until(found, f"{lost} runs", service.process)
-        psutil.Process(found()[0]).kill()
+        wait_until(pids_of_lost, f"{lost} runs", service.process)
+        psutil.Process(pids_of_lost()[0]).kill()
         service.process.wait(PATIENCE_SECONDS)

@@ -19,15 +19,15 @@ STUDY = reviews("slurm", 256, 2, [1, 0.5, 0])
 
 
 @pytest.fixture(scope="module")
-def cluster(place: Path) -> Iterator[SlurmCluster]:
-    with slurm_cluster(place / "slurm") as cluster:
+def cluster(short_folder: Path) -> Iterator[SlurmCluster]:
+    with slurm_cluster(short_folder / "slurm") as cluster:
         yield cluster
 
 
 @pytest.fixture(scope="module")
-def undisturbed(place: Path) -> Findings:
+def undisturbed(short_folder: Path) -> Findings:
     """What a run of the study on this machine alone leaves in its store."""
-    store = place / "slurm-undisturbed" / "store"
+    store = short_folder / "slurm-undisturbed" / "store"
     options = ("--store", str(store), "--workers", "1")
     with papa_run(store.parent, STUDY, {}, *options) as process:
         to_the_end(process)
@@ -68,11 +68,13 @@ def test_a_cancelled_study_goes_on_with_the_next_job(
     cluster.waits_for(job, "probe ·")
     cluster.command("scancel", job)
     cluster.wait(job, "CANCELLED")
-    kept = findings(str(store))
-    assert kept
-    assert kept.keys() < undisturbed.keys(), "it was not over"
-    again = cluster.submit(SCRIPT, study, "--store", store)
-    assert cluster.wait(again, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(again)
+    partial_findings = findings(str(store))
+    assert partial_findings
+    assert partial_findings.keys() < undisturbed.keys(), "it was not over"
+    next_job = cluster.submit(SCRIPT, study, "--store", store)
+    assert cluster.wait(next_job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(
+        next_job
+    )
     assert findings(str(store)) == undisturbed
 
 

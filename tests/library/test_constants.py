@@ -92,7 +92,10 @@ def test_what_is_made_of_an_average(encoder: Encoder, texts: list[Any]) -> None:
 
 @pytest.mark.parametrize(
     "convert",
-    [lambda matrices: matrices.double().requires_grad_(), lambda own: own.double().numpy()],
+    [
+        lambda matrices: matrices.double().requires_grad_(),
+        lambda matrices: matrices.double().numpy(),
+    ],
 )
 def test_arrays_and_tensors_are_constants(
     encoder: Encoder, constants: ConstantMatrices, convert: Callable[[Tensor], Any]

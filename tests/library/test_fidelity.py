@@ -17,7 +17,7 @@ from papa.heads.substitutes import Mixed, Zeros
 from papa.library.ablating import answers
 from papa.native.batches import BATCH_TEXTS
 from papa.scores.answers import embedding_fidelity
-from tests.make import GPT2, RANGE, SIZES, inputs_of, made, random_model
+from tests.make import GPT2, RANGE, SIZES, inputs_of, model_factory, random_model
 
 LAYERS = 2
 HEADS = 4
@@ -28,13 +28,15 @@ TEXTS = 24
 def bert(kind: str = "Model", **settings: Any) -> Any:
     torch.manual_seed(0)
     sizes = {**SIZES, "num_hidden_layers": LAYERS, "vocab_size": 99}
-    return made("Bert", kind, **sizes, **settings)().eval()
+    return model_factory("Bert", kind, **sizes, **settings)().eval()
 
 
 def gpt() -> Any:
     torch.manual_seed(0)
     sizes = {**GPT2, "n_layer": LAYERS, "n_positions": 16, "vocab_size": 99, "bos_token_id": 0}
-    return made("GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE)().eval()
+    return model_factory(
+        "GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE
+    )().eval()
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
@@ -48,7 +50,7 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": token_ids, "attention_mask": real} for token_ids, real in halves]
 
 
-def alone(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+def without_padding(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     return [
         {"input_ids": ids[mask.bool()][None]}
         for batch in data
@@ -79,19 +81,22 @@ def test_each_kind_of_model_by_its_own_measures(model: Any, measures: set[str]) 
     for name in measures & {"divergence", "loss_difference"}:
         assert none["value"][name] == pytest.approx(0, abs=1e-4), name
         assert abs(every_head["value"][name]) > 0.01, name
-    unpadded = papa.fidelity(model, alone(texts()), heads=EVERY_HEAD, substitute="zeros")
+    unpadded = papa.fidelity(model, without_padding(texts()), heads=EVERY_HEAD, substitute="zeros")
     assert unpadded["value"].to_dict() == pytest.approx(every_head["value"].to_dict(), abs=1e-4)
 
 
 @torch.no_grad()
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
     def embedded() -> np.ndarray:
-        states = [encoder(**token_states).last_hidden_state[0] for token_states in alone(texts())]
+        states = [
+            encoder(**token_states).last_hidden_state[0]
+            for token_states in without_padding(texts())
+        ]
         return np.stack([token_states.mean(0).numpy() for token_states in states])
 
     def logits(model: Any) -> torch.Tensor:
         if model is decoder:
-            return torch.cat([model(**batch).logits[0, :-1] for batch in alone(texts())])
+            return torch.cat([model(**batch).logits[0, :-1] for batch in without_padding(texts())])
         return torch.cat([model(**batch).logits for batch in texts()])
 
     encoder = bert()
@@ -180,10 +185,11 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     model = gpt()
     masked = bert("ForMaskedLM")
     data = texts()
-    tokens = np.array([batch["input_ids"].shape[1] - 1 for batch in alone(data)])
+    tokens = np.array([batch["input_ids"].shape[1] - 1 for batch in without_padding(data)])
     for sided in (data, texts(left=True)):
         text_losses = [
-            float(model(**batch, labels=batch["input_ids"]).loss) for batch in alone(sided)
+            float(model(**batch, labels=batch["input_ids"]).loss)
+            for batch in without_padding(sided)
         ]
         positions = [
             {**batch, "position_ids": (batch["attention_mask"].cumsum(1) - 1).clamp(0)}
@@ -304,7 +310,9 @@ def in_one_batch() -> list[dict[str, torch.Tensor]]:
 
 
 @pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
-@pytest.mark.parametrize("data", [in_one_batch(), alone(texts())], ids=["one batch", "alone"])
+@pytest.mark.parametrize(
+    "data", [in_one_batch(), without_padding(texts())], ids=["one batch", "alone"]
+)
 def test_lambda_does_not_depend_on_how_texts_are_batched(model: Any, data: Any) -> None:
     expected = scores(model, texts(), "lambda", "average", ranking_seeds=[0, 1])
     lambdas = scores(model, data, "lambda", "average", ranking_seeds=[0, 1])

@@ -27,7 +27,7 @@ from papa.library.batches import batches_of
 from papa.library.encoder import Encoder
 from tests.library.conftest import AS_IT_IS, SLOTS
 from tests.library.test_fidelity import gpt
-from tests.make import SIZES, made
+from tests.make import SIZES, model_factory
 
 
 def test_texts_are_the_same_in_every_container(
@@ -253,7 +253,7 @@ POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2Ve
 @pytest.mark.parametrize("family", POSITIONS)
 def test_texts_end_where_the_model_does_and_are_counted(family: str, tokenizer: Any) -> None:
     sizes = {**SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
-    model = made(family, **sizes, type_vocab_size=2, pad_token_id=1)().eval()
+    model = model_factory(family, **sizes, type_vocab_size=2, pad_token_id=1)().eval()
     long = ["film " * 80] * 2 + ["A film to see"] * 4
     unlimited = copy.copy(tokenizer)
     unlimited.model_max_length = int(1e30)

@@ -26,7 +26,7 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import run_here
 from tests.finished import finish_study
-from tests.flows.conftest import artifacts, said, words, write_study
+from tests.flows.conftest import artifacts, invoke, words, write_study
 from tests.library.conftest import SLOTS
 
 pytestmark = pytest.mark.unchecked
@@ -68,11 +68,11 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     (sentence,) = (answer for answer in measurement.answers if "seeds the head order" in answer)
     assert f"all-MiniLM-L6-v2 on mine, λ: {sentence}" in report
     heads_command = "heads", "same", "--store", str(tmp_path / "store"), "--max-drop"
-    heads = said(*heads_command, "1%")
+    heads = invoke(*heads_command, "1%")
     assert heads.code == 0, words(heads)
     often = " ".join(heads.out.split()).count(sentence)
     assert often == 2, "for each kind of constants; the random order has none"
-    finished = said(*heads_command, "30%", "--json")
+    finished = invoke(*heads_command, "30%", "--json")
     names = ["constant_heads", "fraction", "verdict", "heads"]
     expected = [
         [answer["constants"], answer["order"], *(count[name] for name in names), answer["reason"]]

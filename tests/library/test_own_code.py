@@ -194,19 +194,19 @@ def test_a_store_knows_code_by_its_module(
     text = {"text": ["good", "bad", "fine", "poor"] * 8, "label": ["yes", "no"] * 16}
     data = {"train": text, "validation": text}
 
-    def kept(**task: Any) -> set[str]:
+    def stored_probes(**task: Any) -> set[str]:
         papa.measure(encoder, data, task=papa.Task(epochs=1, **task), **options)
         return set(artifacts(store, "probe"))
 
-    first = kept(metric=module.score)
-    assert kept(metric=module.score) == first
-    usual = kept()
+    first = stored_probes(metric=module.score)
+    assert stored_probes(metric=module.score) == first
+    usual = stored_probes()
     assert len(usual) == 2 * len(first), "a metric by its name is another"
     file = Path(str(module.__file__))
     file.write_text(file.read_text().replace(".mean()", ".mean() / 2"))
-    assert len(kept(metric=importlib.reload(module).score)) == 3 * len(first)
+    assert len(stored_probes(metric=importlib.reload(module).score)) == 3 * len(first)
     with pytest.raises(papa.PapaError, match="leave out store"):
-        kept(metric=lambda true, predicted: 0.0)
+        stored_probes(metric=lambda true, predicted: 0.0)
     written = [path.read_text() for path in store.rglob("*.json")]
     assert not any("papa_own_metric" in stored_text for stored_text in written), (
         "a store names no code"

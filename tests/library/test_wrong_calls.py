@@ -77,7 +77,7 @@ class Given:
         data = self.reviews if data is None else data
         papa.measure(self.encoder, data, task=task, progress=False, **options)
 
-    def own(self, **task: Any) -> None:
+    def measure_custom(self, **task: Any) -> None:
         self.measure(task=replace(TASK, epochs=1, **task), **FEW)
 
     def score(self, method: str = "lambda", **options: Any) -> None:
@@ -87,7 +87,7 @@ class Given:
 
 
 @pytest.fixture
-def given(encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> Given:
+def calls(encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> Given:
     return Given(encoder, reviews)
 
 
@@ -102,7 +102,7 @@ def hand(
     papa.head_scores(model, texts() if data is None else data, task=task, method=method, **options)
 
 
-def kept(model: Any, data: Any, score: Any = None) -> None:
+def measure_fidelity(model: Any, data: Any, score: Any = None) -> None:
     papa.fidelity(model, data, heads=[], substitute="zeros", score=score)
 
 
@@ -173,12 +173,18 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.measure(substitutes=["trained"], task=PROBE), "leave out 'trained'"),
     ],
     "own code": [
-        (lambda g: g.own(probe=3), "probe is a int, expected an estimator with fit and predict"),
-        (lambda g: g.own(probe=LogisticRegression(), head="native"), "leave out head"),
-        (lambda g: g.own(score=len), 'head="native"'),
-        (lambda g: g.own(metric=len, label=None), "set label"),
-        (lambda g: g.own(metric=lambda *_: 1 / 0), "failed on 48 labels (division by zero)"),
-        (lambda g: g.own(metric=lambda *_: torch.nan), "nan on 48 labels"),
+        (
+            lambda g: g.measure_custom(probe=3),
+            "probe is a int, expected an estimator with fit and predict",
+        ),
+        (lambda g: g.measure_custom(probe=LogisticRegression(), head="native"), "leave out head"),
+        (lambda g: g.measure_custom(score=len), 'head="native"'),
+        (lambda g: g.measure_custom(metric=len, label=None), "set label"),
+        (
+            lambda g: g.measure_custom(metric=lambda *_: 1 / 0),
+            "failed on 48 labels (division by zero)",
+        ),
+        (lambda g: g.measure_custom(metric=lambda *_: torch.nan), "nan on 48 labels"),
     ],
     "head_scores": [
         (lambda g: first([0.9, 0.1]), "numbers of shape [2]"),
@@ -203,22 +209,34 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: ablate([], {"kind": "average", "rows": 3}), "rows is for studies only"),
     ],
     "fidelity": [
-        (lambda g: kept(bert(), [{n: values[:3] for n, values in BATCH.items()}]), "holds 3 texts"),
-        (lambda g: kept(gpt(), [BATCH], "loss"), "score is 'loss', expected a function of"),
-        (lambda g: kept(numbers(), [BATCH]), "without logits of classes, one number"),
-        (lambda g: kept(bert("ForMaskedLM"), [LABELLED, BATCH]), "labels with every batch"),
-        (lambda g: kept(gpt(), [{"input_ids": BATCH["input_ids"][:, :1]}]), "no token that counts"),
+        (
+            lambda g: measure_fidelity(bert(), [{n: values[:3] for n, values in BATCH.items()}]),
+            "holds 3 texts",
+        ),
+        (
+            lambda g: measure_fidelity(gpt(), [BATCH], "loss"),
+            "score is 'loss', expected a function of",
+        ),
+        (lambda g: measure_fidelity(numbers(), [BATCH]), "without logits of classes, one number"),
+        (
+            lambda g: measure_fidelity(bert("ForMaskedLM"), [LABELLED, BATCH]),
+            "labels with every batch",
+        ),
+        (
+            lambda g: measure_fidelity(gpt(), [{"input_ids": BATCH["input_ids"][:, :1]}]),
+            "no token that counts",
+        ),
     ],
 }
 
 
 @pytest.mark.parametrize("door", sorted(DOORS))
 def test_a_wrong_call_is_one_sentence(
-    given: Given, door: str, monkeypatch: pytest.MonkeyPatch
+    calls: Given, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     for call, sentence in DOORS[door]:
         with pytest.raises(papa.PapaError, match=re.escape(sentence)) as refused:
-            call(given)
+            call(calls)
         assert "\n" not in str(refused.value)
-    assert not given.encoder.encoder.dispatch.rules, "the encoder is as it was"
+    assert not calls.encoder.encoder.dispatch.rules, "the encoder is as it was"

@@ -28,9 +28,9 @@ replaced: AbstractContextManager[EntryCounts] = papa.replaced(encoder, heads, su
 with replaced as entries:
     assert_type(entries.unseen_share, float)
 
-found = papa.measure(encoder, "reviews")
-assert_type(found, papa.Measurement)
-assert_type(found.plot(), Figure)
-assert_type(found.answers, list[str])
+measurement = papa.measure(encoder, "reviews")
+assert_type(measurement, papa.Measurement)
+assert_type(measurement.plot(), Figure)
+assert_type(measurement.answers, list[str])
 
 error: Exception = papa.PapaError("a sentence")

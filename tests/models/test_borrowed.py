@@ -16,7 +16,7 @@ from tests.make import ENCODERS, random_model
 from tests.models.inputs import SLOTS, some_inputs
 
 
-def _held(variant: str) -> Any:
+def _model_in_use(variant: str) -> Any:
     """As users hold models: in train mode, some weights frozen; dropout is off."""
     model = random_model(variant).float().train()
     for module in model.modules():
@@ -52,7 +52,7 @@ def _state(model: Any) -> list[Any]:
 
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
-    model = _held(variant)
+    model = _model_in_use(variant)
     hook_calls = list[Any]()
     model.register_forward_hook(lambda *_: hook_calls.append(1))
     # After a first forward pass: transformers puts hooks of its own in place then.

@@ -95,7 +95,7 @@ def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
     key = "the digest of an encoder"
     with pytest.raises(ZeroDivisionError):
         remembered("weights", key, lambda: 1 / 0)
-    assert [remembered("weights", key, lambda value=value: value) for one in (1, 2)] == [1, 1]
+    assert [remembered("weights", key, lambda value=value: value) for value in (1, 2)] == [1, 1]
     assert remembered("weights", "of another", lambda: 3) == 3
     monkeypatch.setattr(files, "version", lambda name: "another")
     assert remembered("weights", key, lambda: 4) == 4

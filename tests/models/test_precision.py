@@ -85,7 +85,9 @@ def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
     task = scoring_request.task.model_copy(update={"probe": probe})
     ranking = RankingSpec(epochs=1, learning_rate=0.05)
 
-    def found(encoder: Encoder, heads: list[tuple[int, int]]) -> tuple[torch.Tensor, list[float]]:
+    def lambda_and_scores(
+        encoder: Encoder, heads: list[tuple[int, int]]
+    ) -> tuple[torch.Tensor, list[float]]:
         constants = scoring_request.constants
         corpus = scoring_request.corpus
         lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
@@ -94,14 +96,18 @@ def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
         scores = evaluate_cell(encoder, corpus, task, [0, 1], **options)
         return lambdas, [seed_score.score for seed_score in scores]
 
-    lambdas, scores = found(scoring_request.encoder, [(0, 0)])
+    lambdas, scores = lambda_and_scores(scoring_request.encoder, [(0, 0)])
     assert scoring_request.encoder.reference is not None
     with virtual_gpu():
-        ours, of_gpu = found(load_encoder(scoring_request.encoder.reference, "cuda"), [(0, 0)])
+        ours, of_gpu = lambda_and_scores(
+            load_encoder(scoring_request.encoder.reference, "cuda"), [(0, 0)]
+        )
     assert float((ours - lambdas).abs().max()) < 1e-6
     assert float((lambdas - 0.5).abs().max()) > 0.01, "negative control"
     assert of_gpu == pytest.approx(scores, abs=1e-6)
-    assert found(scoring_request.encoder, [(1, 1)])[1] != pytest.approx(scores, abs=1e-6)
+    assert lambda_and_scores(scoring_request.encoder, [(1, 1)])[1] != pytest.approx(
+        scores, abs=1e-6
+    )
 
 
 @pytest.mark.parametrize("device", ["mps", "nosuch"])

@@ -104,7 +104,7 @@ def test_head_scores_and_their_intervals_are_the_same(
     study: Scored, measured: papa.Measurement, method: str
 ) -> None:
     (pair,) = study.steps.pairs
-    expected = pair.head_scores(study.found)[method].frame(method)
+    expected = pair.head_scores(study.artifacts)[method].frame(method)
     frame = measured.head_scores
     scores = frame[frame["method"] == method][["score", "low", "high"]]
     np.testing.assert_allclose(scores, expected[["score", "low", "high"]], atol=2e-5)

@@ -50,16 +50,18 @@ def answered(head: Path) -> dict[str, list[Any]]:
     return {**rows, "label": answers}
 
 
-def named(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def with_class_names(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
     return {**rows, "label": [ORDER[answer] for answer in rows["label"]]}
 
 
 def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list[Any]]) -> None:
     pattern = "contradiction, entailment, neutral.*head.*LABEL_0.*set the task's labels"
     with pytest.raises(DataError, match=pattern):
-        original(head, named(answered))
-    assert original(head, named(answered), labels=ORDER) == 1
-    assert original(head, named(answered), labels=tuple(sorted(ORDER))) < 0.9, "negative control"
+        original(head, with_class_names(answered))
+    assert original(head, with_class_names(answered), labels=ORDER) == 1
+    assert original(head, with_class_names(answered), labels=tuple(sorted(ORDER))) < 0.9, (
+        "negative control"
+    )
 
 
 def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, list[Any]]) -> None:

@@ -28,7 +28,8 @@ class Page:
     """An open page; what it saves appears in ``downloads``."""
 
     def __init__(self, driver: webdriver.Chrome, downloads: Path) -> None:
-        self.driver, self.downloads = driver, downloads
+        self.driver = driver
+        self.downloads = downloads
 
     def open(self, path: Path) -> None:
         self.driver.get("about:blank")
@@ -63,7 +64,11 @@ class Page:
     def requested(self) -> set[str]:
         log = self.driver.get_log("performance")
         events = [json.loads(entry["message"])["message"] for entry in log]
-        sent = [one for one in events if one["method"] == "Network.requestWillBeSent"]
+        sent = [
+            sent_event
+            for sent_event in events
+            if sent_event["method"] == "Network.requestWillBeSent"
+        ]
         return {event["params"]["request"]["url"] for event in sent}
 
     def saved(self, name: str) -> str:

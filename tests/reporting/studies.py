@@ -46,8 +46,8 @@ def results(
     rows = []
     cells = product(encoders, tasks, constants, orders, fractions)
     for encoder, (task, metric), kind, order, fraction in cells:
-        own = ((kind,) if fraction < 1 else ()) + ((order,) if 0 < fraction < 1 else ())
-        shared = repr(((encoder, task, *own), fraction))
+        what_differs = ((kind,) if fraction < 1 else ()) + ((order,) if 0 < fraction < 1 else ())
+        shared = repr(((encoder, task, *what_differs), fraction))
         noise = numpy.random.default_rng(zlib.crc32(shared.encode()))
         lost = (1 - fraction) ** 3 * (0.03 + 0.05 * constants.index(kind))
         base = 0.78 - 0.06 * encoders.index(encoder) - lost
@@ -79,9 +79,9 @@ def results(
     return pandas.DataFrame(rows)
 
 
-def findings(frame: pandas.DataFrame, **more: Any) -> Findings:
-    more = {"heads": pandas.DataFrame(), **more}
-    return Findings(study(frame), frame, summarise(frame), **more)
+def findings(frame: pandas.DataFrame, **sections: Any) -> Findings:
+    sections = {"heads": pandas.DataFrame(), **sections}
+    return Findings(study(frame), frame, summarise(frame), **sections)
 
 
 def study(frame: pandas.DataFrame) -> StudySpec:
@@ -127,20 +127,20 @@ def average_of(
     noise = torch.Generator().manual_seed(len(encoder) + slots)
     matrices = 0.02 * torch.rand(layers, heads, slots, slots, generator=noise)
     for number in range(layers * heads):
-        own = matrices[divmod(number, heads)]
+        head_matrix = matrices[divmod(number, heads)]
         match number % 5:
             case 0:
-                own.fill_diagonal_(0.7)
+                head_matrix.fill_diagonal_(0.7)
             case 1:
-                own[:, 0] += 0.6
+                head_matrix[:, 0] += 0.6
             case 2:
-                own[:, -1] += 0.6
+                head_matrix[:, -1] += 0.6
             case 3:
-                own[torch.arange(slots - 1), torch.arange(1, slots)] += 0.6
-    seen = torch.ones(slots, slots, dtype=torch.bool)
-    seen[slots - 1 - unseen : slots - 1] = False
-    seen[:, slots - 1 - unseen : slots - 1] = False
-    return Average(encoder, task, matrices * seen, seen, special or (0, slots - 1))
+                head_matrix[torch.arange(slots - 1), torch.arange(1, slots)] += 0.6
+    visible = torch.ones(slots, slots, dtype=torch.bool)
+    visible[slots - 1 - unseen : slots - 1] = False
+    visible[:, slots - 1 - unseen : slots - 1] = False
+    return Average(encoder, task, matrices * visible, visible, special or (0, slots - 1))
 
 
 def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> pandas.DataFrame:
@@ -148,6 +148,6 @@ def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> p
     layers, heads = average.matrices.shape[:2]
     layer, head = numpy.indices((layers, heads)).reshape(2, -1)
     score = numpy.linspace(0.9, 0.1, layers * heads)
-    named = {"encoder": average.encoder, "task": average.task, "method": method}
-    ends = {"score": score, "low": score - half, "high": score + half}
-    return pandas.DataFrame({"layer": layer, "head": head, **ends}).assign(**named)
+    names = {"encoder": average.encoder, "task": average.task, "method": method}
+    interval_columns = {"score": score, "low": score - half, "high": score + half}
+    return pandas.DataFrame({"layer": layer, "head": head, **interval_columns}).assign(**names)

@@ -24,23 +24,27 @@ TASKS = (("cola", "matthews"), ("mrpc", "f1"))
 
 
 def texts(figure: Figure) -> list[str]:
-    return [one.text or "" for one in ElementTree.fromstring(figure.svg()).iter() if one.text]
+    return [
+        element.text or ""
+        for element in ElementTree.fromstring(figure.svg()).iter()
+        if element.text
+    ]
 
 
 def domains(figure: Figure, channel: str) -> list[Any]:
     """Those that the specification gives to one channel, wherever it is."""
 
-    def found(part: Any) -> Iterator[Any]:
-        if isinstance(part, dict):
-            if "scale" in (encoding := part.get(channel) or {}):
+    def domains_in(specification: Any) -> Iterator[Any]:
+        if isinstance(specification, dict):
+            if "scale" in (encoding := specification.get(channel) or {}):
                 yield encoding["scale"]["domain"]
-            for inner in part.values():
-                yield from found(inner)
-        elif isinstance(part, list):
-            for inner in part:
-                yield from found(inner)
+            for inner in specification.values():
+                yield from domains_in(inner)
+        elif isinstance(specification, list):
+            for inner in specification:
+                yield from domains_in(inner)
 
-    return [*found(figure.specification)]
+    return [*domains_in(figure.specification)]
 
 
 def marks(figure: Figure, kind: str) -> int:
@@ -54,15 +58,16 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     drawn = {*texts(figure)}
     assert {"cola", "mrpc", "a", "b", "λ ascending", "1/16 (5.6 %)", "Matthews"} <= drawn
     one_seed = scores_figure(summarise(results(seeds=(0,))))
-    several = scores_figure(summarise(results()))
-    assert marks(several, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
+    three_seeds = scores_figure(summarise(results()))
+    assert marks(three_seeds, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
 
 
 def test_baselines_are_drawn_where_they_score_and_a_dagger_where_they_are_not_beaten() -> None:
-    frame, names = results(("a", "b")), {"always one answer", "word embeddings alone"}
+    frame = results(("a", "b"))
+    names = {"always one answer", "word embeddings alone"}
     assert (names | {"†"}) - {*texts(scores_figure(summarise(frame)))} == {"†"}
-    own = frame.assign(always_one_answer=float("nan"), word_embeddings=float("nan"))
-    assert not names & {*texts(scores_figure(summarise(own)))}
+    without_baselines = frame.assign(always_one_answer=float("nan"), word_embeddings=float("nan"))
+    assert not names & {*texts(scores_figure(summarise(without_baselines)))}
     frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     assert texts(scores_figure(summarise(frame))).count("†") == 4, "at each fraction below 1"
 
@@ -90,10 +95,10 @@ def test_drops_of_every_substitute_have_its_colour_and_one_axis() -> None:
         domains(figure, "color") for figure in (panels[0], scores_figure(summary))
     )
     assert encoders == scores == ["average", "zeros"]
-    (alone,) = {
+    (axis_title,) = {
         text for text in texts(encoders_figure(summary) or panels[0]) if "relative drop" in text
     }
-    assert "(average)" in alone
+    assert "(average)" in axis_title
 
 
 def test_a_row_without_a_relative_drop_stays_in_the_figure() -> None:
@@ -124,8 +129,8 @@ def test_panels_of_one_metric_share_their_axis() -> None:
 
 
 def test_the_substitute_is_named_where_colours_are_of_encoders() -> None:
-    one, two = (scores_figure(summarise(results(names))) for names in (("a",), ("a", "b")))
-    assert "average" in texts(one)
+    one_encoder, two = (scores_figure(summarise(results(names))) for names in (("a",), ("a", "b")))
+    assert "average" in texts(one_encoder)
     assert any(text.endswith("others: average") for text in texts(two))
 
 
@@ -157,14 +162,14 @@ def test_encoders_are_points_with_their_correlation() -> None:
 
 def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> None:
     average = average_of(layers=2, heads=5)
-    (told,) = head_panels(scores_of(average))
-    assert marks(told, "circle") == 10
-    assert "10 of 10 heads; by chance about 0.5 would." in texts(told)
+    (panel,) = head_panels(scores_of(average))
+    assert marks(panel, "circle") == 10
+    assert "10 of 10 heads; by chance about 0.5 would." in texts(panel)
     (wide,) = head_panels(scores_of(average, half=0.2))
     assert marks(wide, "circle") == 6
     nearer = wide.data.set_index(["layer", "head"])["nearer"]
-    ends = nearer[0, 0], nearer[1, 4], nearer[0, 4]
-    assert ends == pytest.approx((0.7, 0.3, 0.5)), "the end that is nearer to .5"
+    nearer_bounds = nearer[0, 0], nearer[1, 4], nearer[0, 4]
+    assert nearer_bounds == pytest.approx((0.7, 0.3, 0.5)), "the end that is nearer to .5"
     unknown = scores_of(average, "scores:mine").assign(low=float("nan"), high=float("nan"))
     (plain,) = head_panels(unknown)
     assert marks(plain, "circle") == 0
@@ -172,8 +177,13 @@ def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> N
 
 def test_matrices_of_each_pattern_are_drawn_on_one_scale() -> None:
     figure = chosen_figure(average_of(layers=2, heads=5, slots=6))
-    found = set(figure.data["head"])
-    assert {name.partition(":")[0] for name in found} == {"diagonal", "[CLS]", "[SEP]", "spread"}
+    head_names = set(figure.data["head"])
+    assert {name.partition(":")[0] for name in head_names} == {
+        "diagonal",
+        "[CLS]",
+        "[SEP]",
+        "spread",
+    }
     assert len(figure.data) == 4 * 36
     assert {"[CLS]", "[SEP]", "mean attention"} <= {*texts(figure)}
     assert len(chosen_figure(average_of(slots=200)).data["from"].unique()) <= 64
@@ -193,8 +203,8 @@ def test_a_figure_is_saved_by_its_ending(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["<b>&amp;", "a\x00b", "\ufffe", "]]>", "'\"\\"])
 def test_names_from_folders_are_drawn_as_text(name: str) -> None:
     frame: pandas.DataFrame = summarise(results((name, "other")))
-    found = texts(scores_figure(frame))
-    assert re.sub("[\x00\ufffe]", "\ufffd", name) in found
+    drawn_texts = texts(scores_figure(frame))
+    assert re.sub("[\x00\ufffe]", "\ufffd", name) in drawn_texts
 
 
 MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")
@@ -215,20 +225,22 @@ def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
 
 
 def test_a_study_differs_from_the_first_by_an_interval_unless_by_metric() -> None:
-    first, other = results(), results(seeds=(3, 4, 5))
-    other = other.assign(
-        score=first["score"] - 0.05 + 0.002 * (other["seed"] - 4), seed=other["seed"]
+    first = results()
+    second = results(seeds=(3, 4, 5))
+    second = second.assign(
+        score=first["score"] - 0.05 + 0.002 * (second["seed"] - 4), seed=second["seed"]
     )
-    table = compared({"first": first, "other": other}).set_index(["study", "fraction"])
+    table = compared({"first": first, "other": second}).set_index(["study", "fraction"])
     assert table.loc["first", "contrast"].isna().all(), "itself"
     assert set(table.loc["other", "contrast_with"]) == {"first"}
-    over_seeds, over_examples = 4.30265 * 0.002 / math.sqrt(3), 3.84 / ROWS
+    over_seeds = 4.30265 * 0.002 / math.sqrt(3)
+    over_examples = 3.84 / ROWS
     paired = math.hypot(over_seeds, over_examples)
     for cell in table.loc["other"].to_dict("records"):
         assert cell["contrast"] == pytest.approx(0.05)
         half = (cell["contrast_high"] - cell["contrast_low"]) / 2
         assert half == pytest.approx(paired, rel=1e-3)
-    *_, contrasts = score_tables(compared({"first": first, "other": other}))
+    *_, contrasts = score_tables(compared({"first": first, "other": second}))
     assert (contrasts.heading, contrasts.lines[0]["Study"]) == ("Contrasts", "first − other")
     metric = compared({"a": first, "b": first.assign(metric="f1")})
     assert metric["contrast"].isna().all()
@@ -243,10 +255,12 @@ def test_the_legend_names_every_line_and_stays_inside() -> None:
     root = ElementTree.fromstring(svg)
     labels = [element for element in root.iter() if "role-legend-label" in element.get("class", "")]
     texts = {text.text for element in labels for text in element.iter() if text.text}
-    named = [
-        f"{order}, {one}" for one in ("first", "second") for order in ("λ ascending", "random")
+    combinations = [
+        f"{order}, {study_name}"
+        for study_name in ("first", "second")
+        for order in ("λ ascending", "random")
     ]
-    assert texts == {*MODELS, *named, "always one answer", "word embeddings alone"}
+    assert texts == {*MODELS, *combinations, "always one answer", "word embeddings alone"}
     assert "…" not in svg
 
 
@@ -283,7 +297,8 @@ def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
         "a,cola,trained:average,random,0.5,0.45",
         "a,another-task,average:mnli,lambda,0,0.1",
     )
-    orders, kinds = ("lambda", "random"), ("average:mnli", "trained:average")
+    orders = ("lambda", "random")
+    kinds = ("average:mnli", "trained:average")
     frame = results(("a",), (("cola", "matthews"),), kinds, orders, (1.0, 0.5, 0.0))
     table = comparison_table(summarise(frame), paper)
     assert [row[:3] for row in table.rows] == [

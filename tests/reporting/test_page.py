@@ -28,14 +28,14 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two encoders on two tasks, two kinds of constants, two head orders; one of hostile name."""
     names = ("a", "</script><b>other</b>")
     rows = results(names, TASKS, ("average", "zeros"), ("lambda", "first_to_last"), (1, 0.5, 0))
-    found = findings(
+    all_findings = findings(
         rows,
         averages=[AVERAGE, average_of("b", slots=16)],
         heads=scores_of(AVERAGE),
         orders=compare_orders(rows, {}),
     )
     path = tmp_path_factory.mktemp("page") / "report.html"
-    path.write_text(written(found))
+    path.write_text(written(all_findings))
     return path
 
 
@@ -62,10 +62,10 @@ def show(page: Page, number: int) -> None:
 
 
 def test_it_fetches_nothing_and_draws_every_figure(page: Page, file: Path) -> None:
-    rest = [one for one in page.requested() if not one.startswith(("data:", "blob:"))]
+    rest = [address for address in page.requested() if not address.startswith(("data:", "blob:"))]
     assert set(rest) == {file.as_uri()}
-    places = len(page.all(".chart"))
-    assert len(page.all(".chart svg")) == places == 2 + 2 + 1 + 1
+    chart_count = len(page.all(".chart"))
+    assert len(page.all(".chart svg")) == chart_count == 2 + 2 + 1 + 1
     assert len(page.all(".tile canvas")) == 24 + 6
     assert page.all("main b") == []
 
@@ -89,9 +89,9 @@ def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
     sought = AVERAGE.matrices[1, 5]
     keep = [slot for slot in range(32) if not 28 <= slot < 31]
     assert len(rows) == len(keep) ** 2
-    found = np.array([float(row["weight"]) for row in rows]).reshape(len(keep), -1)
+    weights = np.array([float(row["weight"]) for row in rows]).reshape(len(keep), -1)
     np.testing.assert_allclose(
-        found, sought[keep][:, keep].numpy(), atol=0.004 * float(sought.max())
+        weights, sought[keep][:, keep].numpy(), atol=0.004 * float(sought.max())
     )
     assert [rows[0]["from"], rows[-1]["to"]] == ["[CLS]", "[SEP]"]
     page.run("document.querySelector('button[data-by=\"1\"]').click()")
@@ -101,8 +101,8 @@ def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
 def test_figures_are_saved_on_white_and_tables_as_they_stand(page: Page) -> None:
     page.emulate(scheme="dark")
     first = page.run("return document.querySelector('.chart').dataset.figure")
-    for at, form in enumerate(("svg", "csv")):
-        page.run("document.querySelectorAll('figure button')[arguments[0]].click()", 2 * at)
+    for button, form in enumerate(("svg", "csv")):
+        page.run("document.querySelectorAll('figure button')[arguments[0]].click()", 2 * button)
         text = page.saved(f"{first}.{form}")
         if form == "svg":
             ElementTree.fromstring(text)
@@ -156,7 +156,7 @@ def test_tables_of_a_plain_study_fit_a_laptop_and_scroll_in_their_box_on_a_phone
 
 
 def test_paper_has_no_folded_parts(page: Page) -> None:
-    seen = "return [...document.querySelectorAll('pre')].every(one => one.checkVisibility({contentVisibilityAuto: true}))"  # noqa: E501
-    assert not page.run(seen)
+    visibility_script = "return [...document.querySelectorAll('pre')].every(one => one.checkVisibility({contentVisibilityAuto: true}))"  # noqa: E501
+    assert not page.run(visibility_script)
     page.emulate(media="print")
-    assert page.run(seen)
+    assert page.run(visibility_script)

@@ -20,8 +20,8 @@ from tests.reporting.studies import average_of, findings, results, scores_of
 
 
 def shown(text: str) -> dict[str, Any]:
-    (found,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
-    data: dict[str, Any] = json.loads(found)
+    (embedded,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
+    data: dict[str, Any] = json.loads(embedded)
     return data
 
 
@@ -56,11 +56,11 @@ def test_nothing_runs_but_its_own_scripts_and_data_are_there_once(
     digests = [hashlib.sha256(script.encode()).digest() for script in scripts]
     hashes = [base64.b64encode(digest).decode() for digest in digests]
     assert re.findall(r"'sha256-([^']*)'", policy) == hashes
-    found = shown(plain)
-    assert len(found["datasets"]["summary"]) == len(findings(frame).summary)
-    assert all("values" not in figure["data"] for figure in found["figures"].values())
-    names = {figure["data"]["name"] for figure in found["figures"].values()}
-    assert names == found["datasets"].keys()
+    embedded = shown(plain)
+    assert len(embedded["datasets"]["summary"]) == len(findings(frame).summary)
+    assert all("values" not in figure["data"] for figure in embedded["figures"].values())
+    names = {figure["data"]["name"] for figure in embedded["figures"].values()}
+    assert names == embedded["datasets"].keys()
 
 
 def test_the_largest_page_stays_below_5_mb(frame: pandas.DataFrame) -> None:
@@ -75,21 +75,23 @@ def test_matrices_are_there_to_half_a_level(
 ) -> None:
     average = average_of(slots=slots, unseen=2)
     data = shown(page(findings(frame, averages=[average])))
-    (held,) = data["matrices"]
-    rows = len(held["labels"])
-    levels = np.frombuffer(base64.b64decode(held["levels"]), np.uint8).reshape(6, rows, rows)
+    (drawn,) = data["matrices"]
+    rows = len(drawn["labels"])
+    levels = np.frombuffer(base64.b64decode(drawn["levels"]), np.uint8).reshape(6, rows, rows)
     assert data["unseen"] not in levels, "slots that nobody saw have no row"
-    largest = np.array(held["largest"]).reshape(6, 1, 1)
-    found = (largest * (levels / data["top"]) ** 2)[:, 1, 2]
-    assert held["labels"][:3] == ["[CLS]", *(["1", "2"] if together == 1 else ["1–2", "3–4"])]
-    first, other = slice(1, 1 + together), slice(1 + together, 1 + 2 * together)
-    sought = average.matrices.reshape(6, slots, slots)[:, first, other].mean(dim=(1, 2))
-    np.testing.assert_allclose(found, sought.numpy(), atol=0.004 * largest.max())
+    largest = np.array(drawn["largest"]).reshape(6, 1, 1)
+    cell_means = (largest * (levels / data["top"]) ** 2)[:, 1, 2]
+    assert drawn["labels"][:3] == ["[CLS]", *(["1", "2"] if together == 1 else ["1–2", "3–4"])]
+    first = slice(1, 1 + together)
+    second = slice(1 + together, 1 + 2 * together)
+    sought = average.matrices.reshape(6, slots, slots)[:, first, second].mean(dim=(1, 2))
+    np.testing.assert_allclose(cell_means, sought.numpy(), atol=0.004 * largest.max())
 
 
 def test_it_says_how_numbers_came_to_be(frame: pandas.DataFrame) -> None:
     facts = {"Date": "2026-01-02T03:04:05+00:00", "Command": "papa run 'a b.yaml'", "W": "0f"}
-    rows, cut = {"train": 2000, "validation": 500}, {"train": 3, "validation": 1}
+    rows = {"train": 2000, "validation": 500}
+    cut = {"train": 3, "validation": 1}
     notes = {"warnings": ["every validation label is 'a' (32 of them)"]}
     texts = {"reviews": {"rows": rows, "texts_cut": cut, "notes": notes}}
     classed = frame.assign(classes="0 is 'no'")
@@ -110,18 +112,20 @@ def test_an_original_that_does_not_beat_its_baselines_is_marked(
 
 def test_every_view_has_its_section(frame: pandas.DataFrame) -> None:
     rows = results(("a", "b"), constants=("average", "zeros"), orders=("lambda", "first_to_last"))
-    average, paper = average_of(), ("a", "reviews", "average", "lambda", 1.0, 0.987, "made up")
-    more = {
+    average = average_of()
+    paper = ("a", "reviews", "average", "lambda", 1.0, 0.987, "made up")
+    sections = {
         "orders": compare_orders(rows, {}),
         "averages": [average],
         "heads": scores_of(average),
         "agreement": [{"encoder": "a", "task": "reviews", "seeds": 1}],
         "paper": pandas.DataFrame([paper], columns=list(REFERENCE_COLUMNS)),
     }
-    text, single = page(findings(rows, **more)), page(findings(frame))
-    several = ("Head orders compared", "Encoders compared", "Heads at a glance", "Contrasts")
+    text = page(findings(rows, **sections))
+    single = page(findings(frame))
+    multiple_only = ("Head orders compared", "Encoders compared", "Heads at a glance", "Contrasts")
     diagonal = "reviews</td><td>0.500</td>"  # of six heads three
-    for told in (*several, "Relative drop", "0.987", "λ is from one seed", diagonal):
-        assert told in text, told
-    for told in several:
-        assert told not in single, told
+    for heading in (*multiple_only, "Relative drop", "0.987", "λ is from one seed", diagonal):
+        assert heading in text, heading
+    for heading in multiple_only:
+        assert heading not in single, heading

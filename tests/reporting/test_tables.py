@@ -59,28 +59,36 @@ def over_examples(influence: numpy.ndarray) -> float:
 def interval(scores: numpy.ndarray, influence: numpy.ndarray) -> Any:
     """Low end, mean and high end: seeds by scipy's t, examples as above, added as variances."""
     low, high = stats.t.interval(0.95, len(scores) - 1, loc=0, scale=stats.sem(scores))
-    mean, half = scores.mean(), math.hypot((high - low) / 2, over_examples(influence))
+    mean = scores.mean()
+    half = math.hypot((high - low) / 2, over_examples(influence))
     return pytest.approx([mean - half, mean, mean + half], rel=1e-4, abs=1e-6)
 
 
 def test_scores_drops_and_contrasts_have_the_intervals_of_scipy() -> None:
     """Drops and contrasts are paired by seed and by example."""
     frame = results(constants=KINDS, fractions=(1.0, 0.5, 0.0))
-    of = dict(list(frame.groupby(["constants", "fraction"])))
+    cells = dict(list(frame.groupby(["constants", "fraction"])))
     for row in summarise(frame).to_dict("records"):
-        kind, fraction = row["constants"], row["fraction"]
-        cell, original, first = of[kind, fraction], of[kind, 1.0], of["average", fraction]
+        kind = row["constants"]
+        fraction = row["fraction"]
+        cell = cells[kind, fraction]
+        original = cells[kind, 1.0]
+        first = cells["average", fraction]
         assert (row["seeds"], row["constant_heads"]) == (3, round((1 - fraction) * 72))
-        ends = [row[name] for name in ("low", "mean", "high")]
-        assert ends == interval(cell["score"].to_numpy(), cell["influence"].iloc[0])
-        for name, other in (("difference", original), ("contrast", first)):
-            found = [row[f"{name}{end}"] for end in ("_low", "", "_high")]
-            if fraction == 1 or other is cell:
-                nothing = 0.0 if name == "difference" else math.nan
-                assert found == pytest.approx([nothing] * 3, nan_ok=True), "itself"
+        bounds = [row[name] for name in ("low", "mean", "high")]
+        assert bounds == interval(cell["score"].to_numpy(), cell["influence"].iloc[0])
+        for name, reference_cell in (("difference", original), ("contrast", first)):
+            difference_bounds = [row[f"{name}{end}"] for end in ("_low", "", "_high")]
+            if fraction == 1 or reference_cell is cell:
+                no_difference = 0.0 if name == "difference" else math.nan
+                assert difference_bounds == pytest.approx([no_difference] * 3, nan_ok=True), (
+                    "itself"
+                )
                 continue
-            lost = other["score"].to_numpy() - cell["score"].to_numpy()
-            assert found == interval(lost, other["influence"].iloc[0] - cell["influence"].iloc[0])
+            lost = reference_cell["score"].to_numpy() - cell["score"].to_numpy()
+            assert difference_bounds == interval(
+                lost, reference_cell["influence"].iloc[0] - cell["influence"].iloc[0]
+            )
     assert "average − zeros" in rendered(summarise(frame))
 
 
@@ -95,20 +103,22 @@ def test_an_interval_ends_at_the_best_score_and_its_label_shows_its_ends() -> No
 
 def test_drops_are_relative_to_the_original_and_rows_stand_in_the_studys_order() -> None:
     tasks = (("cola", "matthews"), ("sst2", "accuracy"))
-    first, *rest = (own for _, own in results(("a", "b"), tasks, KINDS).iterrows())
+    first, *rest = (row for _, row in results(("a", "b"), tasks, KINDS).iterrows())
     for _, line in summarise(pandas.DataFrame([first, *rest[::-1]])).groupby(LINE, sort=False):
         assert tuple(line["fraction"]) == FRACTIONS
-        original, drops = line["mean"].iloc[0], line["relative_drop"]
+        original = line["mean"].iloc[0]
+        drops = line["relative_drop"]
         assert drops.tolist() == pytest.approx(((original - line["mean"]) / original).tolist())
 
 
 def test_without_fraction_one_there_is_no_drop_and_with_one_seed_no_interval() -> None:
-    frame, one = results(fractions=(0.5, 0.0)), results(seeds=(0,))
+    frame = results(fractions=(0.5, 0.0))
+    single_seed = results(seeds=(0,))
     assert summarise(frame)["relative_drop"].isna().all()
     assert written(frame)["Relative drop"].rows[0][1:] == ["– †", "– †"]
-    assert summarise(one)[["low", "high"]].isna().all(axis=None)
-    assert set(summarise(one)["reason"]) == {"one seed has no interval"}
-    assert not any("±" in cell for row in written(one)["Scores"].rows for cell in row)
+    assert summarise(single_seed)[["low", "high"]].isna().all(axis=None)
+    assert set(summarise(single_seed)["reason"]) == {"one seed has no interval"}
+    assert not any("±" in cell for row in written(single_seed)["Scores"].rows for cell in row)
 
 
 def test_a_row_is_a_line_and_a_column_a_fraction() -> None:
@@ -132,10 +142,10 @@ def test_a_row_is_a_line_and_a_column_a_fraction() -> None:
 
 def test_what_has_no_baselines_has_no_rows_of_them() -> None:
     """A model's native head."""
-    nothing = {"always_one_answer": math.nan, "one_answer": "", "word_embeddings": math.nan}
-    own = results(constants=("average", "zeros"), fractions=(1.0, 0.0)).assign(**nothing)
-    assert [*written(own)] == ["Scores", "Relative drop", "Contrasts"]
-    mixed = [own, results(tasks=(("sst2", "accuracy"),), fractions=(1.0, 0.0))]
+    no_baselines = {"always_one_answer": math.nan, "one_answer": "", "word_embeddings": math.nan}
+    native = results(constants=("average", "zeros"), fractions=(1.0, 0.0)).assign(**no_baselines)
+    assert [*written(native)] == ["Scores", "Relative drop", "Contrasts"]
+    mixed = [native, results(tasks=(("sst2", "accuracy"),), fractions=(1.0, 0.0))]
     assert [row[0] for row in written(pandas.concat(mixed))["Baselines"].rows] == ["sst2"]
 
 
@@ -146,8 +156,8 @@ def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
         (3, 1): "one validation row has no interval",
     }
     for (seeds, rows), reason in reasons.items():
-        own = (dict.fromkeys(range(seeds), one) for one in (7.0, numpy.zeros(rows)))
-        same = SeedScores(*own, math.nan)
+        columns = (dict.fromkeys(range(seeds), values) for values in (7.0, numpy.zeros(rows)))
+        same = SeedScores(*columns, math.nan)
         assert not_beaten(same, same, same) == reason
 
 
@@ -166,8 +176,8 @@ def test_an_own_metric_that_no_example_changes_beats_nothing() -> None:
 def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     one_answer: float, words: float, reason: str
 ) -> None:
-    worth = {"always_one_answer": one_answer, "word_embeddings": words}
-    frame = results(fractions=(1.0, 0.0)).assign(**worth)
+    baseline_scores = {"always_one_answer": one_answer, "word_embeddings": words}
+    frame = results(fractions=(1.0, 0.0)).assign(**baseline_scores)
     # The mean is above 0.79, the lower end of its interval is not.
     frame["score"] = [0.79, 0.80, 0.81, 0.70, 0.71, 0.72]
     summary = summarise(frame)
@@ -214,10 +224,10 @@ def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> Non
     frame = results(constants=KINDS)
     assert "1/16 (5.6 %)" in written(frame)["Scores"].headings
     # With 144 heads 1/16 is 9 of them: nothing to say.
-    more = frame.assign(heads=144, constant_heads=144 * (1 - frame["fraction"]))
-    assert "1/16" in written(more)["Scores"].headings
-    several = results(tasks=(("mrpc", "f1"), ("cola", "matthews")))
-    assert "F1 of 'equivalent'" in written(several)["Scores"].markdown
+    with_more_heads = frame.assign(heads=144, constant_heads=144 * (1 - frame["fraction"]))
+    assert "1/16" in written(with_more_heads)["Scores"].headings
+    two_tasks = results(tasks=(("mrpc", "f1"), ("cola", "matthews")))
+    assert "F1 of 'equivalent'" in written(two_tasks)["Scores"].markdown
     assert "F1 of 'equivalent': mean" in written(results(tasks=(("mrpc", "f1"),)))["Scores"].note
 
 
@@ -233,15 +243,16 @@ def test_names_cannot_break_out_of_a_table() -> None:
 
 def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
     frame = results(("1", "NA"), (("mrpc", "f1"),)).assign(one_answer="None", positive="NA")
-    for kept in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
-        summary = summarise(kept)
+    for written_rows in (frame, frame[frame["seed"] == 0].assign(always_one_answer=math.nan)):
+        summary = summarise(written_rows)
         summary.to_csv(tmp_path / "summary.csv", index=False)
         pandas.testing.assert_frame_equal(read_table(tmp_path / "summary.csv"), summary)
 
 
 def test_a_terminal_of_80_columns_shows_what_rows_share_and_breaks_no_number() -> None:
     assert "all-MiniLM-L6-v2 · reviews · average · λ ascending" in rendered(summarise(results()))
-    encoders, tasks = ("bert-base-uncased", "roberta-base"), (("cola", "matthews"), ("ner", "f1"))
+    encoders = ("bert-base-uncased", "roberta-base")
+    tasks = (("cola", "matthews"), ("ner", "f1"))
     summary = summarise(results(encoders, tasks, KINDS, ORDERS))
     text = rendered(summary)
     assert max(map(len, text.splitlines())) <= 80
@@ -301,8 +312,8 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
         contrast = f"; Δ {cell['contrast']:.3f} ± " in row["cola_1 (Matthews)"]
         assert contrast == (kind == "identity"), "with the average, though it is the study's last"
     assert "how much more average scores" in table.note
-    other = summarise(results(constants=("zeros", "identity"), fractions=(1, 0.5)))
-    assert {*other["contrast_with"]} == {"", "zeros"}, "without an average the first"
+    without_average = summarise(results(constants=("zeros", "identity"), fractions=(1, 0.5)))
+    assert {*without_average["contrast_with"]} == {"", "zeros"}, "without an average the first"
     assert by_task(summary).heading in rendered(summary)
     table.save(tmp_path / "table.tex")
     lines = (tmp_path / "table.tex").read_text().splitlines()
@@ -323,13 +334,13 @@ def scored(score: dict[float, float], **changes: Any) -> pandas.DataFrame:
     return frame.assign(score=frame["fraction"].map(score))
 
 
-def told(frame: pandas.DataFrame) -> list[str]:
+def answers_without_intervals(frame: pandas.DataFrame) -> list[str]:
     return [re.sub(r" ± [0-9.]*[0-9]", "", sentence) for sentence in answers(summarise(frame))]
 
 
 def test_a_sentence_tells_what_every_head_constant_leaves() -> None:
     frame = scored({1.0: 0.8, 0.5: 0.79, 0.0: 0.776})
-    assert told(frame) == [
+    assert answers_without_intervals(frame) == [
         "all-MiniLM-L6-v2 on reviews: accuracy 0.800 with every head input-dependent; 0.776 with "
         "every head constant, drop 3.0 %; always 'negative' scores 0.500, word embeddings alone "
         "0.600."
@@ -343,19 +354,19 @@ def test_of_an_original_near_zero_no_share_is_told_but_the_difference() -> None:
     frame["score"] += frame["seed"] * 0.005
     frame = frame.assign(always_one_answer=-0.2, word_embeddings=-0.1)
     assert summarise(frame)["relative_drop"].iloc[1:].isna().all()
-    (sentence,) = told(frame)
+    (sentence,) = answers_without_intervals(frame)
     assert "0.006 with every head constant, drop 0.029 absolute;" in sentence
 
 
 def test_kinds_of_constants_share_a_sentence_and_orders_where_they_matter() -> None:
     frame = scored({1.0: 0.8, 0.0: 0.776}, constants=("average", "zeros"))
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0), "score"] = 0.6
-    (sentence,) = told(frame)
+    (sentence,) = answers_without_intervals(frame)
     assert "0.776 with every head constant (average), drop 3.0 %; 0.600 with" in sentence
     orders = ("lambda", "random")
-    (sentence,) = told(results(orders=orders))
+    (sentence,) = answers_without_intervals(results(orders=orders))
     assert "λ" not in sentence
-    (sentence,) = told(results(orders=orders, fractions=(1.0, 0.0625)))
+    (sentence,) = answers_without_intervals(results(orders=orders, fractions=(1.0, 0.0625)))
     assert " at 1/16 (λ ascending), drop " in sentence
     assert " at 1/16 (random), drop " in sentence
 
@@ -380,7 +391,7 @@ NOT_BEATEN = "the original does not beat {} by more than its interval"
     ],
 )
 def test_what_tells_nothing_is_no_finding(frame: pandas.DataFrame, reason: str) -> None:
-    (sentence,) = told(frame)
+    (sentence,) = answers_without_intervals(frame)
     assert "drop" not in sentence
     before, constant, after = sentence.partition(" with every head constant")
     assert constant
@@ -394,9 +405,11 @@ def test_several_encoders_get_their_mean_drops_without_what_tells_nothing() -> N
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
     frame.loc[frame["task"] == "mlm", "score"] -= 2
     frame.loc[frame["task"] == "rte", "score"] = frame["fraction"].map({1.0: 1.0, 0.0: 0.4})
-    assert told(frame)[-1] == (
+    assert answers_without_intervals(frame)[-1] == (
         "The mean relative drop over tasks with every head constant (average), and the drop of the "
         "mean score: a 35.0 % and 37.8 %, b 35.0 % and 37.8 %; left out: sst2 (b: inconclusive); "
         "left out: mlm (a drop in percent needs positive scores)."
     )
-    assert len(told(scored({1.0: 0.8, 0.0: 0.72}, tasks=tasks))) == 4, "no mean for one encoder"
+    assert len(answers_without_intervals(scored({1.0: 0.8, 0.0: 0.72}, tasks=tasks))) == 4, (
+        "no mean for one encoder"
+    )

@@ -43,29 +43,38 @@ def study(folder: Path, document: dict[str, Any], *overrides: str) -> StudySpec:
 
 def test_a_study_in_full(tmp_path: Path) -> None:
     """Names become tasks of the registry, paths absolute, and all else is the paper's."""
-    found = study(tmp_path, SMALLEST)
-    assert found.tasks[0].columns.label == "label"
-    assert found.keep == (1, 0.5, 0.125, 0.0625, 0)
-    assert (found.orders, [own.kind for own in found.substitutes]) == (("lambda",), ["average"])
+    loaded = study(tmp_path, SMALLEST)
+    assert loaded.tasks[0].columns.label == "label"
+    assert loaded.keep == (1, 0.5, 0.125, 0.0625, 0)
+    assert (loaded.orders, [changes.kind for changes in loaded.substitutes]) == (
+        ("lambda",),
+        ["average"],
+    )
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
     cola = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
     kinds = ["local", {"kind": "local", "window": 5}, {"kind": "low_rank", "rank": 3}]
-    own = {"tasks": [OWN, cola], "encoders": ["./model"], "reference": "paper.csv"}
-    said = ("probe_seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3")
-    found = study(tmp_path, SMALLEST | own | {"probe_seeds": [7], "substitutes": kinds}, *said)
-    assert found.tasks[0].source.train == tmp_path / "t.jsonl"
-    assert found.encoders[0].name == str(tmp_path / "model")
-    assert found.reference == tmp_path / "paper.csv"
-    task = found.tasks[1]
+    changes = {"tasks": [OWN, cola], "encoders": ["./model"], "reference": "paper.csv"}
+    overrides = ("probe_seeds=[1, 2]", "tasks.0.train_rows=10", "execution.workers=3")
+    loaded = study(
+        tmp_path, SMALLEST | changes | {"probe_seeds": [7], "substitutes": kinds}, *overrides
+    )
+    assert loaded.tasks[0].source.train == tmp_path / "t.jsonl"
+    assert loaded.encoders[0].name == str(tmp_path / "model")
+    assert loaded.reference == tmp_path / "paper.csv"
+    task = loaded.tasks[1]
     assert (task.source.kind, task.metric) == ("files", "matthews"), "another source alone"
     assert (task.probe.epochs, task.probe.batch_size) == (1, 16)
-    assert (found.probe_seeds, found.tasks[0].train_rows) == ((1, 2), 10), (
+    assert (loaded.probe_seeds, loaded.tasks[0].train_rows) == ((1, 2), 10), (
         "--set wins over the file"
     )
-    assert found.execution.workers == 3
-    assert [one.label for one in found.substitutes] == ["local:2", "local:5", "low_rank:3:0"]
-    assert study(tmp_path, found.model_dump(mode="json")) == found
+    assert loaded.execution.workers == 3
+    assert [constants.label for constants in loaded.substitutes] == [
+        "local:2",
+        "local:5",
+        "low_rank:3:0",
+    ]
+    assert study(tmp_path, loaded.model_dump(mode="json")) == loaded
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
@@ -74,35 +83,40 @@ def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
         "substitutes": [{"kind": "average", "corpus": "sst2"}],
     }
     theirs = document | {"as_the_authors_ran": True}
-    plain, found = study(tmp_path, document), study(tmp_path, theirs)
-    assert found.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
-    assert all(task.probe.encoder_dropout for task in found.tasks)
-    assert (plain.ranking_seeds, found.ranking_seeds) == ((0, 1, 2), (0,))
+    plain = study(tmp_path, document)
+    as_authors = study(tmp_path, theirs)
+    assert as_authors.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
+    assert all(task.probe.encoder_dropout for task in as_authors.tasks)
+    assert (plain.ranking_seeds, as_authors.ranking_seeds) == ((0, 1, 2), (0,))
     metrics = ["matthews", "bare_entity_f1", "entity_f1", "accuracy"]
-    assert [task.metric for task in found.tasks] == metrics
+    assert [task.metric for task in as_authors.tasks] == metrics
     # Nothing else differs, and the resolved study is a study file of its own.
     spelled_out = [task.model_dump(mode="json") for task in plain.tasks]
     for task, metric in zip(spelled_out, metrics, strict=True):
-        task["metric"], task["probe"]["encoder_dropout"] = metric, True
-    assert study(tmp_path, document | {"tasks": spelled_out}).tasks == found.tasks
-    assert study(tmp_path, found.model_dump(mode="json")) == found
+        task["metric"] = metric
+        task["probe"]["encoder_dropout"] = True
+    assert study(tmp_path, document | {"tasks": spelled_out}).tasks == as_authors.tasks
+    assert study(tmp_path, as_authors.model_dump(mode="json")) == as_authors
     assert study(tmp_path, document | {"as_the_authors_ran": False}) == plain
     # What a study says itself wins.
     entry = {"name": "pos", "metric": "token_f1", "probe": {"encoder_dropout": False}}
-    own = {"layout": {"segment_ids": "follow"}, "tasks": [entry, "cola"]}
-    found = study(tmp_path, theirs | own)
-    assert (found.layout.one_text_truncation, found.layout.segment_ids) == ("half", "follow")
-    assert [task.metric for task in found.tasks] == ["token_f1", "matthews"]
-    assert [task.probe.encoder_dropout for task in found.tasks] == [False, True]
-    said = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
-    assert said.layout == found.layout
+    changes = {"layout": {"segment_ids": "follow"}, "tasks": [entry, "cola"]}
+    as_authors = study(tmp_path, theirs | changes)
+    assert (as_authors.layout.one_text_truncation, as_authors.layout.segment_ids) == (
+        "half",
+        "follow",
+    )
+    assert [task.metric for task in as_authors.tasks] == ["token_f1", "matthews"]
+    assert [task.probe.encoder_dropout for task in as_authors.tasks] == [False, True]
+    by_option = study(tmp_path, SMALLEST, "as_the_authors_ran=true", "layout.segment_ids=follow")
+    assert by_option.layout == as_authors.layout
 
 
 def test_a_random_order_is_drawn_for_each_seed_and_any_other_is_shared(tmp_path: Path) -> None:
-    found = study(tmp_path, SMALLEST | {"probe_seeds": [0, 3], "ranking_seeds": [7]})
-    assert draws_of(found, "random") == {(0,): (7, 0), (3,): (7, 3)}
+    loaded = study(tmp_path, SMALLEST | {"probe_seeds": [0, 3], "ranking_seeds": [7]})
+    assert draws_of(loaded, "random") == {(0,): (7, 0), (3,): (7, 3)}
     for order in ("lambda", "reversed:lambda", "first_to_last", "distance"):
-        assert draws_of(found, order) == {(0, 3): ()}
+        assert draws_of(loaded, order) == {(0, 3): ()}
 
 
 DECODER = OWN | {
@@ -117,8 +131,8 @@ BY_SLOT = "average has one matrix for 16 slots, and task mine has validation_slo
 NO_RATE = {"batch_size": 1, "epochs": 1}
 
 
-def of_task(*tasks: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return {"tasks": [*tasks], **more}
+def of_task(*tasks: dict[str, Any], **settings: Any) -> dict[str, Any]:
+    return {"tasks": [*tasks], **settings}
 
 
 REFUSED: list[tuple[dict[str, Any] | str, str]] = [
@@ -170,12 +184,12 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
 """A change of a study that is sound, or an override of it, and what is said."""
 
 
-@pytest.mark.parametrize(("change", "said"), REFUSED)
+@pytest.mark.parametrize(("change", "expected"), REFUSED)
 def test_what_is_wrong_is_named_in_one_sentence(
-    tmp_path: Path, change: dict[str, Any] | str, said: str
+    tmp_path: Path, change: dict[str, Any] | str, expected: str
 ) -> None:
     changes, overrides = ({}, [change]) if isinstance(change, str) else (change, [])
-    with pytest.raises(SpecError, match=re.escape(said)) as raised:
+    with pytest.raises(SpecError, match=re.escape(expected)) as raised:
         study(tmp_path, SMALLEST | {"probe_seeds": [7]} | changes, *overrides)
     assert str(raised.value).startswith((str(tmp_path / "study.yaml"), "--set "))
     assert "\n" not in str(raised.value)
@@ -195,7 +209,9 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
     }
     with pytest.raises(CheckError) as raised:
         study(tmp_path, SMALLEST | change)
-    found = [problem.partition("study.yaml: ")[2] for problem in str(raised.value).split("\n")[1:]]
+    problems = [
+        problem.partition("study.yaml: ")[2] for problem in str(raised.value).split("\n")[1:]
+    ]
     for expected in (
         "'encoders.1': Input should be a valid dictionary",
         "unknown key 'tasks.0.sluts' (did you mean 'slots'?)",
@@ -204,8 +220,11 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
         "unknown key 'ordrs' (did you mean 'orders'?)",
         "'execution': Input should be a valid dictionary",
     ):
-        assert [sentence for sentence in found if sentence.startswith(expected)], (expected, found)
-    assert len(found) == 6
+        assert [sentence for sentence in problems if sentence.startswith(expected)], (
+            expected,
+            problems,
+        )
+    assert len(problems) == 6
     assert isinstance(raised.value, SpecError)
 
 
@@ -250,8 +269,8 @@ def test_numbers_in_base_8_or_60_are_refused_by_key(
     path.write_text(text.format(number))
     with pytest.raises(SpecError) as refused:
         load_study(path)
-    for named in (str(path), f"'{key}'", number):
-        assert named in str(refused.value)
+    for expected in (str(path), f"'{key}'", number):
+        assert expected in str(refused.value)
     with pytest.raises(SpecError, match=re.escape(f"--set {key}={number}")):
         study(tmp_path, SMALLEST, f"{key}={number}")
 
@@ -264,7 +283,8 @@ def test_texts_that_look_like_such_numbers_are_read(tmp_path: Path, name: str) -
     assert load_study(path).tasks[0].columns.text == name.strip("'\"")
 
 
-LAYERS, HEADS = 3, 4
+LAYERS = 3
+HEADS = 4
 SCORES = np.random.default_rng(0).random((LAYERS, HEADS))
 
 
@@ -274,11 +294,11 @@ def test_files_as_others_write_them(tmp_path: Path) -> None:
     """
     file = tmp_path / "full_attention_heads.tsv"
     np.savetxt(file, SCORES, delimiter="\t")
-    found = papa.load_scores(file)
-    assert found.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
-    assert np.array_equal(found["score"], SCORES.ravel())
-    assert set(found["method"]) == {file.name}
-    assert papa.constant_heads(found, keep=1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
+    scores = papa.load_scores(file)
+    assert scores.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
+    assert np.array_equal(scores["score"], SCORES.ravel())
+    assert set(scores["method"]) == {file.name}
+    assert papa.constant_heads(scores, keep=1 - 1 / 12) == (divmod(int(SCORES.argmin()), HEADS),)
     lists = {
         f"{layer}-{head}": [score + sample for sample in range(5)]
         for (layer, head), score in np.ndenumerate(SCORES)
@@ -356,8 +376,8 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
     assert HALF.result() == HALF
-    for other in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
-        assert replace(HALF, **other).result() != HALF.result()
+    for difference in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
+        assert replace(HALF, **difference).result() != HALF.result()
 
 
 def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:

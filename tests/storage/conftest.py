@@ -11,21 +11,21 @@ import pytest
 
 
 @contextmanager
-def small_disk(place: Path, megabytes: int) -> Iterator[Path]:
+def small_disk(mount_point: Path, megabytes: int) -> Iterator[Path]:
     """A file system of this size at a new folder; skips the test where it may not be mounted."""
-    place.mkdir(parents=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(place)]
+    mount_point.mkdir(parents=True)
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "none", str(mount_point)]
     try:
         subprocess.run(mount, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         pytest.skip("mounting a small file system needs root")
     try:
-        yield place
+        yield mount_point
     finally:
-        subprocess.run(["umount", "--lazy", str(place)], check=True)
+        subprocess.run(["umount", "--lazy", str(mount_point)], check=True)
 
 
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
-    with small_disk(tmp_path / "disk", 4) as place:
-        yield place
+    with small_disk(tmp_path / "disk", 4) as mount_point:
+        yield mount_point

@@ -64,237 +64,245 @@ def tensors(folder: Path, size: int) -> None:
 
 
 def table(folder: Path, size: int) -> None:
-    values, plain = pa.table({"a": range(size // 8)}), {"use_dictionary": False}
+    values = pa.table({"a": range(size // 8)})
+    plain = {"use_dictionary": False}
     pa.parquet.write_table(values, folder / "a.parquet", compression="none", **plain)
 
 
 class StoreLaws:
-    """A kind of store gives ``place``: an address with nothing below it, and a cache."""
+    """A kind of store gives ``address``: an address with nothing below it, and a cache."""
 
     @abstractmethod
-    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    def address_on(self, disk: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
         """An address whose artifacts are written on this disk first."""
 
     def plant(self, address: str, name: str, content: bytes) -> None:
         put(address, METADATA, document(name, content))
 
-    def test_an_artifact_is_published_whole_with_digests_or_not_at_all(self, place: str) -> None:
-        with suppress(RuntimeError), published(f"{place}/a", {}) as scratch:
+    def test_an_artifact_is_published_whole_with_digests_or_not_at_all(self, address: str) -> None:
+        with suppress(RuntimeError), published(f"{address}/a", {}) as scratch:
             (scratch / "file.txt").write_text("half")
-            assert not is_complete(f"{place}/a")
-            assert metadata_below(place) == {}
+            assert not is_complete(f"{address}/a")
+            assert metadata_below(address) == {}
             raise RuntimeError
-        assert names(place) == []
+        assert names(address) == []
         assert not scratch.exists()
         assert not in_cache()
-        publish(f"{place}/a")
-        assert read_metadata(f"{place}/a")["stage"] == "test"
-        assert list(read_metadata(f"{place}/a")["files"]) == ["inner/file.txt"]
-        assert names(place) == sorted([f"a/{data(f'{place}/a')}", f"a/{METADATA}"])
-        assert content(f"{place}/a") == "data"
+        publish(f"{address}/a")
+        assert read_metadata(f"{address}/a")["stage"] == "test"
+        assert list(read_metadata(f"{address}/a")["files"]) == ["inner/file.txt"]
+        assert names(address) == sorted([f"a/{data(f'{address}/a')}", f"a/{METADATA}"])
+        assert content(f"{address}/a") == "data"
 
-    def test_the_first_to_publish_stays_and_the_other_leaves_nothing(self, place: str) -> None:
-        with published(f"{place}/a", {"stage": "late"}) as scratch:
+    def test_the_first_to_publish_stays_and_the_other_leaves_nothing(self, address: str) -> None:
+        with published(f"{address}/a", {"stage": "late"}) as scratch:
             (scratch / "file.txt").write_text("late")
-            publish(f"{place}/a", "early")
-        assert names(f"{place}/a") == sorted([data(f"{place}/a"), METADATA])
-        assert content(f"{place}/a") == "early"
+            publish(f"{address}/a", "early")
+        assert names(f"{address}/a") == sorted([data(f"{address}/a"), METADATA])
+        assert content(f"{address}/a") == "early"
         assert not scratch.exists()
 
-    def test_what_replaces_an_artifact_is_there_before_the_other_is_gone(self, place: str) -> None:
-        publish(f"{place}/a", "early")
-        before = data(f"{place}/a")
-        with published(f"{place}/a", {"stage": "late"}, replace=True) as scratch:
+    def test_what_replaces_an_artifact_is_there_before_the_other_is_gone(
+        self, address: str
+    ) -> None:
+        publish(f"{address}/a", "early")
+        before = data(f"{address}/a")
+        with published(f"{address}/a", {"stage": "late"}, replace=True) as scratch:
             (scratch / "file.txt").write_text("late")
-            assert content(f"{place}/a") == "early"
-        assert (verified(f"{place}/a") / "file.txt").read_text() == "late"
-        assert read_metadata(f"{place}/a")["stage"] == "late"
-        assert before in names(f"{place}/a"), "a reader may be at it"
+            assert content(f"{address}/a") == "early"
+        assert (verified(f"{address}/a") / "file.txt").read_text() == "late"
+        assert read_metadata(f"{address}/a")["stage"] == "late"
+        assert before in names(f"{address}/a"), "a reader may be at it"
 
-    def test_of_many_writers_one_wins_and_nothing_mixes(self, place: str) -> None:
+    def test_of_many_writers_one_wins_and_nothing_mixes(self, address: str) -> None:
         def write(number: int) -> None:
-            with published(f"{place}/a", {"writer": number}) as scratch:
+            with published(f"{address}/a", {"writer": number}) as scratch:
                 for name in ("one", "two", "three"):
                     (scratch / name).write_text(f"{number}" * 1000)
 
         with ThreadPoolExecutor(8) as threads:
             list(threads.map(write, range(8)))
-        winner = read_metadata(f"{place}/a")["writer"]
-        found = {path.read_text() for path in verified(f"{place}/a").iterdir()}
-        assert found == {f"{winner}" * 1000}
-        assert len(names(place)) == 4, "the others withdrew their data"
+        winner = read_metadata(f"{address}/a")["writer"]
+        texts = {path.read_text() for path in verified(f"{address}/a").iterdir()}
+        assert texts == {f"{winner}" * 1000}
+        assert len(names(address)) == 4, "the others withdrew their data"
 
-    def test_data_without_metadata_are_no_artifact(self, place: str) -> None:
+    def test_data_without_metadata_are_no_artifact(self, address: str) -> None:
         """Nor a hindrance: their writer was killed."""
-        put(f"{place}/a", "0123/inner/file.txt", b"half")
-        assert not is_complete(f"{place}/a")
-        assert metadata_below(place) == {}
+        put(f"{address}/a", "0123/inner/file.txt", b"half")
+        assert not is_complete(f"{address}/a")
+        assert metadata_below(address) == {}
         for read in READERS:
             with pytest.raises(
-                ArtifactError, match=rf"{place}/a holds no complete artifact .*run again"
+                ArtifactError, match=rf"{address}/a holds no complete artifact .*run again"
             ):
-                read(f"{place}/a")
-        publish(f"{place}/a")
-        assert content(f"{place}/a") == "data"
+                read(f"{address}/a")
+        publish(f"{address}/a")
+        assert content(f"{address}/a") == "data"
 
-    def test_damage_is_found_by_who_reads(self, place: str) -> None:
-        publish(f"{place}/a")
-        file, again = data(f"{place}/a"), rf".*delete {place}/a and run again"
+    def test_damage_is_found_by_who_reads(self, address: str) -> None:
+        publish(f"{address}/a")
+        file = data(f"{address}/a")
+        advice = rf".*delete {address}/a and run again"
         for damage, sentence in (
-            (lambda: put(f"{place}/a", file, b"dat4"), rf"{place}/a/inner/file.txt is damaged"),
-            (lambda: Files(f"{place}/a").remove(file), rf"{place}/a.* is damaged .*no such file"),
+            (lambda: put(f"{address}/a", file, b"dat4"), rf"{address}/a/inner/file.txt is damaged"),
+            (
+                lambda: Files(f"{address}/a").remove(file),
+                rf"{address}/a.* is damaged .*no such file",
+            ),
         ):
             damage()
-            with pytest.raises(ArtifactError, match=sentence + again):
-                verified(f"{place}/a")
+            with pytest.raises(ArtifactError, match=sentence + advice):
+                verified(f"{address}/a")
 
     @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
     def test_a_link_inside_an_artifact_is_refused(
-        self, place: str, tmp_path: Path, linked: str
+        self, address: str, tmp_path: Path, linked: str
     ) -> None:
         """Also one to the very same bytes."""
-        publish(f"{place}/a")
-        inside = verified(f"{place}/a") / linked
+        publish(f"{address}/a")
+        inside = verified(f"{address}/a") / linked
         inside.rename(tmp_path / "outside")
         inside.symlink_to(tmp_path / "outside")
         with pytest.raises(ArtifactError, match=f"{inside} is a link"):
-            verified(f"{place}/a")
+            verified(f"{address}/a")
 
-    def test_a_file_that_no_digest_covers_is_not_read(self, place: str) -> None:
-        publish(f"{place}/a")
-        put(f"{place}/a", data(f"{place}/a", "scores.json"), b"{}")
-        assert verified(f"{place}/a", "inner/file.txt")
+    def test_a_file_that_no_digest_covers_is_not_read(self, address: str) -> None:
+        publish(f"{address}/a")
+        put(f"{address}/a", data(f"{address}/a", "scores.json"), b"{}")
+        assert verified(f"{address}/a", "inner/file.txt")
         with pytest.raises(ArtifactError, match=rf"{METADATA} names no scores.json: delete"):
-            verified(f"{place}/a", "scores.json")
+            verified(f"{address}/a", "scores.json")
 
-    def test_metadata_of_many(self, place: str) -> None:
+    def test_metadata_of_many(self, address: str) -> None:
         for name in ("b", "a", "deeper/c", ".a.1.0123abcd"):
-            publish(f"{place}/stage/{name}")
-        put(f"{place}/stage/damaged", METADATA, b"{")
-        assert {*metadata_below(f"{place}/stage")} == {"a", "b"}
-        assert metadata_below(f"{place}/none") == {}
+            publish(f"{address}/stage/{name}")
+        put(f"{address}/stage/damaged", METADATA, b"{")
+        assert {*metadata_below(f"{address}/stage")} == {"a", "b"}
+        assert metadata_below(f"{address}/none") == {}
 
-    def test_made_again_meanwhile_is_said(self, place: str) -> None:
-        publish(f"{place}/a", "one")
-        found = reference(f"{place}/a")
+    def test_made_again_meanwhile_is_said(self, address: str) -> None:
+        publish(f"{address}/a", "one")
+        first_reference = reference(f"{address}/a")
         for text in ("one", "two"):
-            remove(f"{place}/a")
-            publish(f"{place}/a", text)
+            remove(f"{address}/a")
+            publish(f"{address}/a", text)
             if text == "one":
-                assert verified(found), "the same bits are the same artifact"
+                assert verified(first_reference), "the same bits are the same artifact"
         with pytest.raises(ArtifactError, match="replaced by another artifact meanwhile"):
-            verified(found)
+            verified(first_reference)
 
     def test_a_write_whose_answer_was_lost_keeps_its_data(
-        self, place: str, monkeypatch: pytest.MonkeyPatch
+        self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A client that asks again is told that the metadata are there: its own."""
         write = Files.write
-        monkeypatch.setattr(Files, "write", lambda *of: write(*of) and False)
-        publish(f"{place}/a")
-        assert content(f"{place}/a") == "data"
+        monkeypatch.setattr(Files, "write", lambda *arguments: write(*arguments) and False)
+        publish(f"{address}/a")
+        assert content(f"{address}/a") == "data"
 
     def test_removed_is_gone_also_where_who_removes_is_killed(
-        self, place: str, monkeypatch: pytest.MonkeyPatch
+        self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for name in ("a", "ab", "group/c"):
-            publish(f"{place}/{name}")
-            assert content(f"{place}/{name}") == "data"
+            publish(f"{address}/{name}")
+            assert content(f"{address}/{name}") == "data"
         for name in ("a", "a", "group"):
-            remove(f"{place}/{name}")
-        assert {name.partition("/")[0] for name in names(place)} == {"ab"}
-        publish(f"{place}/a", "again")
-        assert content(f"{place}/a") == "again"
+            remove(f"{address}/{name}")
+        assert {name.partition("/")[0] for name in names(address)} == {"ab"}
+        publish(f"{address}/a", "again")
+        assert content(f"{address}/a") == "again"
         with monkeypatch.context() as patch:
             patch.setattr(Files, "remove", killed)
             with pytest.raises(KeyboardInterrupt):
-                remove(f"{place}/a")
-        assert names(f"{place}/a"), "its data are left"
-        assert not is_complete(f"{place}/a")
-        publish(f"{place}/a", "once more")
-        assert content(f"{place}/a") == "once more"
+                remove(f"{address}/a")
+        assert names(f"{address}/a"), "its data are left"
+        assert not is_complete(f"{address}/a")
+        publish(f"{address}/a", "once more")
+        assert content(f"{address}/a") == "once more"
 
-    def test_small_files_are_written_whole_and_listed(self, place: str) -> None:
-        store, begun = Files(place), time.time()
+    def test_small_files_are_written_whole_and_listed(self, address: str) -> None:
+        store = Files(address)
+        begun = time.time()
         assert store.read("runs/a/notes") is None
         assert store.write("runs/a/notes", b"three")
         assert not store.write("runs/a/notes", b"four")
         assert store.read("runs/a/notes") == b"three"
         assert store.write("runs/b", b"1")
-        put(place, "runsb/three", b"")
-        found = store.find("runs")
-        assert {name: size for name, (size, _) in found.items()} == {"a/notes": 5, "b": 1}
+        put(address, "runsb/three", b"")
+        files = store.find("runs")
+        assert {name: size for name, (size, _) in files.items()} == {"a/notes": 5, "b": 1}
         # A store may keep whole seconds.
-        assert all(begun - 1 <= moment <= time.time() + 1 for _, moment in found.values())
-        assert store.find("none") == Files(f"{place}/none").find() == {}
+        assert all(begun - 1 <= moment <= time.time() + 1 for _, moment in files.values())
+        assert store.find("none") == Files(f"{address}/none").find() == {}
         for _ in range(2):
             store.remove("runs/b")
-        assert names(place) == ["runs/a/notes", "runsb/three"]
+        assert names(address) == ["runs/a/notes", "runsb/three"]
 
-    def test_a_hostile_name_leads_nowhere(self, place: str, tmp_path: Path) -> None:
+    def test_a_hostile_name_leads_nowhere(self, address: str, tmp_path: Path) -> None:
         """Nor to data whose digest is known; the control: with a plain name they are read."""
         sentence = r"is no plain relative path inside the artifact.*delete"
         (secret := tmp_path / "outside" / "secret.txt").parent.mkdir()
         secret.write_text(SECRET)
         for name, evil in product(NAMES, (b"evil", SECRET.encode())):
-            self.plant(f"{place}/a", name.format(outside=secret.parent), evil)
+            self.plant(f"{address}/a", name.format(outside=secret.parent), evil)
             for read in READERS:
                 with pytest.raises(ArtifactError, match=sentence) as raised:
-                    read(f"{place}/a")
+                    read(f"{address}/a")
                 assert len(str(raised.value).splitlines()) == 1
-            assert metadata_below(place) == {}, name
+            assert metadata_below(address) == {}, name
             assert not in_cache(), name
         assert {path: path.read_text() for path in secret.parent.iterdir()} == {secret: SECRET}
         assert not list(tmp_path.rglob("*escaped*"))
-        self.plant(f"{place}/a", "inner/file.txt", b"evil")
-        put(f"{place}/a", data(f"{place}/a"), b"evil")
+        self.plant(f"{address}/a", "inner/file.txt", b"evil")
+        put(f"{address}/a", data(f"{address}/a"), b"evil")
         for read in READERS:
-            read(f"{place}/a")
-        assert content(f"{place}/a") == "evil"
+            read(f"{address}/a")
+        assert content(f"{address}/a") == "evil"
 
-    def test_what_is_no_metadata_is_one_sentence(self, place: str) -> None:
+    def test_what_is_no_metadata_is_one_sentence(self, address: str) -> None:
         sound = json.loads(document("file.txt", b"data"))
         changed = {json.dumps({**sound, **change}).encode(): fault for change, fault in CHANGES}
-        for told, fault in {**NO_METADATA, **changed}.items():
-            put(f"{place}/a", METADATA, told)
+        for content, fault in {**NO_METADATA, **changed}.items():
+            put(f"{address}/a", METADATA, content)
             for read in READERS:
                 sentence = rf"a/{METADATA} is damaged, or of .*\(.*{fault}"
                 with pytest.raises(ArtifactError, match=sentence):
-                    read(f"{place}/a")
+                    read(f"{address}/a")
         assert not in_cache()
 
     @pytest.mark.server
     @pytest.mark.parametrize("write", [tensors, table])
     def test_an_artifact_on_a_full_and_on_a_read_only_disk(
-        self, write: Callable[[Path, int], None], disk: Path, place: str,
+        self, write: Callable[[Path, int], None], disk: Path, address: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
-        place = self.place_on(disk, place, monkeypatch)
-        with published(f"{place}/first", {}) as folder:
+        address = self.address_on(disk, address, monkeypatch)
+        with published(f"{address}/first", {}) as folder:
             write(folder, 2 * MEGABYTE)
-        before = names(place)
+        before = names(address)
         sentence = rf"the disk under {disk}/.* is full: free some space and run again"
         with (
             pytest.raises(ArtifactError, match=sentence),
-            published(f"{place}/second", {}) as folder,
+            published(f"{address}/second", {}) as folder,
         ):
             write(folder, 5 * MEGABYTE)
-        assert names(place) == before
+        assert names(address) == before
         assert not folder.exists()
-        with published(f"{place}/second", {}) as folder:
+        with published(f"{address}/second", {}) as folder:
             write(folder, MEGABYTE)
-        assert is_complete(f"{place}/first")
-        assert is_complete(f"{place}/second")
-        before = names(place)
+        assert is_complete(f"{address}/first")
+        assert is_complete(f"{address}/second")
+        before = names(address)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         sentence = "is read-only"
         try:
             with pytest.raises(ArtifactError, match=sentence):
-                publish(f"{place}/third")
+                publish(f"{address}/third")
         finally:
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
-        assert names(place) == before
-        publish(f"{place}/third")
+        assert names(address) == before
+        publish(f"{address}/third")
 
 
 MEGABYTE = 2**20

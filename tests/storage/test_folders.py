@@ -16,53 +16,53 @@ from tests.storage.laws import MEGABYTE, StoreLaws, data, names, publish
 
 class TestFolders(StoreLaws):
     @pytest.fixture
-    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    def address(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
         return str(tmp_path / "store")
 
-    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    def address_on(self, disk: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
         return str(disk / "store")
 
-    def test_links_are_not_followed(self, place: str, tmp_path: Path) -> None:
+    def test_links_are_not_followed(self, address: str, tmp_path: Path) -> None:
         publish(str(tmp_path / "other"))
-        publish(f"{place}/a")
-        inner = data(f"{place}/a", "inner/linked")
+        publish(f"{address}/a")
+        inner = data(f"{address}/a", "inner/linked")
         for link in ("linked", f"a/{inner}"):
-            (Path(place) / link).symlink_to(tmp_path / "other")
-        assert not any("linked" in name for name in names(place))
+            (Path(address) / link).symlink_to(tmp_path / "other")
+        assert not any("linked" in name for name in names(address))
         for use in (
-            lambda: Files(place).find("linked"),
-            lambda: Files(place).read(f"linked/{METADATA}"),
-            lambda: Files(place).write("linked/file", b""),
-            lambda: publish(f"{place}/linked"),
+            lambda: Files(address).find("linked"),
+            lambda: Files(address).read(f"linked/{METADATA}"),
+            lambda: Files(address).write("linked/file", b""),
+            lambda: publish(f"{address}/linked"),
         ):
-            with pytest.raises(ArtifactError, match=rf"{place}/linked is a link"):
+            with pytest.raises(ArtifactError, match=rf"{address}/linked is a link"):
                 use()
-        Files(place).remove("linked")
-        remove(f"{place}/a")
-        assert names(place) == []
+        Files(address).remove("linked")
+        remove(f"{address}/a")
+        assert names(address) == []
         assert verified(tmp_path / "other")
 
     def test_a_folder_may_have_any_name(self, tmp_path: Path) -> None:
         """Also one that fsspec would take for a pattern, or for a chain of URIs."""
         for name in ("a [v2]", "b*?", "c::d", "~e", "é"):
-            place = str(tmp_path / name)
-            publish(f"{place}/a")
-            assert list(metadata_below(place)) == ["a"]
-            assert verified(f"{place}/a")
-            assert len(names(place)) == 2
-            remove(place)
+            address = str(tmp_path / name)
+            publish(f"{address}/a")
+            assert list(metadata_below(address)) == ["a"]
+            assert verified(f"{address}/a")
+            assert len(names(address)) == 2
+            remove(address)
         assert names(str(tmp_path)) == []
 
-    def test_a_folder_that_cannot_be_used_is_one_sentence(self, place: str) -> None:
-        publish(place)
-        store = Files(f"{verified(place)}/inner/file.txt")
+    def test_a_folder_that_cannot_be_used_is_one_sentence(self, address: str) -> None:
+        publish(address)
+        store = Files(f"{verified(address)}/inner/file.txt")
         assert store.read("notes") is None
         with pytest.raises(ArtifactError, match=r"cannot be read or written .*: check its rights"):
             store.write("notes", b"")
         with pytest.raises(ArtifactError, match=r"cannot be read or written \(Is a directory\)"):
-            Files(verified(place)).read("inner")
-        assert verified(place)
+            Files(verified(address)).read("inner")
+        assert verified(address)
 
 
 def test_a_file_is_replaced_whole_or_left_and_a_folder_made_whole_or_gone(tmp_path: Path) -> None:

@@ -133,7 +133,8 @@ def folder() -> Iterator[Path]:
 
 @pytest.fixture
 def users(folder: Path) -> tuple[User, User]:
-    first, second = User(64_001, folder / "first"), User(64_002, folder / "second")
+    first = User(64_001, folder / "first")
+    second = User(64_002, folder / "second")
     if second.run(sys.executable, "-c", "import papa, numpy").returncode:
         pytest.skip("other users may not read the environment of these tests")
     return first, second

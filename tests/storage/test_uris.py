@@ -23,9 +23,9 @@ from tests.storage.laws import DATA, StoreLaws, content, data, publish, put, ref
 
 
 class UriLaws(StoreLaws):
-    def place_on(self, disk: Path, place: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    def address_on(self, disk: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
         monkeypatch.setenv("PAPA_CACHE", str(disk / "cache"))
-        return place
+        return address
 
     def plant(self, address: str, name: str, content: bytes) -> None:
         """Data lie where a reader would ask for them, and a reader writes what it fetches."""
@@ -34,17 +34,17 @@ class UriLaws(StoreLaws):
             put(address, f"{DATA}/{name}", content)
         super().plant(address, name, content)
 
-    def test_nothing_damaged_is_kept(self, place: str) -> None:
-        publish(f"{place}/a")
-        copy = verified(f"{place}/a")
+    def test_nothing_damaged_is_kept(self, address: str) -> None:
+        publish(f"{address}/a")
+        copy = verified(f"{address}/a")
         (copy / "inner" / "file.txt").write_text("dat4")
         with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
-            verified(f"{place}/a")
-        assert content(f"{place}/a") == "data", "it was fetched again"
+            verified(f"{address}/a")
+        assert content(f"{address}/a") == "data", "it was fetched again"
         shutil.rmtree(copy)
-        put(f"{place}/a", data(f"{place}/a"), b"dat4")
+        put(f"{address}/a", data(f"{address}/a"), b"dat4")
         with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
-            verified(f"{place}/a")
+            verified(f"{address}/a")
         assert not copy.exists()
 
 
@@ -54,38 +54,39 @@ class TestMemory(UriLaws):
     test_of_many_writers_one_wins_and_nothing_mixes = None
 
     @pytest.fixture
-    def place(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    def address(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
         yield f"memory://{uuid.uuid4().hex[:12]}"
         MemoryFileSystem.store.clear()
         MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
-def _fetch(found: ArtifactReference, go: Any, results: Any) -> None:
+def _fetch(artifact: ArtifactReference, go: Any, results: Any) -> None:
     go.wait()
-    results.put((verified(found) / "inner" / "file.txt").read_text())
+    results.put((verified(artifact) / "inner" / "file.txt").read_text())
 
 
 @pytest.mark.server
 class TestS3(UriLaws):
     @pytest.fixture
-    def place(self, s3_place: str) -> str:
+    def address(self, s3_place: str) -> str:
         return s3_place
 
-    def test_processes_of_one_machine_fetch_once(self, place: str) -> None:
-        publish(f"{place}/a", "x" * 2_000_000)
+    def test_processes_of_one_machine_fetch_once(self, address: str) -> None:
+        publish(f"{address}/a", "x" * 2_000_000)
         context = multiprocessing.get_context("spawn")
-        go, results = context.Event(), context.Queue()
-        found = reference(f"{place}/a")
-        processes = [context.Process(target=_fetch, args=(found, go, results)) for _ in range(3)]
+        go = context.Event()
+        results = context.Queue()
+        artifact = reference(f"{address}/a")
+        processes = [context.Process(target=_fetch, args=(artifact, go, results)) for _ in range(3)]
         for process in processes:
             process.start()
         go.set()
         assert [len(results.get(timeout=PATIENCE_SECONDS)) for _ in processes] == [2_000_000] * 3
         for process in processes:
             process.join(PATIENCE_SECONDS)
-        copies = [path.name for path in verified(found).parent.iterdir() if path.is_dir()]
-        assert copies == [found.digest]
+        copies = [path.name for path in verified(artifact).parent.iterdir() if path.is_dir()]
+        assert copies == [artifact.digest]
 
 
 NO_KEYS = {"HOME": "/nowhere", "AWS_EC2_METADATA_DISABLED": "true"}

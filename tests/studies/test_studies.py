@@ -45,13 +45,21 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(corpora_folder: Path
 def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fractions(
     path: Path,
 ) -> None:
-    places = [STUDIES / folder / path.name for folder in ("paper", "more")]
-    small, whole = load_study(path), load_study(next(filter(Path.exists, places)))
+    whole_paths = [STUDIES / folder / path.name for folder in ("paper", "more")]
+    small = load_study(path)
+    whole = load_study(next(filter(Path.exists, whole_paths)))
 
     def design(study: StudySpec) -> list[tuple]:
         # Whose text another average is of differs; that it is another's does not.
-        made = [(one.kind, one.start, one.parameters, one.rows) for one in study.substitutes]
-        return [*made, study.probe_seeds, [one.corpus is not None for one in study.substitutes]]
+        matrices = [
+            (substitute.kind, substitute.start, substitute.parameters, substitute.rows)
+            for substitute in study.substitutes
+        ]
+        return [
+            *matrices,
+            study.probe_seeds,
+            [substitute.corpus is not None for substitute in study.substitutes],
+        ]
 
     assert design(small) == design(whole)
     assert set(small.orders) <= set(whole.orders)
@@ -59,18 +67,23 @@ def test_a_small_form_has_the_matrices_of_its_name_and_no_other_orders_or_fracti
     assert small.reference is None
 
 
-BERT, BERT_LARGE = "google-bert/bert-base-uncased", "google-bert/bert-large-uncased"
-ROBERTA, ROBERTA_LARGE = "FacebookAI/roberta-base", "FacebookAI/roberta-large"
-DEBERTA, DEBERTA_LARGE = "microsoft/deberta-base", "microsoft/deberta-large"
+BERT = "google-bert/bert-base-uncased"
+BERT_LARGE = "google-bert/bert-large-uncased"
+ROBERTA = "FacebookAI/roberta-base"
+ROBERTA_LARGE = "FacebookAI/roberta-large"
+DEBERTA = "microsoft/deberta-base"
+DEBERTA_LARGE = "microsoft/deberta-large"
 ELECTRA = "google/electra-base-discriminator"
-BASE, LARGE = {BERT, ROBERTA, DEBERTA}, {BERT_LARGE, ROBERTA_LARGE, DEBERTA_LARGE}
+BASE = {BERT, ROBERTA, DEBERTA}
+LARGE = {BERT_LARGE, ROBERTA_LARGE, DEBERTA_LARGE}
 SIX = {"mnli", "sst2", "mrpc", "cola", "ner", "pos"}
 AVERAGE = {"average"}
 MATRICES = {"identity", "toeplitz", "zeros", "trained", "trained:average", "average"}
 TEXTS = {"average", "average:mnli"}
 LAMBDA = {"lambda"}
 ORDERS = {"lambda", "first_to_last", "last_to_first", "random", "reversed:lambda"}
-CURVE, ENDS = {1, 1 / 2, 1 / 8, 1 / 16, 0}, {1, 0}
+CURVE = {1, 1 / 2, 1 / 8, 1 / 16, 0}
+ENDS = {1, 0}
 
 DESIGNS = {
     "figure2a": (BASE, SIX, AVERAGE, LAMBDA, CURVE),
@@ -137,7 +150,8 @@ def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
     number: str,
 ) -> None:
     """Trained as the registry says, which has Table 3 (tests/text/test_files.py)."""
-    study, scores = load_study(STUDIES / "paper" / f"{number}.yaml"), scores_of(number)
+    study = load_study(STUDIES / "paper" / f"{number}.yaml")
+    scores = scores_of(number)
     assert axes(study) == DESIGNS[number]
     assert len(study.probe_seeds) == 3
     paper_numbers = STUDIES / "paper" / f"{number}.csv"
@@ -146,7 +160,8 @@ def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
     for point in scores:
         assert all(value in axis for value, axis in zip(point, axes(study), strict=True)), point
     for task in study.tasks:
-        known, probe = registry()[task.name], task.probe.model_dump()
+        known = registry()[task.name]
+        probe = task.probe.model_dump()
         assert known["probe"] == {name: probe[name] for name in known["probe"]}
         assert task.slots == known["slots"]
         # The paper's POS numbers are of another metric (docs/fidelity.md).
@@ -156,16 +171,18 @@ def test_a_study_runs_what_the_paper_ran_and_its_reference_has_its_points_alone(
 @pytest.mark.parametrize("number", DESIGNS)
 def test_its_numbers_are_those_of_the_tables_and_a_table_is_there_whole(number: str) -> None:
     """Tables 2 and 5 print no originals; those of Tables 1 and 4 are the same setting."""
-    electra, tables = (ELECTRA, "mlm", "average", "lambda"), dict[str, dict[Cell, float]]()
+    electra = (ELECTRA, "mlm", "average", "lambda")
+    tables = dict[str, dict[Cell, float]]()
     for row in csv.DictReader((Path(__file__).parent / "tables.csv").read_text().splitlines()):
         tables.setdefault(f"table{row['table']}", {}).update(printed(row))
-    own, scores = tables.get(number, {}), scores_of(number)
-    known = tables["table1"] | tables["table4"] | own
+    table_scores = tables.get(number, {})
+    scores = scores_of(number)
+    known = tables["table1"] | tables["table4"] | table_scores
     if number == "figure6a":
         known = {(*electra, 1.0): -3.51, (*electra, 0.0): -3.95}
     assert scores == {point: known[point] for point in scores}
     assert number != "figure6a" or scores == known
-    assert bool(own) == number.startswith("table")
-    assert scores.items() >= own.items()
-    rest = [point[-1] for point in scores.keys() - own.keys()] if own else []
+    assert bool(table_scores) == number.startswith("table")
+    assert scores.items() >= table_scores.items()
+    rest = [point[-1] for point in scores.keys() - table_scores.keys()] if table_scores else []
     assert set(rest) == ({1} if number in ("table2", "table5") else set())

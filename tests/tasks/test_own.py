@@ -49,7 +49,7 @@ from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, opened, score_study
 from tests.flows.conftest import (
     hurried,  # noqa: F401
-    said,
+    invoke,
 )
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
@@ -260,15 +260,15 @@ def test_papa_heads_and_export_take_nats_of_a_loss(data: Path, tmp_path: Path) -
     document = described(folder, task, keep=[1, 0], probe_seeds=[0, 1])
     summary = opened(score_study(document, data, tmp_path / "store")).summary
     where = "--store", str(tmp_path / "store")
-    text = said("heads", "s", *where, "--max-drop", "9nats").out
+    text = invoke("heads", "s", *where, "--max-drop", "9nats").out
     lost = summary["difference"].iloc[1]
     assert f"drop {lost:z.3f} nats, perplexity × {math.exp(lost):.2f}" in " ".join(text.split())
-    answer = json.loads(said("heads", "s", *where, "--max-drop", "9nats", "--json").out)
+    answer = json.loads(invoke("heads", "s", *where, "--max-drop", "9nats", "--json").out)
     (count,) = answer["answers"][0]["counts"]
     assert (count["verdict"], count["drop"]) == ("within", pytest.approx(lost))
     assert (answer["max_drop"], answer["max_nats"]) == (None, 9)
     for command in ("heads s", "export s --order first_to_last --to to"):
-        refused = said(*command.split(), *where, "--max-drop", "5%")
+        refused = invoke(*command.split(), *where, "--max-drop", "5%")
         assert refused.code != 0
         assert "nats" in refused.err
         assert "5 %" in refused.err

@@ -12,7 +12,7 @@ from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.manifest import save_study
 from papa.tasks.stored import load_to_run
-from tests.flows.conftest import refusal, rows_in, said, task_on, write_study
+from tests.flows.conftest import invoke, refusal, rows_in, task_on, write_study
 
 ROWS = [{"text": f"text number {row}", "label": row % 2} for row in range(8)]
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
@@ -109,7 +109,7 @@ def test_every_file_that_a_stored_study_names_counts(
 
 @pytest.mark.parametrize("command", ["run", "check", "plan", "deploy"])
 def test_commands_refuse_it(command: str, store: Store, stored: Path, tmp_path: Path) -> None:
-    line = refusal(said(command, str(stored), "--store", store.address))
+    line = refusal(invoke(command, str(stored), "--store", store.address))
     assert str(tmp_path / "texts-train.jsonl") in line
 
 
@@ -118,5 +118,5 @@ def test_commands_take_what_is_allowed(
     command: str, store: Store, stored: Path, tmp_path: Path
 ) -> None:
     options = ("--allow-source", str(tmp_path), "--store", store.address)
-    finished = said(command, str(stored), *options)
+    finished = invoke(command, str(stored), *options)
     assert finished.code == 0, finished.err

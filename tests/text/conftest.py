@@ -39,8 +39,8 @@ def known_task(name: str, **overrides: object) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
-def texts(*labels: Any, **more: Any) -> list[dict[str, Any]]:
-    return [{"text": f"text {row}", "label": label, **more} for row, label in enumerate(labels)]
+def texts(*labels: Any, **columns: Any) -> list[dict[str, Any]]:
+    return [{"text": f"text {row}", "label": label, **columns} for row, label in enumerate(labels)]
 
 
 def lines(rows: list[dict[str, Any]]) -> str:
@@ -103,7 +103,8 @@ def corpus_of(tmp_path: Path) -> Build:
     def build(
         task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
     ) -> TokenisedCorpus:
-        folder, settings = tmp_path / uuid4().hex, LayoutSpec(**layout)
+        folder = tmp_path / uuid4().hex
+        settings = LayoutSpec(**layout)
         tokenise_corpus(task, settings, tokenizer, folder, shard_rows=shard_rows)
         return load_corpus(folder)
 
@@ -116,7 +117,8 @@ def real(corpora_folder: Path, make_task: Make) -> Make:
     def make(
         name: str, train: str = "train", validation: str = "validation", **settings: Any
     ) -> TaskSpec:
-        folder, suffix = corpora_folder / name, "txt" if name == "wikitext_raw" else "jsonl"
+        folder = corpora_folder / name
+        suffix = "txt" if name == "wikitext_raw" else "jsonl"
         return make_task(
             folder / f"{train}.{suffix}", folder / f"{validation}.{suffix}", **settings
         )

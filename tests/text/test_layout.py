@@ -25,18 +25,21 @@ def test_two_texts_keep_to_their_halves(
 ) -> None:
     """BERT's counts the separator between to the first text, the last one to the second."""
     tokenizer = request.getfixturevalue(name)
-    framing, cls, sep = special_tokens_of(tokenizer), tokenizer.cls_token_id, tokenizer.sep_token_id
+    framing = special_tokens_of(tokenizer)
+    cls = tokenizer.cls_token_id
+    sep = tokenizer.sep_token_id
     arranged = arrange_pair([[11, 12], []], [[21], [31, 32]], framing, "follow", 12)
-    one, two = [cls, 11, 12, *[sep] * between, 21, sep], [cls, *[sep] * between, 31, 32, sep]
-    assert arranged.input_ids.tolist() == one + two
+    first_ids = [cls, 11, 12, *[sep] * between, 21, sep]
+    two = [cls, *[sep] * between, 31, 32, sep]
+    assert arranged.input_ids.tolist() == first_ids + two
     second = [*range(6, 6 + between + 2)]
     assert arranged.slot_ids.tolist() == [0, 1, 2, *second[:-1], 11, 0, *second, 11]
-    assert arranged.token_type_ids.tolist()[: len(one)] == types
-    least = 2 * (between + 2)
-    assert pair_capacity(framing, least) == (least // 2 - 1, 1)
-    said = rf"slots {least - 2} .*{least}"
-    with pytest.raises(EncoderError, match=said):
-        pair_capacity(framing, least - 2)
+    assert arranged.token_type_ids.tolist()[: len(first_ids)] == types
+    fewest_slots = 2 * (between + 2)
+    assert pair_capacity(framing, fewest_slots) == (fewest_slots // 2 - 1, 1)
+    pattern = rf"slots {fewest_slots - 2} .*{fewest_slots}"
+    with pytest.raises(EncoderError, match=pattern):
+        pair_capacity(framing, fewest_slots - 2)
 
 
 def test_segments_that_stay_of_pairs_of_any_length(bert: Any) -> None:
@@ -64,8 +67,8 @@ def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> No
     if without != "frame":
         tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
     roles = {"cls", "sep", "pad", "unk"} - {without}
-    named = {f"{role}_token": f"[{role.upper()}]" for role in roles}
-    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **named)
+    special = {f"{role}_token": f"[{role.upper()}]" for role in roles}
+    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
     if without:
         with pytest.raises(EncoderError, match="frames two texts as"):
             special_tokens_of(plain)
@@ -80,9 +83,10 @@ def test_the_authors_layout_is_met(bert: Any) -> None:
     golden = load_golden().tensors
     ids = golden["corpus.input_ids"].numpy()
     mask = golden["corpus.attention_mask"].bool().numpy()
-    special_tokens, half = special_tokens_of(bert), LayoutSpec(one_text_truncation="half")
+    special_tokens = special_tokens_of(bert)
+    half = LayoutSpec(one_text_truncation="half")
     limit = text_capacity(half, "text", 64)
-    rows = [row[seen][1:-1].tolist() for row, seen in zip(ids, mask, strict=True)]
+    rows = [row[row_mask][1:-1].tolist() for row, row_mask in zip(ids, mask, strict=True)]
     # What was cut off is not stored; a full row may go on with anything.
     texts = [bert.decode(row) + " and so on" * (len(row) == limit) for row in rows]
     tokens = tokens_of_texts(bert, special_tokens, texts)
@@ -91,14 +95,16 @@ def test_the_authors_layout_is_met(bert: Any) -> None:
     def dense(capacity: int) -> tuple[list[list[int]], list[list[bool]]]:
         cut = [row[:capacity] for row in tokens]
         arranged: PackedTokens = arrange_one(cut, special_tokens, 64)
-        found, seen = np.zeros((len(rows), 64), np.int64), np.zeros((len(rows), 64), bool)
+        dense_ids = np.zeros((len(rows), 64), np.int64)
+        dense_mask = np.zeros((len(rows), 64), bool)
         where = np.repeat(np.arange(len(rows)), arranged.lengths), arranged.slot_ids
-        found[where], seen[where] = arranged.input_ids, True
-        return found.tolist(), seen.tolist()
+        dense_ids[where] = arranged.input_ids
+        dense_mask[where] = True
+        return dense_ids.tolist(), dense_mask.tolist()
 
     assert dense(limit) == (ids.tolist(), mask.tolist())
-    kept = [text_capacity(half, kind, 64) for kind in ("text", "words", "mlm", "causal")]
-    assert kept == [31, 62, 62, 64], "tasks with a label a token are left alone"
+    capacities = [text_capacity(half, kind, 64) for kind in ("text", "words", "mlm", "causal")]
+    assert capacities == [31, 62, 62, 64], "tasks with a label a token are left alone"
     paper = dense(text_capacity(LayoutSpec(), "text", 64))
     assert paper[0] != ids.tolist(), "the control: the paper's layout keeps more"
 
@@ -131,8 +137,8 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     backend = Tokenizer(models.Unigram(pieces, unk_id=3))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    named = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **named)
+    special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
     special_tokens = special_tokens_of(tokenizer)
     split = tokenizer("a </s> b", add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert special_tokens.sep in split, "the control: the tokenizer alone yields the separator"
@@ -181,7 +187,8 @@ def test_masking_hides_fifteen_percent_as_bert_does(bert: Any) -> None:
 
 
 def test_masking_depends_on_seed_split_and_row_alone(bert: Any) -> None:
-    special_tokens, rows = special_tokens_of(bert), [list(range(1000, 1040))] * 6
+    special_tokens = special_tokens_of(bert)
+    rows = [list(range(1000, 1040))] * 6
     whole = masked(rows, special_tokens, 3, 0, 0)[1]
     assert masked(rows[4:], special_tokens, 3, 0, 4)[1] == whole[4:]
     assert whole[0] != whole[1], "rows are masked each in its own way"

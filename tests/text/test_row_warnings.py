@@ -58,12 +58,12 @@ OF_KINDS: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "rows", "other"), OF_KINDS)
+@pytest.mark.parametrize(("kind", "rows", "different_row"), OF_KINDS)
 def test_inputs_of_every_kind_are_compared(
-    make_task: Make, kind: dict[str, Any], rows: list[dict[str, Any]], other: dict[str, Any]
+    make_task: Make, kind: dict[str, Any], rows: list[dict[str, Any]], different_row: dict[str, Any]
 ) -> None:
     """The other row has the same characters, divided differently."""
-    warnings = read_rows(make_task(rows, [rows[0], other], **kind)).warnings
+    warnings = read_rows(make_task(rows, [rows[0], different_row], **kind)).warnings
     assert any("1 of 2 " in sentence for sentence in warnings)
 
 

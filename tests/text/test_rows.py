@@ -77,13 +77,13 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
     make_task: Make, tmp_path: Path, declared: list[str] | None
 ) -> None:
     train = parquet(tmp_path / "a.parquet", ["negative", "positive"])
-    other = parquet(tmp_path / "b.parquet", ["positive", "negative"])
-    rows = read_rows(make_task(train, other, labels=declared))
+    reordered = parquet(tmp_path / "b.parquet", ["positive", "negative"])
+    rows = read_rows(make_task(train, reordered, labels=declared))
     names = rows.label_names
     assert names == tuple(declared or ("negative", "positive"))
     for split, expected in ((rows.train, (0, 1, 1)), (rows.validation, (1, 0, 0))):
-        found = [names[label] for label in split["label"].to_pylist()]
-        assert found == [("negative", "positive")[label] for label in expected]
+        labels_read = [names[label] for label in split["label"].to_pylist()]
+        assert labels_read == [("negative", "positive")[label] for label in expected]
     strange = parquet(tmp_path / "c.parquet", ["bad", "good"])
     with pytest.raises(DataError, match=r"c\.parquet names the classes of 'label' bad, good where"):
         read_rows(make_task(train, strange, labels=declared))
@@ -91,12 +91,12 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
 
 def test_numbers_to_predict(make_task: Make) -> None:
     rows = [texts(0, 2.5, -1), unseen(texts(" 1.5", "-2e3", "16777217"))]
-    found = read_rows(make_task(*rows, metric="spearman"))
-    assert found.train["label"].to_pylist() == [0.0, 2.5, -1.0]
-    assert found.validation["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
-    assert str(found.train["label"].type) == "float"
-    assert found.label_names is None
-    assert not found.warnings
+    prepared = read_rows(make_task(*rows, metric="spearman"))
+    assert prepared.train["label"].to_pylist() == [0.0, 2.5, -1.0]
+    assert prepared.validation["label"].to_pylist() == [1.5, -2000.0, 16777216.0]
+    assert str(prepared.train["label"].type) == "float"
+    assert prepared.label_names is None
+    assert not prepared.warnings
 
 
 @pytest.mark.parametrize("split", ["train", "validation"])
@@ -137,28 +137,28 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
         return tagged(*([names.index(tag) for tag in row] if numbered else row for row in tags))
 
     task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), **ENTITIES, labels=names)
-    found = read_rows(task)
-    first, second = ([names[label] for label in row] for row in found.train["label"].to_pylist())
+    prepared = read_rows(task)
+    first, second = ([names[label] for label in row] for row in prepared.train["label"].to_pylist())
     assert first == IOB2
     assert second == ["B-MISC"], "an entity ends with its row"
     assert get_entities(IOB2) == get_entities(IOB1)
-    assert [names[label] for label in found.validation["label"].to_pylist()[0]] == IOB2
+    assert [names[label] for label in prepared.validation["label"].to_pylist()[0]] == IOB2
 
 
 def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
-    found = read_rows(make_task(rows, [{"text": ""}, {"text": "Other text ."}], **MLM))
-    assert found.train["text"].to_pylist() == ["= Heading =", "Text ."]
-    assert not found.warnings
+    prepared = read_rows(make_task(rows, [{"text": ""}, {"text": "Other text ."}], **MLM))
+    assert prepared.train["text"].to_pylist() == ["= Heading =", "Text ."]
+    assert not prepared.warnings
 
 
 def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
     """Of 100 training labels 40 are positive; total variation distances above 0.25 are said."""
     mixed = texts(*[1] * 40, *[0] * 60)
-    one = "every {} label is '1' (2 of them), so {}: take"
-    for train, validation, said in (
-        (texts(1, 1), texts(0, 1), one.format("training", "there is nothing to learn")),
-        (texts(0, 1), texts(1, 1), one.format("validation", "a score shows nothing")),
+    template = "every {} label is '1' (2 of them), so {}: take"
+    for train, validation, expected in (
+        (texts(1, 1), texts(0, 1), template.format("training", "there is nothing to learn")),
+        (texts(0, 1), texts(1, 1), template.format("validation", "a score shows nothing")),
         (mixed, mixed, ""),
         (mixed, texts(*[1] * 64, *[0] * 36), ""),
         (mixed, texts(*[1] * 66, *[0] * 34), "distance 0.26): '-' is 60% of the training labels"),
@@ -166,9 +166,9 @@ def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
     ):
         labels = ["-", "1"]
         task = make_task(train, unseen(validation), labels=labels)
-        found = " ".join(read_rows(task).warnings)
-        assert said in found
-        assert bool(found) == bool(said)
+        warnings = " ".join(read_rows(task).warnings)
+        assert expected in warnings
+        assert bool(warnings) == bool(expected)
     task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
     of_one, spread = read_rows(task).warnings
     assert "every validation label is 'O' (3 of them)" in of_one
@@ -186,17 +186,21 @@ def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
     make_task: Make, classes: list[Any], none: Any
 ) -> None:
     files = texts(*classes * 6, none, none, none), unseen(texts(*classes * 4, none))
-    (said,) = read_rows(make_task(*files)).warnings
-    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in said
-    assert "name the classes in the task's labels" in said
+    (warning,) = read_rows(make_task(*files)).warnings
+    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in warning
+    assert "name the classes in the task's labels" in warning
     with pytest.raises(DataError, match=r"row 3 has -1 as .* marks rows without agreement"):
         prepare_rows(make_task(*files), NAMED, NAMED)
     task = make_task(*files, labels=NLI)
     assert prepare_rows(task, NAMED, NAMED).train["label"].to_pylist() == [0, 1, 2]
-    found = read_rows(task)
-    assert (len(found.train), len(found.validation), found.label_names) == (18, 12, tuple(NLI))
-    (said,) = found.warnings
-    assert "3 training and 1 validation rows without agreement (- or -1) are left" in said
+    prepared = read_rows(task)
+    assert (len(prepared.train), len(prepared.validation), prepared.label_names) == (
+        18,
+        12,
+        tuple(NLI),
+    )
+    (warning,) = prepared.warnings
+    assert "3 training and 1 validation rows without agreement (- or -1) are left" in warning
 
 
 def test_text_of_views_is_text(make_task: Make) -> None:
@@ -204,8 +208,8 @@ def test_text_of_views_is_text(make_task: Make) -> None:
     view = pa.string_view()
     columns = {"text": pa.array(["a", "b"], view), "tokens": pa.array([["a"]] * 2, pa.list_(view))}
     source = SourceTable(pa.table({**columns, "label": ["x", "y"], "tags": [["X"]] * 2}), "polars")
-    found = prepare_rows(make_task("-"), source, source)
-    assert found.train.to_pydict() == {"text": ["a", "b"], "label": [0, 1]}
+    prepared = prepare_rows(make_task("-"), source, source)
+    assert prepared.train.to_pydict() == {"text": ["a", "b"], "label": [0, 1]}
     assert (
         prepare_rows(make_task("-", **WORDS), source, source).train["words"].to_pylist()
         == [["a"]] * 2
@@ -222,6 +226,7 @@ def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> Non
     encoder = papa.load_encoder(folder, slots=16, device="cpu")
     rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
     task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
-    data, asked = {"train": rows, "validation": rows}, {**WHOLE, "keep": [1, 0]}
-    found = papa.measure(encoder, data, task=task, orders=["first_to_last"], **asked)
-    assert found.results["score"].notna().all()
+    data = {"train": rows, "validation": rows}
+    options = {**WHOLE, "keep": [1, 0]}
+    measurement = papa.measure(encoder, data, task=task, orders=["first_to_last"], **options)
+    assert measurement.results["score"].notna().all()

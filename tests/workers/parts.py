@@ -50,7 +50,9 @@ def lose() -> None:
     with WorkerPool(1, "cpu") as pool:
         pool.run(own_process, arguments={})
         commands = descendants(os.getpid()).items()
-        (pid,) = [pid for pid, of in commands if of.split()[0].endswith(f"/{sys.argv[1]}")]
+        (pid,) = [
+            pid for pid, command in commands if command.split()[0].endswith(f"/{sys.argv[1]}")
+        ]
         for function, arguments in ((kill_and_wait, {"pid": pid}), (own_process, {})):
             try:
                 pool.run(function, arguments=arguments)
@@ -88,7 +90,7 @@ def join_without_raylet() -> None:
     join = worker.connect
 
     def join_dead(*arguments: Any, **options: Any) -> None:
-        (pid,) = [pid for pid, of in descendants(os.getpid()).items() if "/raylet " in of]
+        (pid,) = [pid for pid, command in descendants(os.getpid()).items() if "/raylet " in command]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
         join(*arguments, **options)
@@ -119,7 +121,9 @@ def stay() -> None:
 def folder_below(root: int) -> Path:
     """The folder that was made for Ray, by the command line of the raylet below a process."""
     (raylet,) = [
-        of for of in descendants(root).values() if of.partition(" ")[0].endswith("/raylet")
+        command
+        for command in descendants(root).values()
+        if command.partition(" ")[0].endswith("/raylet")
     ]
     (path,) = [word for word in raylet.split() if word.startswith("--session_dir=")]
     return Path(path.partition("=")[2]).parents[1]

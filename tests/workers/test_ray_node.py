@@ -35,8 +35,8 @@ def command(function: str, *arguments: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     # Ray reads the second as it is imported.
-    more = {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
-    return without_engines() | more
+    added = {"PYTHONPATH": str(Path(__file__).parents[2]), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
+    return without_engines() | added
 
 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
@@ -45,9 +45,9 @@ def test_a_process_that_dies_whenever_ray_starts_is_named_with_rays_log(name: st
     kill_started(name, times=2)
     with WorkerPool(1, "cpu") as pool, pytest.raises(ClusterError, match=name) as raised:
         pool.run(own_process, arguments={})
-    kept = Path(os.environ["PAPA_CACHE"], "ray-log")
-    assert str(kept) in str(raised.value)
-    assert kept.is_dir()
+    log_folder = Path(os.environ["PAPA_CACHE"], "ray-log")
+    assert str(log_folder) in str(raised.value)
+    assert log_folder.is_dir()
     assert descendants(os.getpid()).keys() <= before
 
 

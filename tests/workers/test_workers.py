@@ -80,7 +80,7 @@ def pool(ports_before: set[int], tmp_path_factory: pytest.TempPathFactory) -> It
 
 
 def workers_below() -> set[int]:
-    return {pid for pid, of in descendants(os.getpid()).items() if "ray::Worker" in of}
+    return {pid for pid, command in descendants(os.getpid()).items() if "ray::Worker" in command}
 
 
 @server
@@ -183,20 +183,22 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
         for step in steps_of(ranking=ranking, ranking_seeds=[0]).steps
         if step.stage.name == "train_lambda"
     )
-    found, execution = [], ExecutionSpec()
+    lambdas = []
+    execution = ExecutionSpec()
     for workers in (Worker("cpu"), pool):
-        (store := Store(tmp_path / str(len(found)))).make()
+        (store := Store(tmp_path / str(len(lambdas)))).make()
         run_here(with_inputs(step.inputs), store, execution, Told())
-        told, begun = list[Any](), time.time()
+        epochs = list[Any]()
+        begun = time.time()
         session = Session(store, workers, execution, Told())
-        session.on_epoch = lambda *epoch, told=told: told.append(epoch)
+        session.on_epoch = lambda *epoch, epochs=epochs: epochs.append(epoch)
         run_once(StepGroup((step,)), session)
         (file,) = Path(step.folder(store)).rglob(LAMBDA)
-        found.append(load_file(file)["lambda"])
-        assert [(name, epoch) for name, epoch, *_ in told] == [(step.name, 1), (step.name, 2)]
-        assert begun <= told[0][-1] <= told[1][-1] <= time.time()
-    assert float((found[0] - 0.5).abs().max()) > 1e-3
-    assert torch.equal(*found)
+        lambdas.append(load_file(file)["lambda"])
+        assert [(name, epoch) for name, epoch, *_ in epochs] == [(step.name, 1), (step.name, 2)]
+        assert begun <= epochs[0][-1] <= epochs[1][-1] <= time.time()
+    assert float((lambdas[0] - 0.5).abs().max()) > 1e-3
+    assert torch.equal(*lambdas)
 
 
 @pytest.mark.slow
@@ -204,9 +206,9 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
 @pytest.mark.parametrize("name", ["gcs_server", "raylet"])
 def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path) -> None:
     """Ray's own answer is to end this process or to wait. No token is written at home."""
-    more = {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    added = {"HOME": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
     command = [sys.executable, "-c", "from tests.workers import parts; parts.lose()", name]
-    env = without_engines() | more
+    env = without_engines() | added
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=env)
     expected = f"Ray's process {name} on this machine was killed, or ended: run the same command "
     # Ray's own words may stand between.
@@ -215,11 +217,12 @@ def test_the_loss_of_a_process_of_rays_is_one_sentence(name: str, tmp_path: Path
 
 
 def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> None:
-    here, seen = versions_here(), tmp_path / "seen"
-    seen.touch()
-    Worker("cpu", versions=here).ready(seen)
+    here = versions_here()
+    encoder_folder = tmp_path / "seen"
+    encoder_folder.touch()
+    Worker("cpu", versions=here).ready(encoder_folder)
     for versions, shared, sentence in (
-        (here | {"torch": "1.13.1"}, seen, r"the driver .*1\.13\.1.*same versions on"),
+        (here | {"torch": "1.13.1"}, encoder_folder, r"the driver .*1\.13\.1.*same versions on"),
         (here, tmp_path / "x" / "gone", f"does not see {tmp_path}/x of the store: .*s3://"),
     ):
         with pytest.raises(ClusterError, match=sentence):
@@ -231,9 +234,9 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     assert encoder_here(known) == known
     with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
         encoder_here(replace(known, name=str(tmp_path / "none")))
-    other = replace(known, digest="0" * 64)
+    changed = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
-        Worker("cpu", versions=versions_here()).run(loaded, model=other, arguments={})
+        Worker("cpu", versions=versions_here()).run(loaded, model=changed, arguments={})
 
 
 @server
@@ -249,9 +252,9 @@ def test_a_study_run_by_uv_starts_workers_as_any_other(pool: WorkerPool) -> None
 @server
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "nonsense", "head:port"])
 def test_an_unreachable_cluster_is_said_at_once_and_once(form: str) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        address = form.format(taken.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        address = form.format(listener.getsockname()[1])
         with WorkerPool(1, "cpu", address=address) as pool:
             for _ in range(3):
                 with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}"):
