@@ -27,7 +27,7 @@ DATA = [
 STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
 MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
 OF_ALL = pytest.mark.parametrize(
-    "by",
+    "substitute",
     ["mean_output", "average", "relative", "resampled_output", STREAMING, MATRICES],
     ids=lambda substitute: substitute if isinstance(substitute, str) else type(substitute).__name__,
 )
