@@ -79,7 +79,7 @@ REFUSED: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
         {"substitute": torch.ones(3, 4, 8, 8), "inputs": TEXTS},
     ),
     (
-        "of (2, 2), expected (6, 6)",
+        "(2, 2)",
         BERT,
         {"substitute": lambda *_: torch.ones(2, 2), "inputs": TEXTS},
     ),
