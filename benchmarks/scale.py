@@ -160,7 +160,8 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
             checked = check_study(study(range(first, first + count), folder), store)
             first += count
             progress = StudyProgress(len(checked.steps.steps))
-            of_study.ready.set(of_study.Ready(checked, store, progress, pool))
+            prepared = of_study.PreparedRun(checked, store, progress, pool)
+            of_study.prepared_run.set(prepared)
             before = (cpu(psutil.Process()), cpu(server))
             started = time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)

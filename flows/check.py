@@ -33,8 +33,10 @@ from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers
 
-_WORKER, _BESIDE = 0.56e9, 2e9
-"""Bytes of a worker with its libraries; of the study itself, Prefect's server and Ray."""
+_WORKER_BYTES = 0.56e9
+"""Memory of a worker with its libraries."""
+_SERVER_BYTES = 2e9
+"""Memory of the study itself, Prefect's server and Ray."""
 
 
 class Preview(NamedTuple):
@@ -90,10 +92,12 @@ def check_study(
     A study that is checked ``for_plan`` need not run here: published shapes suffice where the hub
     does not answer. Else ``fetch_weights`` downloads encoders that are not here.
     """
-    cluster, workers = cluster_address(ray_address), workers or study.execution.workers
+    cluster = cluster_address(ray_address)
+    workers = workers or study.execution.workers
     fetched = fetch_weights and not for_plan
     resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetched, code=code)
-    problems, here = resolved.problems, not for_plan and cluster is None
+    problems = resolved.problems
+    here = not for_plan and cluster is None
     if study.reference:
         from papa.reporting.tables import read_reference
 
@@ -105,7 +109,8 @@ def check_study(
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
             return Checked(inputs, steps, frozenset(), workers, cluster)
-    unchecked, notes = resolved.unchecked, resolved.notes
+    unchecked = resolved.unchecked
+    notes = resolved.notes
     if resolved.unreachable:
         missed = errors.missing_from(resolved.unreachable)
         unchecked.append(f"{missed}; published shapes and sizes are used instead")
@@ -114,21 +119,22 @@ def check_study(
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
     if here and resolved.study.precision == "bfloat16":
-        asked = partial(check_precision, "bfloat16", device_of(resolved.study))
-        problems += problems_of("precision", asked)
+        check = partial(check_precision, "bfloat16", device_of(resolved.study))
+        problems += problems_of("precision", check)
     if cluster and not for_plan and (problems or missing):
         problems += problems_of("Ray", partial(check_answers, cluster))
     if problems:
         raise errors.CheckError(problems)
     for step in missing if inputs.code and not for_plan else ():
-        if own := step.arguments.get("code"):
-            for named in (own.metric, own.probe):
-                load_code(named)  # Refused where its file was not given.
+        custom = step.arguments.get("code")
+        if custom:
+            for name in (custom.metric, custom.probe):
+                load_code(name)  # Refused where its file was not given.
     if here and missing:
         _check_memory(inputs, workers or usable_cores())
     if 1 not in study.keep:
         notes["keep holds no 1: without the original there is no drop to report: add 1"] = None
-    by_commit = {resolved.at_commit(text): seen for text, seen in previews.items()}
+    by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
     return Checked(
         inputs, steps, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
     )
@@ -158,11 +164,12 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
 
     def check(encoder: EncoderReference) -> None:
         document, digest = read_configuration_file(Path(encoder.folder), encoder.name)
-        seen = f"{encoder.tokenizer_digest} {digest}"
-        remembered("tokenizer fits", seen, partial(fits, encoder, document))
+        key = f"{encoder.tokenizer_digest} {digest}"
+        remembered("tokenizer fits", key, partial(fits, encoder, document))
 
     for index, spec in enumerate(resolved.study.encoders):
-        where, encoder = f"encoders.{index} ({spec.name})", resolved.encoders.get(spec)
+        where = f"encoders.{index} ({spec.name})"
+        encoder = resolved.encoders.get(spec)
         if encoder is None or not encoder.folder:
             continue
         if encoder.digest.startswith("unknown"):
@@ -176,19 +183,23 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
 def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Preview]:
     """What is seen of each text whose source is known; what a head cannot serve is a problem."""
 
-    def check_head(task: TaskSpec, seen: Preview, encoder: EncoderReference) -> None:
+    def check_head(task: TaskSpec, preview: Preview, encoder: EncoderReference) -> None:
         from papa.native.loading import check_native
 
-        if said := check_native(task, encoder, seen.label_names, seen.rows[1]):
-            notes[f"{task.name}: the classes of {encoder.display}'s native head: {said}"] = None
+        note = check_native(task, encoder, preview.label_names, preview.rows[1])
+        if note:
+            notes[f"{task.name}: the classes of {encoder.display}'s native head: {note}"] = None
 
     def look(text: TaskSpec) -> Preview:
         rows = read_rows(resolved.at_commit(text))
         counts = rows.train.num_rows, rows.validation.num_rows
         return Preview(counts, rows.label_names, rows.warnings)
 
-    texts, sources, notes = named_texts(resolved.study), resolved.sources, resolved.notes
-    known = [source for source, (_, content) in sources.items() if content[:7] != "unknown"]
+    texts = named_texts(resolved.study)
+    notes = resolved.notes
+    known = [
+        source for source, (_, content) in resolved.sources.items() if content[:7] != "unknown"
+    ]
     previews: dict[TaskSpec, Preview] = {}
     read = run_concurrently(look, [text for text in texts if text.source in known])
     for text, result in read.items():
@@ -199,14 +210,16 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
             resolved.problems.append(errors.Problem(where, result))
         else:
             previews[text] = result
-            notes |= {f"{text.name}: {said}": None for said in result.warnings}
+            notes |= {f"{text.name}: {warning}": None for warning in result.warnings}
     for text in filter(previews.get, resolved.study.tasks):
-        where, seen = texts[text], previews[text]
-        if seen.label_names:
-            resolved.problems += problems_of(where, partial(positive_class, text, seen.label_names))
+        where = texts[text]
+        preview = previews[text]
+        if preview.label_names:
+            check_classes = partial(positive_class, text, preview.label_names)
+            resolved.problems += problems_of(where, check_classes)
         for encoder in resolved.encoders.values() if text.head == "native" else ():
             if not encoder.digest.startswith("unknown"):
-                resolved.problems += problems_of(where, partial(check_head, text, seen, encoder))
+                resolved.problems += problems_of(where, partial(check_head, text, preview, encoder))
     return previews
 
 
@@ -216,13 +229,13 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
     slots = max(task.slots for task in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     weights = max(map(_loaded_bytes, inputs.encoders), default=0)
-    need = _WORKER + weights + 20 * entries
-    if workers * need + _BESIDE > free:
-        fewer = int((free - _BESIDE) // need)
+    need = _WORKER_BYTES + weights + 20 * entries
+    if workers * need + _SERVER_BYTES > free:
+        fewer = int((free - _SERVER_BYTES) // need)
         advice = f"use --workers {fewer}" if fewer > 0 else "use a larger machine or --ray-address"
         raise errors.PapaError(
             f"not enough memory: {workers} workers and their servers need at least "
-            f"{(workers * need + _BESIDE) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
+            f"{(workers * need + _SERVER_BYTES) / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free: "
             f"{advice}"
         )
 

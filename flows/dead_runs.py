@@ -22,14 +22,17 @@ _SILENT_SECONDS = 120
 
 def automation() -> AutomationCore:
     """Return the automation."""
-    ends = ("Completed", "Failed", "Cancelled", "Crashed")
+    final_states = ("Completed", "Failed", "Cancelled", "Crashed")
     return AutomationCore(
         name=NAME,
         description="Sets a study's run to Crashed when its process sends no heartbeat.",
         trigger=EventTrigger(
             posture=Posture.Proactive,
             after={"prefect.flow-run.heartbeat"},
-            expect={"prefect.flow-run.heartbeat", *(f"prefect.flow-run.{end}" for end in ends)},
+            expect={
+                "prefect.flow-run.heartbeat",
+                *(f"prefect.flow-run.{end}" for end in final_states),
+            },
             match={"prefect.resource.id": "prefect.flow-run.*"},
             match_related={
                 "prefect.resource.role": "flow",

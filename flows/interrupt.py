@@ -12,6 +12,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import NoReturn
 
 import psutil
@@ -21,17 +22,18 @@ from papa.temporary import remove_own_folders
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HOLDER = "papa.ray_node"
-_CALLS_SECONDS, _DEATH_SECONDS = 2.0, 1.0
+_CALLS_SECONDS = 2.0
+_DEATH_SECONDS = 1.0
 
 
 class Interruption:
     """Inside its block SIGINT, SIGTERM and SIGHUP end the process, with exit code 128 and the
-    signal's number; a second one ends it at once. ``kept`` says what is kept; ``calls`` are made
+    signal's number; a second one ends it at once. ``saved`` says what is kept; ``calls`` are made
     first, for two seconds at most.
     """
 
     def __init__(self) -> None:
-        self.kept: Callable[[], str] = lambda: ""
+        self.saved: Callable[[], str] = lambda: ""
         self.calls: list[Callable[[], object]] = []
         self._ending = False
 
@@ -63,11 +65,11 @@ class Interruption:
         """End everything, from any thread, with exit code 1."""
         if not self._ending:
             self._ending = True
-            self._end(f"error: {why} ({self.kept()})", 1)
+            self._end(f"error: {why} ({self.saved()})", 1)
 
     def _watch(self, reader: int) -> None:
         with open(reader, "rb", buffering=0) as pipe:
-            while number := pipe.read(1):
+            for number in iter(partial(pipe.read, 1), b""):
                 if number[0] not in self._before:
                     continue
                 code = 128 + number[0]
@@ -75,8 +77,9 @@ class Interruption:
                     _kill(code)
                 self._ending = True
                 command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
-                kept = f"{text}; " if (text := self.kept()) else ""
-                why = f"interrupted, ending (once more: at once): {kept}to go on run: {command}"
+                saved = self.saved()
+                saved = f"{saved}; " if saved else ""
+                why = f"interrupted, ending (once more: at once): {saved}to go on run: {command}"
                 threading.Thread(target=self._end, args=(why, code), daemon=True).start()
 
     def _end(self, sentence: str, code: int) -> None:
@@ -88,11 +91,12 @@ class Interruption:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
         def call() -> None:
-            for one in self.calls:
+            for function in self.calls:
                 with suppress(Exception):
-                    one()
+                    function()
 
-        (calls := threading.Thread(target=call, daemon=True)).start()
+        calls = threading.Thread(target=call, daemon=True)
+        calls.start()
         calls.join(_CALLS_SECONDS)
         _kill(code)
 
@@ -115,14 +119,15 @@ def _kill_others() -> None:
         with suppress(psutil.Error):
             if _HOLDER not in child.cmdline():
                 child.suspend()
-    others, last = list[psutil.Process](), list[psutil.Process]()
+    first: list[psutil.Process] = []
+    last: list[psutil.Process] = []
     for process in this.children(recursive=True):
         with suppress(psutil.Error):
             # Threads of Ray's in this process abort it when they miss these.
             # Its holder and what started them, too: they end with those.
             rays = process.name() in ("raylet", "gcs_server") or _HOLDER in process.cmdline()
-            (last if rays else others).append(process)
-    for processes in (others, last):
+            (last if rays else first).append(process)
+    for processes in (first, last):
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()

@@ -17,14 +17,16 @@ class StudyProgress:
     """Shows how far a study's ``steps`` are; ``log`` takes the lines as well. Thread-safe."""
 
     def __init__(self, steps: int, *, shown: bool = False) -> None:
-        self.steps, self.shown = steps, shown
+        self.steps = steps
+        self.shown = shown
         self.log: Callable[[str], object] = lambda _: None
         hidden = not (shown and sys.stderr.isatty())
         self.bar = tqdm(desc="study", total=steps, unit="step", leave=False, disable=hidden)
-        self._finished, self._seconds = dict[str, int](), dict[str, float]()
+        self._finished: dict[str, int] = {}
+        self._seconds: dict[str, float] = {}
 
     @property
-    def kept(self) -> str:
+    def saved(self) -> str:
         """How many steps are finished, in words."""
         return f"{sum(self._finished.values())} of {self.steps} steps are kept"
 
@@ -43,11 +45,11 @@ class StudyProgress:
         if started:
             self._seconds[name] = time.monotonic() - started
 
-    def finished(self, name: str, made: bool, steps: int = 1) -> None:
+    def finished(self, name: str, computed: bool, steps: int = 1) -> None:
         """A step is done, or was there already; or so many that ran together."""
         self._finished[name] = steps
         self.bar.update(steps)
-        seconds = self._seconds.get(name) if made else None
+        seconds = self._seconds.get(name) if computed else None
         self.note(name, "already there" if seconds is None else f"done in {duration(seconds)}")
 
     def note(self, name: str, sentence: str) -> None:

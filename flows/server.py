@@ -78,11 +78,11 @@ def settle_umask(folder: Path) -> None:
     os.umask(0o007 if shared else 0o077)
 
 
-def missing_engines(*more: str) -> str:
-    """What running a study needs, or the modules ``more``, and is not installed, in a sentence;
+def missing_engines(*modules: str) -> str:
+    """What running a study needs, or ``modules`` besides, and is not installed, in a sentence;
     else "".
     """
-    names = ("prefect", "ray", "mlflow", *more)
+    names = ("prefect", "ray", "mlflow", *modules)
     missing = joined(name for name in names if find_spec(name) is None)
     return missing and (
         f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: install "
@@ -98,12 +98,15 @@ def outside_working_folder() -> Iterator[None]:
     somebody else's study may lie there. Paths in the environment stay what they were.
     """
     for name in _PATHS:
-        if (path := os.environ.get(name)) and not path.startswith("~"):
+        path = os.environ.get(name)
+        if path and not path.startswith("~"):
             os.environ[name] = os.path.abspath(path)
-    if (tracking := os.environ.get("MLFLOW_TRACKING_URI", "")).startswith(_SQLITE):
+    tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
+    if tracking.startswith(_SQLITE):
         path = os.path.abspath(tracking.removeprefix(_SQLITE))
         os.environ["MLFLOW_TRACKING_URI"] = f"{_SQLITE}{path}"
-    if searched := os.environ.get("PYTHONPATH"):
+    searched = os.environ.get("PYTHONPATH")
+    if searched:
         # An empty entry is the working folder.
         folders = [os.path.abspath(folder) for folder in searched.split(os.pathsep) if folder]
         os.environ["PYTHONPATH"] = os.pathsep.join(folders)
@@ -138,7 +141,8 @@ def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
     """To be called before Prefect is imported; with ``verbose`` engines show what they log.
     ``modules`` are needed beside those of a study.
     """
-    if missing := missing_engines(*modules):
+    missing = missing_engines(*modules)
+    if missing:
         raise PapaError(missing)
     for name in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
         proxy = os.environ.get(name.lower()) or os.environ.get(name, "")

@@ -83,7 +83,8 @@ def run_steps(
     ready: list[StepGroup] = []
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
     ended: SimpleQueue[StepGroup] = SimpleQueue()
-    computing, looking = 0, 0
+    computing = 0
+    looking = 0
     while sorter.is_active():
         ready.extend(sorter.get_ready())
         ready.sort(key=lambda group: -dependents[group])
@@ -173,14 +174,14 @@ def failure_of(failures: Mapping[str, Exception]) -> PapaError:
     if not isinstance(failure, PapaError):
         failure = PapaError(reason_of(error))
         failure.__cause__ = error
-    others = len(failures) - 1
+    count = len(failures) - 1
     failure.step = name
-    failure.kept = f"{others} more failed; " if others else ""
+    failure.kept = f"{count} more failed; " if count else ""
     failure.kept += "finished cells are kept"
     return failure
 
 
-def is_worth_retrying(error: Any) -> bool:
+def is_worth_retrying(error: object) -> bool:
     """Whether a failed step may succeed as it is, and no user has to correct anything."""
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
 
@@ -195,9 +196,10 @@ def publish_results(step: Step, run: StudyRun) -> None:
     folder = store.study(study)
     # A data URI: Prefect's pages show no other address that every reader reaches.
     image = base64.b64encode((folder / "scores.png").read_bytes()).decode()
-    places = " · ".join(place for place in (f"`{folder}/report.html`", run.tracking.link) if place)
+    report = f"`{folder}/report.html`"
+    links = f"{report} · {run.tracking.link}" if run.tracking.link else report
     table = summary_markdown(read_table(folder / "summary.csv"))
-    text = f"# {study}\n\n{places}\n\n{table}\n![Scores](data:image/png;base64,{image})\n"
+    text = f"# {study}\n\n{links}\n\n{table}\n![Scores](data:image/png;base64,{image})\n"
     try:
         create_markdown_artifact(text, re.sub("[^a-z0-9]+", "-", f"papa-{study}-report".lower()))
     except (httpx.HTTPError, RuntimeError) as error:

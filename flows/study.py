@@ -42,7 +42,7 @@ from papa.workers import WorkerPool
 
 
 @dataclass(frozen=True)
-class Ready:
+class PreparedRun:
     """A study that was checked; ``link`` is its page in MLflow in the end, or why it failed."""
 
     checked: Checked
@@ -53,7 +53,7 @@ class Ready:
     link: Future[str] = field(default_factory=Future)
 
 
-ready: ContextVar[Ready] = ContextVar("ready")
+prepared_run: ContextVar[PreparedRun] = ContextVar("prepared_run")
 """What the command line checked before there was a server; no parameter, as Prefect records those.
 """
 
@@ -89,25 +89,26 @@ def run_study(
         name: The name of the study that was deployed; a study of another name is refused.
         digest: The digest of the study that was deployed; another study is refused.
     """
-    if (given := ready.get(None)) is not None:
-        with _reason_kept(given.store, given.checked.inputs.study.name):
-            return _recorded(given)
+    prepared = prepared_run.get(None)
+    if prepared is not None:
+        with _failure_recorded(prepared.store, prepared.checked.inputs.study.name):
+            return _recorded(prepared)
     settle_environment()
     opened = Store(_absolute("store", store or os.environ.get("PAPA_STORE") or "papa-store"))
     settle_umask(opened.root)
     opened.make()
-    with ExitStack() as kept:
+    with ExitStack() as stack:
         if name:
-            kept.enter_context(_reason_kept(opened, name))
+            stack.enter_context(_failure_recorded(opened, name))
         spec = load_to_run(Path(_absolute("study", study)), overrides or ())
         _check_deployed(study, spec, name=name, digest=digest)
         if not name:
-            kept.enter_context(_reason_kept(opened, spec.name))
+            stack.enter_context(_failure_recorded(opened, spec.name))
         save_study(opened, spec)
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
         with workers_of(checked, opened) as executor:
             progress = StudyProgress(len(checked.steps.steps))
-            return _recorded(Ready(checked, opened, progress, executor))
+            return _recorded(PreparedRun(checked, opened, progress, executor))
 
 
 def digest_of(study: StudySpec) -> str:
@@ -143,8 +144,8 @@ def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: st
 
 
 @contextmanager
-def _reason_kept(store: Store, study: str) -> Iterator[None]:
-    """Why a run of a study fails stands beside its results, for ``papa list``."""
+def _failure_recorded(store: Store, study: str) -> Iterator[None]:
+    """Write why the block fails beside the study's results, for ``papa list``."""
     failed = f"{study}.failed"
     try:
         yield
@@ -172,20 +173,21 @@ def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
         yield executor
 
 
-def _recorded(given: Ready) -> str:
+def _recorded(prepared: PreparedRun) -> str:
     """Run a study within its run of Prefect; returns the folder of its results."""
-    spec, run = given.checked.inputs.study, UUID(flow_run.id)
-    named = *(one.name for one in spec.encoders), *(one.name for one in spec.tasks)
+    spec = prepared.checked.inputs.study
+    run = UUID(flow_run.id)
+    names = [encoder.name for encoder in spec.encoders] + [task.name for task in spec.tasks]
     with get_client(sync_client=True) as client:
         # Tags given around the flow would go to its task runs, and cost each a request.
-        client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *named])
-    given.on_interrupt.append(partial(_mark_crashed, run))
+        client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *names])
+    prepared.on_interrupt.append(partial(_mark_crashed, run))
     try:
-        given.link.set_result(_run(given))
+        prepared.link.set_result(_run(prepared))
     except BaseException as error:
-        given.link.set_exception(error)
+        prepared.link.set_exception(error)
         raise
-    return str(given.store.study(spec.name))
+    return str(prepared.store.study(spec.name))
 
 
 def _mark_crashed(run: UUID) -> None:
@@ -193,23 +195,26 @@ def _mark_crashed(run: UUID) -> None:
         client.set_flow_run_state(run, Crashed(message="It was interrupted."), force=True)
 
 
-def _run(given: Ready) -> str:
+def _run(prepared: PreparedRun) -> str:
     """Run every step of a study; return the address of its page in MLflow."""
-    checked, store, progress = given.checked, given.store, given.progress
+    checked = prepared.checked
+    store = prepared.store
+    progress = prepared.progress
+    executor = prepared.executor
     spec = checked.inputs.study
     pipeline = checked.steps
     progress.log = get_run_logger().info
     report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
-        given.on_interrupt.extend([partial(tracking.end, "KILLED"), given.executor.abandon])
-        session = Session(store, given.executor, spec.execution, progress, tracking.epoch)
+        prepared.on_interrupt.extend([partial(tracking.end, "KILLED"), executor.abandon])
+        session = Session(store, executor, spec.execution, progress, tracking.epoch)
         run = StudyRun(session, tracking, progress)
         workers = 1
         if checked.needs_workers:
-            given.executor.begin().result()
-            workers = given.executor.size
-            if given.executor.shortage:
-                progress.note(spec.name, given.executor.shortage)
+            executor.begin().result()
+            workers = executor.size
+            if executor.shortage:
+                progress.note(spec.name, executor.shortage)
         run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
             raise failure_of(run.failures)

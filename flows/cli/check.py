@@ -47,7 +47,8 @@ def check(
         else:
             _print(checked)
         # Beside JSON on the other stream.
-        if missing := missing_engines():
+        missing = missing_engines()
+        if missing:
             typer.echo(f"warning: {missing}", err=as_json)
         elif os.environ.get("MLFLOW_TRACKING_URI"):
             from papa.tasks.mlflow_address import check_tracking, tracking_address

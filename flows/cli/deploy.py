@@ -41,7 +41,7 @@ def deploy(
     The deployment stores the absolute paths of the study file and of the store, which the worker
     must be able to read, and a digest of the study: a run of a changed file is refused.
     """
-    with options.one_sentence(verbose), ExitStack() as held:
+    with options.one_sentence(verbose), ExitStack() as stack:
         from papa.flows.server import outside_working_folder, prepare_engines
         from papa.spec.orders import module_of, scores_in
         from papa.storage.store import Store
@@ -49,24 +49,24 @@ def deploy(
 
         if cron and interval:
             raise SpecError("give --cron or --interval, not both")
-        every = duration_of(interval) if interval else None
+        period = duration_of(interval) if interval else None
         if ray_address and holds_credentials(ray_address):
             raise SpecError(
                 "--ray-address holds a user or password: remove it, and set RAY_AUTH_TOKEN"
             )
         spec = load_to_run(study, overrides or ())
-        names = (
-            *map(scores_in, spec.orders),
-            *(one for task in spec.tasks for one in (task.metric, task.custom_probe)),
-        )
-        if own := next((one for one in names if one and module_of(one)), None):
-            raise SpecError(
-                f"{study} names the custom code {own}, which a deployment cannot run: use "
-                "'papa run'"
-            )
+        names = [*map(scores_in, spec.orders)]
+        for task in spec.tasks:
+            names += [task.metric, task.custom_probe]
+        for name in names:
+            if name and module_of(name):
+                raise SpecError(
+                    f"{study} names the custom code {name}, which a deployment cannot run: use "
+                    "'papa run'"
+                )
         study_path = os.path.abspath(study)
         opened = Store(store)
-        held.enter_context(outside_working_folder())
+        stack.enter_context(outside_working_folder())
         prepare_engines(opened.root, verbose=verbose)
         from httpx import HTTPError
         from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
@@ -82,7 +82,8 @@ def deploy(
         from papa.flows.dead_runs import HEARTBEAT_SECONDS, create_automation
         from papa.flows.study import digest_of, run_study
 
-        if not (server := PREFECT_API_URL.value()):
+        server = PREFECT_API_URL.value()
+        if not server:
             raise PapaError(
                 "no Prefect server is set: set PREFECT_API_URL, or select a Prefect "
                 "profile that has one"
@@ -101,9 +102,9 @@ def deploy(
             schedule: Schedule | None = None
             if cron:
                 schedule = Cron(cron, timezone=timezone)
-            elif every:
-                schedule = Interval(every)
-            made = RunnerDeployment.from_flow(
+            elif period:
+                schedule = Interval(period)
+            deployment_id = RunnerDeployment.from_flow(
                 run_study,
                 spec.name,
                 schedule=schedule,
@@ -127,7 +128,7 @@ def deploy(
             ) from None
         except ValueError as error:
             raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
-        page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{made}"
+        page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{deployment_id}"
         typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
         # In the home folder: Prefect takes settings from that in which it is started.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
@@ -73,7 +73,7 @@ def export(
         if (keep is None) == (max_drop is None):
             raise SpecError("give either --keep, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": substitute, "order": order}
-        wanted = {what: name for what, name in names.items() if name is not None}
+        wanted = {column: name for column, name in names.items() if name is not None}
         limit = None if max_drop is None else MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
         export_cell(finished, wanted, to, keep=keep, max_drop=limit)
@@ -119,7 +119,8 @@ def export_cell(
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
-    model: Any = load_model(encoder, head=head, attention="sdpa").eval()
+    model = load_model(encoder, head=head, attention="sdpa")
+    model.eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":
         tokenizer.model_max_length = task.slots // 2 + 1

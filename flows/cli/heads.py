@@ -40,27 +40,27 @@ def heads(
         from papa.scores.drops import MaxDrop
 
         limit = MaxDrop.parse(max_drop, "--max-drop")
-        found = options.open_finished(store, study)
+        finished = options.open_finished(store, study)
         if as_tsv:
-            keys = ["encoder", "task", "method"]
-            scores = {" · ".join(key): own for key, own in found.heads.groupby(keys, sort=False)}
-            if len(scores) != 1:
+            by_method = finished.heads.groupby(["encoder", "task", "method"], sort=False)
+            names = [" · ".join(key) for key, _ in by_method]
+            if len(names) != 1:
                 raise SpecError(
-                    f"study '{found.manifest.study}' has "
-                    f"{joined(scores) or 'no head scores'}, and --tsv prints the scores of "
-                    f"one method, encoder and task: read heads.parquet in {found.folder}"
+                    f"study '{finished.manifest.study}' has "
+                    f"{joined(names) or 'no head scores'}, and --tsv prints the scores of "
+                    f"one method, encoder and task: read heads.parquet in {finished.folder}"
                 )
-            grid = found.heads.pivot(index="layer", columns="head", values="score")
+            grid = finished.heads.pivot(index="layer", columns="head", values="score")
             typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
             return
-        answers = list(_answers(found, limit))
+        answers = list(_answers(finished, limit))
         if as_json:
             document = {
-                "study": found.manifest.study,
+                "study": finished.manifest.study,
                 "max_drop": limit.share,
                 "max_nats": limit.nats,
                 "answers": answers,
-                "scores": _records(found.heads),
+                "scores": _records(finished.heads),
             }
             options.print_json(document)
         else:
@@ -73,22 +73,23 @@ def _records(frame: DataFrame) -> list[dict[str, Any]]:
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
-def _answers(found: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
+def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
     """What a study says, for every encoder, task, kind of constants and head order."""
     from papa.ranking.orders import scored_by
     from papa.reporting.answers import certainty
     from papa.scores.summary import LINE, drops_of_all_lines, heads_at
     from papa.spec.orders import Cell
 
-    agreement = {(one["encoder"], one["task"]): one for one in found.manifest.agreement}
-    constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in found.manifest.cells}
-    frame = heads_at(drops_of_all_lines(found.results), constant, max_drop)
+    manifest = finished.manifest
+    agreement = {(facts["encoder"], facts["task"]): facts for facts in manifest.agreement}
+    constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in manifest.cells}
+    frame = heads_at(drops_of_all_lines(finished.results), constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
-        ends = {"low": "drop_low", "high": "drop_high"}
-        counts = _records(line.drop(columns=[*LINE, "metric"]).rename(columns=ends))
-        encoder = found.manifest.encoders[key[0]]
-        reason, *_ = [one.pop("reason") for one in counts]
-        most = next((one for one in reversed(counts) if one["verdict"] == "within"), None)
+        bounds = {"low": "drop_low", "high": "drop_high"}
+        counts = _records(line.drop(columns=[*LINE, "metric"]).rename(columns=bounds))
+        encoder = manifest.encoders[key[0]]
+        reason, *_ = [count.pop("reason") for count in counts]
+        most = next((count for count in reversed(counts) if count["verdict"] == "within"), None)
         of_lambda = agreement.get(key[:2])
         yield {
             **dict(zip(LINE, key, strict=True)),
@@ -126,30 +127,34 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
     from papa.reporting.wording import order_label
 
     metric = answer["metric"]
-    named = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
+    names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
-    yield f"{' · '.join(named)}{limit} on these validation rows:"
+    yield f"{' · '.join(names)}{limit} on these validation rows:"
     most = answer["constant_heads"] or 0
-    told = {"within": " heads may become constant", "undecided": ": cannot tell"}
-    for one in answer["counts"] if not answer["reason"] else ():
-        if one["constant_heads"] < most:
+    verdicts = {"within": " heads may become constant", "undecided": ": cannot tell"}
+    for count in answer["counts"] if not answer["reason"] else ():
+        if count["constant_heads"] < most:
             continue
-        high, why = one["drop_high"], ""
-        if high is not None and one["verdict"] == "undecided":
+        high = count["drop_high"]
+        why = ""
+        if high is not None and count["verdict"] == "undecided":
             fewer = ", but fewer are not known to be within"
             is_within = high <= (max_drop.limit(metric) or 0.0)
             why = fewer if is_within else "; more seeds or rows help"
         yield (
-            f"  {one['constant_heads']} of {answer['heads_in_all']}"
-            f"{told.get(one['verdict'], ': too many')}: drop {_drop_label(one, metric)}{why}"
+            f"  {count['constant_heads']} of {answer['heads_in_all']}"
+            f"{verdicts.get(count['verdict'], ': too many')}: drop "
+            f"{_drop_label(count, metric)}{why}"
         )
-        if one["constant_heads"] == most and one["heads"] is None:
+        if count["constant_heads"] == most and count["heads"] is None:
             yield "  which ones differs from seed to seed in this head order"
-        elif one["constant_heads"] == most:
+        elif count["constant_heads"] == most:
             yield "  which, layers and heads counted from 0:"
-            for layer in dict.fromkeys(layer for layer, _ in one["heads"]):
-                own = (str(head) for of, head in one["heads"] if of == layer)
-                yield f"    layer {layer}: {', '.join(own)}"
+            by_layer: dict[int, list[str]] = {}
+            for layer, head in count["heads"]:
+                by_layer.setdefault(layer, []).append(str(head))
+            for layer, heads in by_layer.items():
+                yield f"    layer {layer}: {', '.join(heads)}"
     if answer["reason"]:
         yield f"  the study cannot tell: {answer['reason']}"
     elif not most:

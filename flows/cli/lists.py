@@ -54,7 +54,8 @@ def tasks() -> None:
 
         rows = []
         for name, task in sorted(registry().items()):
-            source, probe = task["source"], task["probe"]
+            source = task["source"]
+            probe = task["probe"]
             where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
             numbers = task["slots"], f"{probe['learning_rate']:g}", probe["batch_size"]
             shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])

@@ -123,21 +123,21 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
-    """Errors that a user can mend become one sentence and exit code 1; Ctrl-C ends the command."""
+    """Errors that a user can fix become one sentence and exit code 1; Ctrl-C ends the command."""
     from papa.flows.interrupt import Interruption
 
     try:
         with Interruption() as interruption:
             yield interruption
     except (PapaError, OSError) as error:
-        said: object = error
+        message = str(error)
         if isinstance(error, OSError):
             advice = _ADVICE.get(error.errno or 0)
-            said = f"{error.filename or 'a file'} cannot be written ({error.strerror}): {advice}"
+            message = f"{error.filename or 'a file'} cannot be written ({error.strerror}): {advice}"
             verbose = verbose or advice is None
         if verbose:
             raise
-        typer.echo(f"error: {said}", err=True)
+        typer.echo(f"error: {message}", err=True)
         sys.exit(1)
 
 

@@ -45,8 +45,10 @@ def prune(
             wait = f" A study uses the store ({busy}): wait until it ends." if busy else ""
             typer.echo(f"{everything}: nothing was deleted; add --delete to delete.{wait}")
         elif busy:
-            what = f"a study uses {opened.address} ({busy}): nothing was deleted"
-            raise ArtifactError(f"{what}; run again when it has ended")
+            raise ArtifactError(
+                f"a study uses {opened.address} ({busy}): nothing was deleted; run again when "
+                "it has ended"
+            )
         else:
             for entry in unused:
                 remove(entry.address)

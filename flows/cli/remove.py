@@ -32,41 +32,43 @@ def remove(
 
         opened = options.marked_store(store)
 
-        def alone() -> dict[str, int]:
+        def steps_of_study() -> dict[str, int]:
+            """The steps that no other study uses, with their bytes."""
             contents = Contents(opened)
-            used, others = (contents.used_by(one) for one in (study.__eq__, study.__ne__))
-            return {step: size for step, size in used.items() if step not in others}
+            elsewhere = contents.used_by(lambda name: name != study)
+            used = contents.used_by(lambda name: name == study)
+            return {step: size for step, size in used.items() if step not in elsewhere}
 
-        known, steps = names_of_studies(opened), alone()
+        known = names_of_studies(opened)
+        steps = steps_of_study()
         if not steps and study not in known:
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
         size = size_label(sum(steps.values()))
-        what = f"{printable(study)} and {len(steps)} artifacts that only it needs, {size}"
+        deleted = f"{printable(study)} and {len(steps)} artifacts that only it needs, {size}"
         if not yes:
-            typer.confirm(f"Delete {what}?", abort=True)
+            typer.confirm(f"Delete {deleted}?", abort=True)
         busy = names_of_users(opened)
         if busy:
             raise ArtifactError(
                 f"a study uses {opened.address} ({busy}): nothing was deleted; run again when "
                 "it has ended"
             )
-        if alone() != steps:
+        if steps_of_study() != steps:
             raise ArtifactError(
                 f"the studies in {opened.address} changed meanwhile: nothing was deleted; run again"
             )
-        # What made the results goes first: without it the others are what prune finds.
+        # What computed the results goes first: without it the others are what prune finds.
         for step in sorted(steps):
             artifacts.remove(f"{opened.artifacts}/{step}")
         if study in known:
             artifacts.remove(opened.study(study))
             copies = _copied_texts(opened, [study])
-            others = [name for name in known if name != study]
-            for name in copies - _copied_texts(opened, others):
+            for name in copies - _copied_texts(opened, [name for name in known if name != study]):
                 opened.studies.remove(name)
             for ending in (".yaml", ".failed", ".json"):
                 opened.remove_study_file(f"{study}{ending}")
-        typer.echo(f"Deleted {what}. Its records in MLflow and Prefect stay.")
+        typer.echo(f"Deleted {deleted}. Its records in MLflow and Prefect stay.")
 
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
@@ -75,7 +77,7 @@ def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
     from papa.spec.file import load_study
     from papa.tasks.inputs import named_texts
 
-    names = set[str]()
+    names: set[str] = set()
     for study in studies:
         with suppress(PapaError):
             for text in named_texts(load_study(store.study(f"{study}.yaml"))):

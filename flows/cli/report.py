@@ -26,21 +26,23 @@ def report(
         from papa.storage.locks import in_use
         from papa.tasks.manifest import place_results, tables_of
 
-        found = options.open_finished(store, study)
-        opened = found.store
-        name, metadata = found.manifest.study, read_metadata(found.folder)
+        finished = options.open_finished(store, study)
+        opened = finished.store
+        name = finished.manifest.study
+        metadata = read_metadata(finished.folder)
         opened.make()
-        with in_use(opened), TemporaryDirectory(dir=opened.scratch) as made:
+        with in_use(opened), TemporaryDirectory(dir=opened.scratch) as scratch:
             for table in tables_of(metadata):
-                with open_file(found.folder / table) as source, open(Path(made, table), "xb") as to:
-                    shutil.copyfileobj(source, to)
-            write_report(Path(made), found.findings())
+                copy = Path(scratch, table)
+                with open_file(finished.folder / table) as source, open(copy, "xb") as target:
+                    shutil.copyfileobj(source, target)
+            write_report(Path(scratch), finished.findings())
             artifact = opened.folder(metadata["stage"], metadata["key"])
             superseded = ""
             with suppress(DamagedError):
                 superseded = read_metadata(artifact)["data"]
             with published(artifact, metadata, replace=True) as folder:
-                shutil.copytree(made, folder, dirs_exist_ok=True)
+                shutil.copytree(scratch, folder, dirs_exist_ok=True)
             if superseded:
                 Files(artifact).remove(superseded)
         place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))

@@ -67,7 +67,7 @@ def run(
     embedded/all-MiniLM-L6-v2 --data texts.txt
     """
     with options.one_sentence(verbose) as interruption:
-        interruption.kept = lambda: f"finished steps are kept in {store}"
+        interruption.saved = lambda: f"finished steps are kept in {store}"
         from papa.flows.server import (
             outside_working_folder,
             prepare_engines,
@@ -77,13 +77,15 @@ def run(
         from papa.storage.store import Store
         from papa.worker import uncollected
 
-        opened, errors = Store(store), Console(stderr=True)
-        models, settings = encoders or [], overrides or []
+        opened = Store(store)
+        errors = Console(stderr=True)
+        models = encoders or []
+        settings = overrides or []
         if data is not None:
-            from papa.flows.cli.without_file import own_study
+            from papa.flows.cli.without_file import study_of_texts
 
-            others = study is not None or bool(tasks)
-            spec = own_study(models, data, others, limit, settings, opened)
+            has_study_or_task = study is not None or bool(tasks)
+            spec = study_of_texts(models, data, has_study_or_task, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
             from papa.tasks.stored import load_to_run
 
@@ -95,8 +97,8 @@ def run(
             refuse_same_name(spec, opened, {})
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
-        with ExitStack() as held:
-            held.enter_context(outside_working_folder())
+        with ExitStack() as stack:
+            stack.enter_context(outside_working_folder())
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
             with uncollected(), errors.status("checking …") as status:
@@ -111,24 +113,24 @@ def run(
                 server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
-                from papa.flows.study import Ready, ready, run_study, workers_of
+                from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
                 from papa.tasks.mlflow_address import connect, tracking_address
 
-                executor = held.enter_context(workers_of(checked, opened))
+                executor = stack.enter_context(workers_of(checked, opened))
                 connect(tracking_address())  # Its tables are made while the server starts.
                 if server:
                     server.wait(interruption.fail)
             # After the status, which holds the error stream.
             progress = StudyProgress(len(checked.steps.steps), shown=True)
-            interruption.kept = lambda: f"{progress.kept} in {opened.address}"
+            interruption.saved = lambda: f"{progress.saved} in {opened.address}"
             is_silent = threading.Event()
             if server is None:
                 is_silent = watch_named_server(partial(progress.note, spec.name))
             for note in checked.notes:
                 progress.note(spec.name, note)
-            given = Ready(checked, opened, progress, executor, interruption.calls)
-            ready.set(given)
-            said = "it says that the study is over"
+            prepared = PreparedRun(checked, opened, progress, executor, interruption.calls)
+            prepared_run.set(prepared)
+            reason = "it says that the study is over"
             try:
                 # The state alone: Prefect would load what a server says that the result is.
                 run_study(
@@ -140,17 +142,18 @@ def run(
                     return_state=True,
                 )
             except Exception as error:
-                said = str(error).partition("\n")[0] or type(error).__name__
-            if not given.link.done():
+                reason = str(error).partition("\n")[0] or type(error).__name__
+            if not prepared.link.done():
                 raise PapaError(
-                    f"Prefect's server did not record the study ({said}): check that it runs "
+                    f"Prefect's server did not record the study ({reason}): check that it runs "
                     "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
                     "steps are cached"
                 )
         from papa.reporting.tables import summary_table
         from papa.scores.summary import read_table
 
-        link, folder = given.link.result(), opened.study(spec.name)
+        link = prepared.link.result()
+        folder = opened.study(spec.name)
         summary = options.printable_names(read_table(folder / "summary.csv"))
         Console().print(summary_table(summary))
         typer.echo(f"report   {folder}/report.html")

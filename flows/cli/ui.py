@@ -51,10 +51,11 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
 
     from papa.tasks.mlflow_address import connect, database_of, tracking_address, unread_database
 
-    if unread := unread_database(store):
+    unread = unread_database(store)
+    if unread:
         typer.echo(unread, err=True)
-    named = PREFECT_API_URL.value()
-    prefect = None if named else PrefectServer.start(PREFECT_HOME.value())
+    named_server = PREFECT_API_URL.value()
+    prefect = None if named_server else PrefectServer.start(PREFECT_HOME.value())
     processes = [prefect.process] if prefect else []
     tracking = tracking_address()
     database = database_of(tracking)
@@ -69,7 +70,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
         address = prefect.settings["PREFECT_API_URL"].removesuffix("/api")
         typer.echo(f"Prefect  {address}   {prefect.settings['PREFECT_API_AUTH_STRING']}")
     else:
-        typer.echo(f"Prefect  {without_credentials(named).removesuffix('/api')}")
+        typer.echo(f"Prefect  {without_credentials(named_server).removesuffix('/api')}")
     if database:
         # Whoever took the port meanwhile is not handed the password.
         while not listens(mlflow, port):

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,8 +19,13 @@ from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
 from papa.text.table import format_of, read_file
 
-_LEAST, _LEAST_EMBEDDED, _MEASURED = 10, 42, 500
-"""Texts in all at least, for embeddings with ten neighbours; texts that are measured at most."""
+_LEAST_TEXTS = 10
+"""Texts in all at least."""
+_LEAST_EMBEDDED = 42
+"""Texts in all at least for embeddings, whose measures read ten neighbours."""
+_MEASURED = 500
+"""Texts that are measured at most."""
+Row = TypeVar("Row")
 _COLUMNS = ("text", "text_pair", "words", "label")
 _SLOTS = (32, 64, 128, 256, 512)
 
@@ -39,10 +44,10 @@ def study_without_file(
             "--task, such as papa run --encoder google-bert/bert-base-uncased --task cola"
         )
     # Named by all of it, so that another study has results of its own.
-    named = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
-    named += [f"{limit}-rows"] if limit else []
+    words = ["+".join(Path(name).name for name in encoders), "+".join(tasks)]
+    words += [f"{limit}-rows"] if limit else []
     rows = dict.fromkeys(("train_rows", "validation_rows"), limit) if limit else {}
-    document = {"name": _fit_name("-".join(named)), "encoders": list(encoders)}
+    document = {"name": _fit_name("-".join(words)), "encoders": list(encoders)}
     return _resolved({**document, "tasks": [{"name": task, **rows} for task in tasks]}, overrides)
 
 
@@ -56,10 +61,10 @@ def _fit_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
 
 
-def own_study(
+def study_of_texts(
     models: Sequence[str],
     texts: Path,
-    others: bool,
+    has_study_or_task: bool,
     limit: int | None,
     overrides: Sequence[str],
     store: Store,
@@ -69,7 +74,7 @@ def own_study(
     labels, ``label``. Every other text is measured, a sample of 500 at most; the others make the
     averages. Results of another model or other texts under the same name are not overwritten.
     """
-    if others or len(models) != 1:
+    if has_study_or_task or len(models) != 1:
         raise SpecError(
             "--data needs one --model and no STUDY.yaml or --task: give for example papa run "
             "--model embedded/all-MiniLM-L6-v2 --data texts.txt"
@@ -83,9 +88,9 @@ def own_study(
     sides = [table.texts(name).to_pylist() for name in columns if name.startswith("text")]
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
     rows = _sample(table.rows.select(columns).to_pylist(), limit)
-    least = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST
-    if len(rows) < least:
-        raise DataError(f"{texts} holds {len(rows)} texts, expected at least {least}: add texts")
+    needed = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST_TEXTS
+    if len(rows) < needed:
+        raise DataError(f"{texts} holds {len(rows)} texts, expected at least {needed}: add texts")
     short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-native")
     naming = {"name": short}
     for setting in overrides:
@@ -112,7 +117,7 @@ def own_study(
     return study
 
 
-def _sample(rows: list[Any], most: int | None) -> list[Any]:
+def _sample(rows: list[Row], most: int | None) -> list[Row]:
     """So many rows at most, drawn from all of them with seed 0, in their order."""
     if most is None or len(rows) <= most:
         return rows
@@ -133,13 +138,13 @@ def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str
         # Written by another version, or damaged: nothing can be said of it.
         return
     now = [encoder.name for encoder in study.encoders]
-    other = f"of {joined(before)}, not {joined(now)}" if before != now else ""
+    difference = f"of {joined(before)}, not {joined(now)}" if before != now else ""
     for path, content in contents.items():
         if path.exists() and path.read_text(encoding="utf-8") != content:
-            other = other or f"on other texts ({path})"
-    if other:
+            difference = difference or f"on other texts ({path})"
+    if difference:
         raise SpecError(
-            f"the store {store.address} has a study '{study.name}' {other}: give this study "
+            f"the store {store.address} has a study '{study.name}' {difference}: give this study "
             "another name with --set name=NAME, or delete the other with 'papa remove "
             f"{study.name}'"
         )
@@ -149,7 +154,8 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
     """What the model's head can be asked of rows with these columns, a task for each metric."""
     document, _ = read_configuration_file(Path(reference.folder), reference.name)
     architecture = str((document.get("architectures") or ["Model"])[0])
-    classes, labelled = document.get("id2label") or {}, "label" in columns
+    classes = document.get("id2label") or {}
+    labelled = "label" in columns
     text = [name for name in columns if name != "label"]
     kind = {"text": "text", "text text_pair": "pair", "words": "words"}.get(" ".join(text), "")
     tasks: list[tuple[str, str, Sequence[str]]] = []
@@ -190,7 +196,7 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
 def _slots(reference: EncoderReference, sides: list[list[str]]) -> int:
     """The least usual layout that holds nearly all of the texts; of a pair each half of it one."""
     ids = load_tokenizer(reference)([text for side in sides for text in side])["input_ids"]
-    lengths = sorted(len(sides) * len(own) for own in ids)
+    lengths = sorted(len(sides) * len(text_ids) for text_ids in ids)
     needed = lengths[int(0.99 * (len(lengths) - 1))]
     fitting = [slots for slots in _SLOTS if slots <= reference.positions]
     return next((slots for slots in fitting if slots >= needed), fitting[-1])

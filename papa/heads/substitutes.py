@@ -123,7 +123,7 @@ class Streaming(Weights):
 
 
 @dataclass(frozen=True)
-class OfFunction(Weights):
+class FunctionMatrices(Weights):
     """Custom matrices, computed for as many slots as each text has up to its last token."""
 
     function: Callable[[int, int, int], Float[Tensor, "slots slots"]]

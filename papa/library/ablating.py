@@ -1,5 +1,5 @@
-"""Heads of a model that the user holds, replaced in the user's own loop, and what it keeps of its
-own answers meanwhile.
+"""Heads of an in-memory model, replaced in the user's own loop, and how much of its original
+answers it keeps meanwhile.
 """
 
 from __future__ import annotations
@@ -14,17 +14,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import (
-    DataError,
-    SpecError,
-    joined,
-)
+from papa.errors import DataError, SpecError, joined
 from papa.heads.attention_layers import attention_layers
 from papa.heads.interface import routed
 from papa.heads.substitutes import rules_of
-from papa.library.batches import Data, batches_of, check_answering
+from papa.library.batches import Batch, Data, batches_of, check_answering
 from papa.library.renamed import formerly
-from papa.library.substitutes import substitute_for
+from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.native.batches import given_batch
 from papa.native.losses import kl_divergence
 from papa.native.outputs import answers_of, concatenated
@@ -42,7 +38,7 @@ def ablated(
     model: nn.Module,
     heads: Heads,
     *,
-    substitute: Any = "average",
+    substitute: RequestedSubstitute = "average",
     data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     part: str | None = None,
@@ -89,7 +85,7 @@ def ablated(
         yield
 
 
-def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
+def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
     """The heads to replace, each once, first layer first; a layer of size 0 has none."""
     most = max(sizes)
     if isinstance(heads, Tensor | np.ndarray):
@@ -101,24 +97,24 @@ def checked_heads(heads: Any, sizes: Sequence[int]) -> list[Head]:
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
-        heads = [(layer, head) for layer, own in heads.items() for head in _listed(own)]
-    found = set[Head]()
+        heads = [(layer, head) for layer, of_layer in heads.items() for head in _listed(of_layer)]
+    checked: set[Head] = set()
     for pair in _listed(heads):
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
         if layer not in range(len(sizes)) or head not in range(sizes[layer]):
             last = len(sizes) - 1, most - 1
-            some = [number for number, size in enumerate(sizes) if size]
-            others = f"; of the layers only {joined(map(str, some))} have attention"
+            with_attention = [str(number) for number, size in enumerate(sizes) if size]
+            hint = f"; of the layers only {joined(with_attention)} have attention"
             raise SpecError(
                 f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to {last}"
-                f"{others if len(some) < len(sizes) else ''}"
+                f"{hint if len(with_attention) < len(sizes) else ''}"
             )
-        found.add((layer, head))
-    return sorted(found)
+        checked.add((layer, head))
+    return sorted(checked)
 
 
-def _listed(given: Any) -> Any:
-    return given if isinstance(given, Iterable) else [given]
+def _listed(values: object) -> Iterable[Any]:
+    return values if isinstance(values, Iterable) else [values]
 
 
 @formerly(by="substitute", made_from="substitute_data")
@@ -127,7 +123,7 @@ def fidelity(
     data: Data,
     *,
     heads: Heads,
-    substitute: Any = "average",
+    substitute: RequestedSubstitute = "average",
     substitute_data: Data = None,
     score: CustomScore | None = None,
     part: str | None = None,
@@ -175,12 +171,12 @@ def fidelity(
     pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
     with torch.inference_mode():
         for inputs in batches:
-            own = of_batch(model, inputs, score)
+            original = of_batch(model, inputs, score)
             with ablated(model, heads, substitute=replacement, part=part):
                 replaced = of_batch(model, inputs, score)
-            if "words" in own:
-                replaced["divergence"] = kl_divergence(own.pop("words"), replaced.pop("words"))
-            pairs.append((own, replaced))
+            if "words" in original:
+                replaced["divergence"] = kl_divergence(original.pop("words"), replaced.pop("words"))
+            pairs.append((original, replaced))
     before, after = (concatenated(side) for side in zip(*pairs, strict=True))
     lengths = before["lengths"]
     if "embeddings" in before:
@@ -188,11 +184,13 @@ def fidelity(
             raise DataError(
                 f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: add texts"
             )
-        found = embedding_fidelity(before["embeddings"], after["embeddings"])
+        measures = embedding_fidelity(before["embeddings"], after["embeddings"])
     else:
-        values = compared(before, after)
-        found = {name: mean_over_examples(name, own, lengths) for name, own in values.items()}
-    rows = {name: (one.mean, one.low, one.high) for name, one in found.items()}
+        measures = {
+            name: mean_over_examples(name, values, lengths)
+            for name, values in compared(before, after).items()
+        }
+    rows = {name: (measure.mean, measure.low, measure.high) for name, measure in measures.items()}
     frame = pandas.DataFrame.from_dict(rows, "index", columns=["value", "low", "high"])
     frame.attrs["texts"] = len(lengths)
     return frame.rename_axis("measure")
@@ -228,18 +226,18 @@ def compared(
 
 @torch.inference_mode()
 def answers(
-    model: nn.Module, batches: Sequence[Mapping[str, Any]], score: CustomScore | None = None
+    model: nn.Module, batches: Sequence[Batch], score: CustomScore | None = None
 ) -> dict[str, np.ndarray]:
     """``of_batch`` of all batches, without the logits of words."""
-    found = []
+    by_batch: list[dict[str, Tensor]] = []
     for inputs in batches:
-        found.append(of_batch(model, inputs, score))
-        found[-1].pop("words", None)
-    return concatenated(found)
+        by_batch.append(of_batch(model, inputs, score))
+        by_batch[-1].pop("words", None)
+    return concatenated(by_batch)
 
 
 def of_batch(
-    model: Any, inputs: Mapping[str, Any], score: CustomScore | None = None
+    model: nn.Module, inputs: Batch, score: CustomScore | None = None
 ) -> dict[str, Tensor]:
     """What a model answers to one batch."""
     return answers_of(model, call_model(model, inputs), given_batch(inputs), score)

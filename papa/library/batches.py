@@ -1,18 +1,16 @@
-"""What a model that the user holds is called with: batches, or texts of which its tokenizer makes
-some.
-"""
+"""The batches that an in-memory model is called with, from batches or from texts."""
 
 from __future__ import annotations
 
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, joined
 from papa.heads.attention_layers import attention_parts
@@ -41,7 +39,18 @@ def batches_of(
     tokenizer: PreTrainedTokenizerBase | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> list[Batch]:
-    """The batches of what a model is called with; ``columns`` are what a table calls its own."""
+    """Return the batches that a model is called with.
+
+    Args:
+        data: What the user gave.
+        model: The model.
+        tokenizer: The model's, if ``data`` holds texts.
+        columns: The columns of a table that hold "text", "text_pair" and "label", where they are
+            called otherwise.
+
+    Raises:
+        DataError: ``data`` holds neither texts nor batches, or they do not fit the model.
+    """
     if isinstance(data, str):
         raise DataError(f"data is one string: give a list, such as [{data[:20]!r}]")
     if _is_batch(data):
@@ -49,15 +58,17 @@ def batches_of(
     if is_tabular(data):
         texts, labels = _read(data, model, columns or {})
     else:
-        texts, labels = [] if data is None else list(data), None
+        texts = [] if data is None else list(data)
+        labels = None
         if texts and all(map(_is_batch, texts)):
             for number, batch in enumerate(texts):
                 _check_padding(number, batch, model.config)
             return texts
-    if not texts or not (all(isinstance(one, str) for one in texts) or all(map(_is_pair, texts))):
-        found = joined(dict.fromkeys(type(one).__name__ for one in texts)) or "nothing"
+    are_single = all(isinstance(text, str) for text in texts)
+    if not texts or not (are_single or all(map(_is_pair, texts))):
+        types = joined(dict.fromkeys(type(text).__name__ for text in texts)) or "nothing"
         raise DataError(
-            f"data holds {found}, expected texts, pairs of texts, or batches: {_GIVE}; "
+            f"data holds {types}, expected texts, pairs of texts, or batches: {_GIVE}; "
             'papa.measure also takes {"train": …, "validation": …}'
         )
     if tokenizer is None:
@@ -67,23 +78,26 @@ def batches_of(
             f"tokenizer is a {type(tokenizer).__name__}: give the model's tokenizer, such as "
             "AutoTokenizer.from_pretrained(name)"
         )
-    held: Any = model
-    name = held.name_or_path or type(model).__name__
-    check_vocabulary(tokenizer, len(held.get_input_embeddings().weight), name)
-    return list(_tokenised(texts, labels, model, tokenizer))
+    pretrained = cast("PreTrainedModel", model)
+    name = pretrained.name_or_path or type(model).__name__
+    vocabulary = cast("Tensor", pretrained.get_input_embeddings().weight)
+    check_vocabulary(tokenizer, len(vocabulary), name)
+    return list(_tokenised(texts, labels, pretrained, tokenizer))
 
 
 def check_answering(model: nn.Module) -> None:
     """Refuse a model that shall answer and is in train mode."""
     attention_parts(model)
     if any(module.training for module in model.modules()):
-        why = "where dropout changes its answers: call model.eval() first"
-        raise EncoderError(f"the model is in train mode, {why}")
+        raise EncoderError(
+            "the model is in train mode, where dropout changes its answers: call model.eval() first"
+        )
 
 
-def _check_padding(number: int, batch: Batch, config: Any) -> None:
+def _check_padding(number: int, batch: Batch, config: object) -> None:
     """Refuse a batch whose texts are padded without a mask, as padding would count as tokens."""
-    ids, pad = batch.get("input_ids"), getattr(config, "pad_token_id", None)
+    ids = batch.get("input_ids")
+    pad = getattr(config, "pad_token_id", None)
     if not isinstance(ids, Tensor) or ids.dim() != 2 or batch.get("attention_mask") is not None:
         return
     meanings = ("bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id")
@@ -106,7 +120,7 @@ def _is_pair(text: object) -> bool:
 
 
 def _is_batch(data: object) -> bool:
-    return isinstance(data, Mapping) and any(isinstance(one, Tensor) for one in data.values())
+    return isinstance(data, Mapping) and any(isinstance(value, Tensor) for value in data.values())
 
 
 def _read(
@@ -117,47 +131,49 @@ def _read(
     Labels are None for a model that takes none, and for a language model, whose labels are tokens.
     """
     table = table_of(data, "the table of texts")
-    named = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
-    held = {
+    column_names = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
+    values = {
         name: (table.column if name == "label" else table.texts)(column).to_pylist()
-        for name, column in named.items()
+        for name, column in column_names.items()
         if column and (column != name or name == "text" or name in table.rows.column_names)
     }
-    texts = held["text"]
-    if "text_pair" in held:
-        texts = list(zip(texts, held["text_pair"], strict=True))
-    labels, known = held.get("label"), model.config.label2id or {}
-    takes = "labels" in inspect.signature(model.forward).parameters
-    if not takes or model.get_output_embeddings() is not None:
+    texts = values["text"]
+    if "text_pair" in values:
+        texts = list(zip(texts, values["text_pair"], strict=True))
+    labels = values.get("label")
+    known = model.config.label2id or {}
+    takes_labels = "labels" in inspect.signature(model.forward).parameters
+    if not takes_labels or model.get_output_embeddings() is not None:
         # A model without classes is not called with them, and a language model's are tokens.
         return texts, None
-    names = table.class_names.get(named["label"] or "")
+    names = table.class_names.get(column_names["label"] or "")
     if labels and names and not isinstance(labels[0], list):
         labels = _named_classes(table.origin, labels, names, known)
     if labels and isinstance(labels[0], str):
-        if unknown := sorted({one for one in labels if one not in known}):
+        unknown = sorted({label for label in labels if label not in known})
+        if unknown:
             raise DataError(
                 f"the labels {joined(unknown)} are not in the model's label2id: give "
                 f"{joined(known)}, or their numbers"
             )
-        labels = [known[one] for one in labels]
+        labels = [known[label] for label in labels]
     classes = model.config.num_labels
     if labels and has_many_labels(model.config):
         return texts, _label_vectors(table.origin, labels, classes)
     if labels and classes > 1 and model.config.problem_type != "regression":
-        wrong = next((one for one in labels if one not in (-100, *range(classes))), None)
+        wrong = next((label for label in labels if label not in (-100, *range(classes))), None)
         if wrong is not None:
             raise DataError(
                 f"label {wrong!r:.40} is not a class of the model's head: give 0 to "
                 f"{classes - 1}, or {joined(known)} (its label2id)"
             )
-        labels = [int(one) for one in labels]
+        labels = [int(label) for label in labels]
     return texts, labels
 
 
 def _named_classes(
     origin: str, labels: Sequence[int], names: Sequence[str], known: Mapping[str, int]
-) -> list[Any]:
+) -> list[str] | list[int]:
     """Labels of a ``ClassLabel`` column by name, as a head may number its classes otherwise."""
     wrong = [row for row, label in enumerate(labels) if label not in range(len(names))]
     if wrong:
@@ -177,23 +193,23 @@ def _named_classes(
     )
 
 
-def _label_vectors(origin: str, labels: Sequence[Any], classes: int) -> list[list[float]]:
+def _label_vectors(origin: str, labels: Labels, classes: int) -> list[list[float]]:
     """Of each text, for each label whether it has it."""
     for row, vector in enumerate(labels, 1):
-        whole = isinstance(vector, Sequence) and len(vector) == classes
-        if not whole or any(one not in (0, 1) for one in vector):
+        is_whole = isinstance(vector, Sequence) and len(vector) == classes
+        if not is_whole or any(number not in (0, 1) for number in vector):
             raise DataError(
                 f"{origin}: row {row} has the label {vector!r:.40}, but the model has "
                 f"{classes} labels per text: give a list of {classes} numbers, 0 or 1, for "
                 "each text"
             )
-    return [[float(one) for one in vector] for vector in labels]
+    return [[float(number) for number in vector] for vector in labels]
 
 
 def _tokenised(
-    texts: Sequence[Any],
+    texts: Sequence[str] | Sequence[tuple[str, str]],
     labels: Labels | None,
-    model: Any,
+    model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[Batch]:
     """Texts in their order, so many at once, truncated at the positions of the model or where its
@@ -205,35 +221,37 @@ def _tokenised(
     padding = {"input_ids": tokenizer.pad_token_id or 0}
     truncated = 0
     for start in range(0, len(texts), BATCH):
-        some = texts[start : start + BATCH]
-        pairs = [*map(list, zip(*some, strict=True))] if isinstance(some[0], tuple) else [some]
-        read = tokenizer(*pairs, return_attention_mask=True, verbose=False)
-        if longer := sum(len(ids) > most for ids in read["input_ids"]):
+        chunk = texts[start : start + BATCH]
+        sides = [*map(list, zip(*chunk, strict=True))] if isinstance(chunk[0], tuple) else [chunk]
+        tokens = tokenizer(*sides, return_attention_mask=True, verbose=False)
+        longer = sum(len(ids) > most for ids in tokens["input_ids"])
+        if longer:
             truncated += longer
-            options: dict[str, Any] = {"truncation": True, "max_length": most}
-            read = tokenizer(*pairs, return_attention_mask=True, **options)
-        if empty := [at for at, ids in enumerate(read["input_ids"], start) if not ids]:
-            raise DataError(f"text {empty[0]} has no token: remove it")
+            tokens = tokenizer(*sides, return_attention_mask=True, truncation=True, max_length=most)
+        for number, ids in enumerate(tokens["input_ids"], start):
+            if not ids:
+                raise DataError(f"text {number} has no token: remove it")
         batch = {
             name: pad_sequence([*map(torch.tensor, rows)], True, padding.get(name, 0))
-            for name, rows in read.items()
+            for name, rows in tokens.items()
         }
         if labels is not None:
             batch["labels"] = torch.tensor(labels[start : start + BATCH])
-        yield {name: one.to(model.device) for name, one in batch.items()}
+        yield {name: tensor.to(model.device) for name, tensor in batch.items()}
     if truncated:
-        whose = "positions that the model has" if most == positions else "tokenizer's limit"
+        limit = "positions that the model has" if most == positions else "tokenizer's limit"
         warnings.warn(
-            f"{truncated} of {len(texts)} texts are truncated to {most} tokens, the {whose}",
+            f"{truncated} of {len(texts)} texts are truncated to {most} tokens, the {limit}",
             stacklevel=2,
         )
 
 
-def positions_of(model: Any) -> int | None:
+def positions_of(model: nn.Module) -> int | None:
     """How many tokens a text may have; None where the model does not say."""
     for name, module in model.named_modules():
         table = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
         # Tokens count from after the position of padding, as in RoBERTa.
         if table and module.padding_idx is not None:
             return int(module.num_embeddings - module.padding_idx - 1)
-    return getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    config = cast("PreTrainedModel", model).config
+    return getattr(config.get_text_config(), "max_position_embeddings", None)

@@ -31,11 +31,11 @@ def describe_study(
     constant matrices, and of sentences with gold trees: as of ``papa.describe``.
     """
     wanted = chosen(names, trees is not None)
-    held = finished.manifest
-    entries = [entry for entry in held.averages if not held.encoders[entry.encoder].causal]
+    manifest = finished.manifest
+    entries = [entry for entry in manifest.averages if not manifest.encoders[entry.encoder].causal]
     if not entries:
         raise SpecError(
-            f"study '{held.study}' has no average of an encoder, which papa describe needs: "
+            f"study '{manifest.study}' has no average of an encoder, which papa describe needs: "
             "run it with 'average' in substitutes"
         )
     of_trees = [name for name in wanted if name in TREE_DESCRIPTIONS]
@@ -44,27 +44,33 @@ def describe_study(
     sources |= {trees.name: of_trees} if trees else {}
     # All that can be wrong is found before the first is described.
     constant = [_constant_heads(finished, entry, fraction) for entry in entries]
-    frames, records = {}, []
+    frames = {}
+    records = []
     for entry, heads in zip(entries, constant, strict=True):
-        of = {"encoder": entry.encoder, "task": entry.task}
+        record = {"encoder": entry.encoder, "task": entry.task}
         if heads is not None:
-            of |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
-        encoder = finished.encoder_here(entry.encoder)
-        tokenizer, running = load_tokenizer(encoder), load_encoder(encoder)
-        special, matrices = special_tokens_of(tokenizer), finished.artifact(entry.artifact)
-        average = ConstantMatrices.load(matrices, encoder=encoder, slots=entry.slots)
+            record |= {"order": finished.study.orders[0], "fraction": f"{fraction:g}"}
+        reference = finished.encoder_here(entry.encoder)
+        tokenizer = load_tokenizer(reference)
+        encoder = load_encoder(reference)
+        special = special_tokens_of(tokenizer)
+        average = ConstantMatrices.load(
+            finished.artifact(entry.artifact), encoder=reference, slots=entry.slots
+        )
         split = open_corpus(finished.artifact(entry.text)).split("validation")
-        for source, asked in sources.items():
-            if not asked:
+        for source, descriptions in sources.items():
+            if not descriptions:
                 continue
-            laid, batches = None, micro_batches(split, split.rows[:limit], 1)
-            if asked is of_trees:
+            laid = None
+            batches = micro_batches(split, split.rows[:limit], 1)
+            if descriptions is of_trees:
                 laid = lay_out(sentences, tokenizer, special, entry.slots)
                 batches = laid.batches(1)
-            given = running, average, batches, special.sep, asked
-            frame = described(*given, laid=laid, heads=heads)
+            frame = described(
+                encoder, average, batches, special.sep, descriptions, laid=laid, heads=heads
+            )
             frames[entry.encoder, entry.task, source] = frame
-            records.append({**of, "source": source, **frame.attrs["texts"][0]})
+            records.append({**record, "source": source, **frame.attrs["texts"][0]})
     return joined(frames, ["encoder", "task", "source"], records).drop(columns="source")
 
 
@@ -74,14 +80,16 @@ def _constant_heads(
     """The constant heads of the cell of a fraction; None where all are."""
     if fraction == 0:
         return None
-    study, order = finished.manifest.study, finished.study.orders[0]
+    study = finished.manifest.study
+    order = finished.study.orders[0]
     line = entry.encoder, entry.task, "average", order
-    alike = {round(cell.fraction, 6): cell for cell in finished.manifest.cells if cell.line == line}
-    if (cell := alike.get(round(fraction, 6))) is None:
+    cells = {round(cell.fraction, 6): cell for cell in finished.manifest.cells if cell.line == line}
+    cell = cells.get(round(fraction, 6))
+    if cell is None:
         raise SpecError(
             f"study '{study}' has no cell of {entry.encoder} on {entry.task} with average, "
             f"order '{order}' and keep {fraction:g}: give --keep "
-            f"{' or '.join(f'{at:g}' for at in alike)}"
+            f"{' or '.join(f'{share:g}' for share in cells)}"
         )
     if cell.constant_heads is None:
         raise SpecError(

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import pyarrow as pa
 import torch
@@ -83,9 +83,9 @@ class Encoder:
         return self.reference.heads
 
     def __repr__(self) -> str:
-        what = f"on {self.encoder.device}" if self.encoder else "a decoder"
+        device = f"on {self.encoder.device}" if self.encoder else "a decoder"
         shape = f"{self.layers} layers of {self.heads} heads, width {self.reference.width}"
-        return f"<{self.reference.display}: {shape}, {self.slots} slots, {what}>"
+        return f"<{self.reference.display}: {shape}, {self.slots} slots, {device}>"
 
 
 def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
@@ -166,7 +166,7 @@ def load_encoder(
                 f"{reference.display} is a decoder, which papa.load_encoder runs on the CPU "
                 "only: leave out device"
             )
-        running: Any = None if reference.causal else encoders.load_encoder(reference, chosen)
+        running = None if reference.causal else encoders.load_encoder(reference, chosen)
     elif not isinstance(model, PreTrainedModel):
         raise EncoderError(
             f"model is a {type(model).__name__}, expected a name or a model of transformers: "
@@ -174,41 +174,53 @@ def load_encoder(
             "model[0].auto_model"
         )
     else:
-        whole: Any = model.base_model
-        name = whole.name_or_path or type(whole).__name__
-        if tokenizer is None:
-            raise EncoderError(f"the model {name} needs a tokenizer: give tokenizer=")
-        device = device or str(whole.device)
-        check_device(device)
-        check_precision(precision, torch.device(device).type)
-        running = encoders.Encoder(whole, device, precision)
-        digest = hashlib.sha256()
-        for key, tensor in sorted(whole.state_dict().items()):
-            weights = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
-            digest.update(key.encode() + weights.numpy().tobytes())
-        reference = EncoderReference(
-            name=name,
-            revision=None,
-            folder="",
-            digest=digest.hexdigest(),
-            tokenizer_digest=f"of {name}, in memory",
-            model_type=whole.config.model_type,
-            layers=running.layers,
-            heads=running.heads,
-            width=running.width,
-            positions=running.family.positions(whole.config),
-            precision=precision,
-            tokenizer=tokenizer,
-        )
+        base = cast("PreTrainedModel", model.base_model)
+        running, reference = _wrapped(base, tokenizer, device, precision)
     slots = min(128, reference.positions) if slots is None else slots
     if slots not in range(4, reference.positions + 1, 2):
         most = f"{reference.positions}, as {reference.display} has positions"
         raise EncoderError(f"slots is {slots}, expected an even number from 4 to {most}")
-    found = Encoder(reference, int(slots), running)
+    encoder = Encoder(reference, int(slots), running)
     if running:
-        _ = found.special_tokens  # They are missed here, not in the first call.
-        tokenised.check_vocabulary(found.tokenizer, len(running.word_embeddings), reference.display)
-    return found
+        _ = encoder.special_tokens  # They are missed here, not in the first call.
+        vocabulary = len(running.word_embeddings)
+        tokenised.check_vocabulary(encoder.tokenizer, vocabulary, reference.display)
+    return encoder
+
+
+def _wrapped(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase | None,
+    device: str | None,
+    precision: Precision,
+) -> tuple[encoders.Encoder, EncoderReference]:
+    """An encoder that shares the weights of a model in memory, known by their digest."""
+    name = model.name_or_path or type(model).__name__
+    if tokenizer is None:
+        raise EncoderError(f"the model {name} needs a tokenizer: give tokenizer=")
+    device = device or str(model.device)
+    check_device(device)
+    check_precision(precision, torch.device(device).type)
+    encoder = encoders.Encoder(model, device, precision)
+    digest = hashlib.sha256()
+    for key, tensor in sorted(model.state_dict().items()):
+        weights = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
+        digest.update(key.encode() + weights.numpy().tobytes())
+    reference = EncoderReference(
+        name=name,
+        revision=None,
+        folder="",
+        digest=digest.hexdigest(),
+        tokenizer_digest=f"of {name}, in memory",
+        model_type=model.config.model_type,
+        layers=encoder.layers,
+        heads=encoder.heads,
+        width=encoder.width,
+        positions=encoder.family.positions(model.config),
+        precision=precision,
+        tokenizer=tokenizer,
+    )
+    return encoder, reference
 
 
 @dataclass(frozen=True)
@@ -236,7 +248,9 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
     if isinstance(texts, str | bytes):
         raise DataError(f"data is one string: give a list, such as [{texts[:20]!r}]")
     if not is_tabular(texts):
-        items, text, text_pair = list(texts), "text", None
+        items = list(texts)
+        text = "text"
+        text_pair = None
         texts = {text: items}
         if items and isinstance(items[0], tuple):
             for number, item in enumerate(items):
@@ -247,19 +261,21 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
             text_pair = "text_pair"
             texts = dict(zip((text, text_pair), zip(*items, strict=True), strict=True))
     table = table_of(texts, "the table of texts")
-    framing, slots = encoder.special_tokens, encoder.slots
-    first, *others = (
-        tokenised.tokens_of_texts(encoder.tokenizer, framing, table.texts(name).to_pylist())
-        for name in (text, text_pair)
-        if name
-    )
-    if others:
+    framing = encoder.special_tokens
+    slots = encoder.slots
+
+    def tokens_of(column: str) -> list[list[int]]:
+        texts = table.texts(column).to_pylist()
+        return tokenised.tokens_of_texts(encoder.tokenizer, framing, texts)
+
+    first = tokens_of(text)
+    if text_pair:
         pair_capacity(framing, slots)
-        tokens = arrange_pair(first, others[0], framing, "follow", slots)
+        tokens = arrange_pair(first, tokens_of(text_pair), framing, "follow", slots)
     else:
         tokens = arrange_one([ids[: slots - 2] for ids in first], framing, slots)
     double = framing.between == 2
-    special = special_slots("pair" if others else "text", slots, double_separator=double)
+    special = special_slots("pair" if text_pair else "text", slots, double_separator=double)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
 
 
@@ -272,8 +288,7 @@ def table_of(data: Table, origin: str) -> SourceTable:
     """A table with rows."""
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
-        told = ", ".join(names)
-        raise DataError(f"{origin} has tokenised inputs ({told}): give texts")
+        raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts")
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
         raise DataError(
             f"{origin} holds several tables ({joined(map(str, names))}): give one of them"

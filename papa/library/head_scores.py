@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
+import numpy as np
 import pandas
-from torch import nn
+from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError, meant
@@ -17,7 +17,7 @@ from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import METHODS, head_scores_in_memory, reads_score
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
-from papa.library.substitutes import constants_for, substitute_for
+from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.native.batches import rebatched
 from papa.native.scores import ScoringSettings
@@ -43,11 +43,11 @@ from papa.tasks.substitutes import supplied_matrices
 )
 def head_scores(
     model: Encoder | nn.Module,
-    data: Any,
+    data: Data,
     *,
     task: Task | None = None,
     method: str = "lambda",
-    substitute: Any = "average",
+    substitute: RequestedSubstitute = "average",
     ranking_seeds: Sequence[int] = (0, 1, 2),
     rows: int | None = None,
     epochs: int | None = None,
@@ -117,13 +117,10 @@ def head_scores(
     if method not in known:
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
-    of_encoders = (task,)
-    of_in_memory = (tokenizer, substitute_data, score, part)
-    if any(one is not None for one in (of_encoders if in_memory else of_in_memory)):
-        without = "task, or tokenizer, substitute_data, score and part"
-        raise SpecError(
-            f"method='{method}': {without} are not for this kind of model: leave them out"
-        )
+    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
+    if any(argument is not None for argument in not_for_model):
+        names = "task is" if in_memory else "tokenizer, substitute_data and score are"
+        raise SpecError(f"{names} not for this kind of model: leave out what is given of it")
     if isinstance(model, nn.Module):
         check_answering(model)
         is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
@@ -144,39 +141,52 @@ def head_scores(
             model, batches, replacement, method, scoring, score, part, progress
         )
     check_loaded(model, decoder=True, whole=True)
-    given = None
-    if not isinstance(substitute, str) or substitute != "average":
-        matrices = constants_for(model, substitute)
-        given = supplied_matrices("supplied matrices", model.reference, matrices)
     settings = {
         "rows": rows,
         "evaluations": evaluations,
         "epochs": epochs,
         "learning_rate": learning_rate,
     }
-    parts = {
+    document = {
         "substitutes": ["zeros"],
         "orders": [method],
         "keep": [0.5],
         "ranking_seeds": as_list(ranking_seeds),
         "ranking": settings,
     }
+    return _scores_of_encoder(model, data, task, method, substitute, document, progress)
+
+
+def _scores_of_encoder(
+    encoder: Encoder,
+    data: object,
+    task: Task | None,
+    method: str,
+    substitute: object,
+    document: Mapping[str, object],
+    progress: bool,
+) -> pandas.DataFrame:
+    """Run the ranking steps of a study with the settings of ``document`` in this process."""
+    average = None
+    if not isinstance(substitute, str) or substitute != "average":
+        matrices = constants_for(encoder, substitute)
+        average = supplied_matrices("supplied matrices", encoder.reference, matrices)
     with (
-        study_inputs(model, data, task, sampled={}, **parts) as inputs,
+        study_inputs(encoder, data, task, sampled={}, settings=document) as inputs,
         TemporaryDirectory(prefix="papa-") as folder,
     ):
         (pair,) = build_pipeline(inputs).pairs
-        rankings = pair.rankings[method]
-        if given:
-            rankings = {seed: one.changed(average=given) for seed, one in rankings.items()}
-        found = run_steps(with_inputs(rankings.values()), Store(folder), model, inputs, progress)
-        by_seed = {seed: found[step] for seed, step in rankings.items()}
+        steps = pair.rankings[method]
+        if average:
+            steps = {seed: step.changed(average=average) for seed, step in steps.items()}
+        artifacts = run_steps(with_inputs(steps.values()), Store(folder), encoder, inputs, progress)
+        by_seed = {seed: artifacts[step] for seed, step in steps.items()}
         return read_head_scores(method, by_seed).frame(method)
 
 
 @formerly(fraction="keep")
 def constant_heads(
-    scores: Any,
+    scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
     *,
     keep: float | None = None,
     count: int | None = None,

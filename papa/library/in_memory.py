@@ -22,7 +22,7 @@ from papa.heads.masks import real_tokens
 from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.measurement import Measurement, compared_with_random
-from papa.library.substitutes import substitute_for
+from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.tasks import Task, as_list
 from papa.native.batches import Inputs, rebatched
 from papa.native.in_memory import labels_of_texts, metric_of, open_in_memory
@@ -97,7 +97,7 @@ def measure_in_memory(
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None,
     score: str | CustomScore | None,
-    substitutes: Sequence[Any],
+    substitutes: Sequence[RequestedSubstitute],
     orders: Sequence[str | CustomOrder],
     keep: Sequence[float],
     probe_seeds: Sequence[int],
@@ -120,7 +120,8 @@ def measure_in_memory(
     custom = score if callable(score) else None
     native = open_in_memory(model, validation, custom, part=part)
     if callable(score):
-        metric, labelled = custom_name(score), False
+        metric = custom_name(score)
+        labelled = False
     else:
         metric, labelled = metric_of(native, native.all_answers(), score)
     numbers = native.layers.numbers
@@ -132,8 +133,8 @@ def measure_in_memory(
     # Whatever batches the texts come in, substitutes are the same.
     inputs = rebatched(train, model)
     by_name = {
-        name: substitute_for(model, requested, inputs, part=part)
-        for name, requested in _named(substitutes)
+        name: substitute_for(model, substitute, inputs, part=part)
+        for name, substitute in _names_of(substitutes)
     }
     cells = _Cells(native, metric, by_name)
     baseline = _one_answer(native, metric)
@@ -149,20 +150,22 @@ def measure_in_memory(
             ranked = _by_own_answers(model, train, method, labelled, part)
         first = next(iter(by_name.values()))
         scores[method] = score_native_heads(ranked, method, first, settings, progress)
-        if isinstance(trained := scores[method], TrainedLambda):
-            certain = [_certainty(trained, ranked, keep, labelled)]
+        method_scores = scores[method]
+        if isinstance(method_scores, TrainedLambda):
+            certain = [_certainty(method_scores, ranked, keep, labelled)]
 
     def in_order(order: str, seed: int) -> list[Head]:
-        drawn: Any = [ranking_seeds[0], seed]
-        if (name := scores_in(order)) is not None:
-            drawn = np.argsort(np.ravel(external[name]), kind="stable").tolist()
+        draw = [ranking_seeds[0], seed]
+        name = scores_in(order)
+        if name is not None:
+            draw = np.argsort(np.ravel(external[name]), kind="stable").tolist()
         method = scored_by(order)
-        of_layers = None
+        values = None
         if method:
-            of_layers = np.zeros(shape)  # Nobody reads those of layers without attention.
-            of_layers[numbers] = scores[method].mean
-        of_all = head_order(order, of_layers, *shape, drawn)
-        return [(layer, head) for layer, head in of_all if layer in numbers]
+            values = np.zeros(shape)  # Nobody reads those of layers without attention.
+            values[numbers] = scores[method].mean
+        all_heads = head_order(order, values, *shape, draw)
+        return [(layer, head) for layer, head in all_heads if layer in numbers]
 
     ordered = {(order, seed): in_order(order, seed) for order in names for seed in probe_seeds}
     index_of = {number: index for index, number in enumerate(numbers)}
@@ -179,7 +182,9 @@ def measure_in_memory(
             rows.append(_row(cell, seed, len(heads), len(native.heads), metric, result, baseline))
             report(done, len(combinations))
     results = pandas.DataFrame(rows)
-    frames = [numbered(native, one.frame(method)) for method, one in scores.items()]
+    frames = [
+        numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
+    ]
     return Measurement(
         results,
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
@@ -266,7 +271,8 @@ def _named_orders(
     known = [*HEAD_ORDERS, *METHODS[1:]]
     for order in document["orders"]:
         name = order.removeprefix(REVERSED)
-        if (scores := scores_in(name)) is not None and scores not in external:
+        scores = scores_in(name)
+        if scores is not None and scores not in external:
             raise SpecError(f"orders: '{name}' names a file: give papa.load_scores(path)")
         if scores is None and name not in known:
             near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
@@ -335,17 +341,19 @@ def _row(
     }
 
 
-def _named(substitutes: Sequence[Any]) -> Iterator[tuple[str, Any]]:
-    """Each with a name of its own."""
-    taken: list[str] = []
+def _names_of(
+    substitutes: Sequence[RequestedSubstitute],
+) -> Iterator[tuple[str, RequestedSubstitute]]:
+    """Each substitute with a name that no other has."""
+    names: list[str] = []
     for requested in substitutes:
         name = custom_name(requested).rpartition(":")[2]
         if isinstance(requested, str):
             name = requested
         if isinstance(requested, Mapping):
-            name = ", ".join(str(part) for part in requested.values())
-        taken.append(name)
-        count = taken.count(name)
+            name = ", ".join(str(value) for value in requested.values())
+        names.append(name)
+        count = names.count(name)
         yield (f"{name}-{count}" if count > 1 else name), requested
 
 
@@ -387,9 +395,10 @@ def _lengths(batch: Inputs) -> Int[Tensor, " texts"]:
     mask = batch.get("attention_mask")
     if isinstance(mask, Tensor) and mask.dim() == 2:
         return mask.sum(1).cpu()
-    if (real := real_tokens(mask)) is not None:
+    real = real_tokens(mask)
+    if real is not None:
         return real.sum(1).cpu()
-    first = next(one for one in batch.values() if isinstance(one, Tensor))
+    first = next(value for value in batch.values() if isinstance(value, Tensor))
     return torch.full((len(first),), first[0].numel())
 
 

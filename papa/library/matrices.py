@@ -13,6 +13,13 @@ if TYPE_CHECKING:
     from papa.reporting.figures import Figure
 
 
+_PATTERNS = {
+    "heads": ("diagonal", "special", "concentrated"),
+    "weight": ("[CLS]", "[SEP]", "diagonal"),
+}
+"""The patterns of an average that its summary shows, by what their number is of."""
+
+
 @dataclass(frozen=True, repr=False, eq=False)
 class ConstantMatrices(constants.ConstantMatrices):
     """Constant matrices of all heads, as ``average`` and ``constants`` return them.
@@ -45,25 +52,25 @@ class ConstantMatrices(constants.ConstantMatrices):
         average = Average("", "", self.matrices, shown, self.special or (0, self.slots - 1))
         if layer is None and head is None:
             return chosen_figure(average)
-        some = range(heads) if head is None else [head]
-        if layer is None or layer not in range(layers) or not {*some} <= {*range(heads)}:
+        chosen = range(heads) if head is None else [head]
+        if layer is None or layer not in range(layers) or not {*chosen} <= {*range(heads)}:
             last = layers - 1, heads - 1
             raise SpecError(
                 f"there is no head {(layer, head)}: give layer and head from 0, up to {last}"
             )
-        return heads_figure(average, {(layer, one): self.kind for one in some})
+        return heads_figure(average, {(layer, number): self.kind for number in chosen})
 
     def __repr__(self) -> str:
         layers, heads = self.matrices.shape[:2]
         lines = [f"{self.kind}: {layers} layers of {heads} heads, {self.slots} slots"]
         if self.counts is not None:
-            seen = f"{self.seen.double().mean():.0%} of the entries seen"
-            lines.append(f"{seen}, in {self.counts.max():,.0f} texts at most")
-            patterns = head_patterns(self.matrices, self.counts, self.special or (0, -1))
-            told = {name: f"{share:.2f}" for name, share in patterns.summary().items()}
-            names = ("diagonal", "special", "concentrated")
-            lines.append("shares: " + ", ".join(f"{told[f'{one} heads']} {one}" for one in names))
-            names = ("[CLS]", "[SEP]", "diagonal")
-            lines.append("weights: " + ", ".join(f"{told[f'{one} weight']} {one}" for one in names))
+            lines.append(
+                f"{self.seen.double().mean():.0%} of the entries seen, in "
+                f"{self.counts.max():,.0f} texts at most"
+            )
+            patterns = head_patterns(self.matrices, self.counts, self.special or (0, -1)).summary()
+            for unit, names in _PATTERNS.items():
+                shares = (f"{patterns[f'{name} {unit}']:.2f} {name}" for name in names)
+                lines.append(f"{'shares' if unit == 'heads' else 'weights'}: {', '.join(shares)}")
         lines.append(f"digest {self.digest[:12]}")
         return "<" + "\n ".join(lines) + ">"

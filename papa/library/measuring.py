@@ -7,19 +7,19 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
 
 import pandas
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
+from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
-from papa.library.substitutes import constants_for
+from papa.library.substitutes import RequestedSubstitute, constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
@@ -28,14 +28,12 @@ from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
 from papa.spec.orders import Cell, Head
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
 from papa.tasks.pipeline import build_pipeline
-from papa.tasks.results import results_table
-
-if TYPE_CHECKING:
-    pass
+from papa.tasks.results import PairSteps, results_table
+from papa.tasks.step import Step
 
 
 @formerly(
@@ -47,10 +45,10 @@ if TYPE_CHECKING:
 )
 def measure(
     model: Encoder | nn.Module,
-    data: Any,
+    data: Data,
     *,
     task: Task | None = None,
-    substitutes: Sequence[Any] = ("average",),
+    substitutes: Sequence[RequestedSubstitute] = ("average",),
     orders: Sequence[Order | CustomOrder] = ("lambda",),
     keep: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     probe_seeds: Sequence[int] = (0, 1, 2),
@@ -135,13 +133,19 @@ def measure(
                 f"task is a {name}, expected papa.Task: pass other arguments by name, such as "
                 "tokenizer="
             )
-        taken = ("text", "text_pair", "label", "name", "head", "score")
-        plain = Task(**{name: getattr(task, name) for name in taken})
-        if any(one is not None for one in (*rows, store)) or task != plain:
+        supported = Task(
+            text=task.text,
+            text_pair=task.text_pair,
+            label=task.label,
+            name=task.name,
+            head=task.head,
+            score=task.score,
+        )
+        if any(argument is not None for argument in (*rows, store)) or task != supported:
             raise SpecError(
                 "an in-memory model is measured on all of data: leave out store, train_rows, "
-                "validation_rows, ranking_rows, and all arguments of papa.Task but "
-                f"{', '.join(taken)}"
+                "validation_rows, ranking_rows, and all arguments of papa.Task but text, "
+                "text_pair, label, name, head, score"
             )
         measurement = measure_in_memory(
             model,
@@ -170,7 +174,7 @@ def measure(
             "an encoder loaded from memory has no files, by which a store identifies it: "
             "leave out store"
         )
-    named = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]
+    by_name = [substitute for substitute in substitutes if isinstance(substitute, str | Mapping)]
     supplied = [
         substitute for substitute in substitutes if not isinstance(substitute, str | Mapping)
     ]
@@ -178,8 +182,8 @@ def measure(
         f"custom-{number}" if number > 1 else "custom": constants_for(model, matrices)
         for number, matrices in enumerate(supplied, 1)
     }
-    parts = {
-        "substitutes": named or ["zeros"],
+    settings = {
+        "substitutes": by_name or ["zeros"],
         **named_orders(orders, model.layers, model.heads),
         "keep": as_list(keep),
         "probe_seeds": as_list(probe_seeds),
@@ -188,16 +192,17 @@ def measure(
     }
     sampled = {"train_rows": train_rows, "validation_rows": validation_rows}
     with (
-        study_inputs(model, data, task, sampled=sampled, **parts) as inputs,
+        study_inputs(model, data, task, sampled=sampled, settings=settings) as inputs,
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         if custom:
-            kinds = inputs.study.substitutes if named else ()
+            kinds = inputs.study.substitutes if by_name else ()
             kinds += tuple(ConstantsSpec.model_construct(kind=label) for label in custom)
             study = inputs.study.model_copy(update={"substitutes": kinds})
             inputs = replace(inputs, study=study, matrices=custom)
         for code in inputs.code.values():
-            if code.probe is not None and any(one.is_trained for one in inputs.study.substitutes):
+            is_trained = any(substitute.is_trained for substitute in inputs.study.substitutes)
+            if code.probe is not None and is_trained:
                 raise SpecError(
                     "trained substitutes need PAPA's own probe: leave out 'trained' or the "
                     "custom probe"
@@ -207,20 +212,26 @@ def measure(
                     "a store identifies custom code by its file: import it from a module, or "
                     "leave out store"
                 )
-        steps = build_pipeline(inputs)
-        found = run_steps(steps.steps[:-1], Store(folder), model, inputs, progress)
-        (pair,) = steps.pairs
-        scores = pair.head_scores(found)
-        frames = [one.frame(method) for method, one in scores.items()]
-        results = results_table([pair], found)
-        told = answers(summarise(results)) + compared_with_random(results)
-        trained = scores.get("lambda")
-        if isinstance(trained, TrainedLambda):
-            told.append(certainty(trained.facts(inputs.study.keep)))
-        told += corpus_warnings(results, {pair.task.name: read_metadata(found[pair.text])})
-        heads: dict[Cell, tuple[Head, ...] | None] = {}
-        for cell, made in pair.cells.items():
-            every = {read_scores(found[step]).constant_heads for step in made}
-            heads[Cell.from_row(vars(cell))] = every.pop() if len(every) == 1 else None
-        frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-        return Measurement(results, frame, told, heads)
+        pipeline = build_pipeline(inputs)
+        artifacts = run_steps(pipeline.steps[:-1], Store(folder), model, inputs, progress)
+        return _measurement(pipeline.pairs[0], artifacts, inputs.study.keep)
+
+
+def _measurement(
+    pair: PairSteps, artifacts: Mapping[Step, ArtifactReference], keep: Sequence[float]
+) -> Measurement:
+    """What the finished steps of an encoder and its task say."""
+    scores = pair.head_scores(artifacts)
+    frames = [method_scores.frame(method) for method, method_scores in scores.items()]
+    results = results_table([pair], artifacts)
+    sentences = answers(summarise(results)) + compared_with_random(results)
+    trained = scores.get("lambda")
+    if isinstance(trained, TrainedLambda):
+        sentences.append(certainty(trained.facts(keep)))
+    sentences += corpus_warnings(results, {pair.task.name: read_metadata(artifacts[pair.text])})
+    heads: dict[Cell, tuple[Head, ...] | None] = {}
+    for cell, steps in pair.cells.items():
+        by_seed = {read_scores(artifacts[step]).constant_heads for step in steps}
+        heads[Cell.from_row(vars(cell))] = by_seed.pop() if len(by_seed) == 1 else None
+    frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+    return Measurement(results, frame, sentences, heads)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from papa.library.encoder import Encoder
 from papa.progress import Bars
@@ -13,14 +12,11 @@ from papa.tasks.inputs import StudyInputs
 from papa.tasks.run import run_here
 from papa.tasks.step import Step
 
-if TYPE_CHECKING:
-    pass
-
 
 def run_steps(
     steps: Sequence[Step], store: Store, encoder: Encoder, inputs: StudyInputs, progress: bool
 ) -> dict[Step, ArtifactReference]:
-    """Run a study's steps with the encoder that is loaded; gives the artifact of each."""
+    """Run a study's steps with the encoder that is loaded; return the artifact of each."""
     store.make()
     loaded = {encoder.reference: encoder.encoder} if encoder.encoder else {}
     run_here(steps, store, inputs.study.execution, Bars(progress), loaded)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
+import pandas
 from jaxtyping import Float
+from torch import Tensor
 
 from papa.errors import SpecError, meant
 from papa.files import write_atomically
@@ -21,7 +24,7 @@ _SETTINGS = "config.json"
 
 
 def save_scores(
-    scores: Any,
+    scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
     path: str | Path,
     *,
     format: ScoreFormat,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
 
 import pandas
 import torch
@@ -31,7 +30,7 @@ from papa.library.encoder import (
 )
 from papa.library.matrices import ConstantMatrices
 from papa.library.renamed import formerly
-from papa.library.substitutes import constants_for, named_matrices
+from papa.library.substitutes import RequestedMatrices, constants_for, named_matrices
 from papa.progress import bar
 
 
@@ -103,19 +102,27 @@ def average(
         NumbersError: The encoder computes NaN or infinity.
     """
     check_loaded(encoder, whole=True)
-    running, inputs = encoder.encoder, laid_out(encoder, data, text, text_pair)
+    running = encoder.encoder
+    inputs = laid_out(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress) as report:
         running.watch(averager.observe, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
-    found, digest = averager.result().average(), encoder.reference.digest
-    return ConstantMatrices(**{**vars(found), "encoder_digest": digest, "special": inputs.special})
+    matrices = averager.result().average()
+    return ConstantMatrices(
+        matrices.matrices,
+        matrices.seen,
+        "average",
+        matrices.counts,
+        encoder_digest=encoder.reference.digest,
+        special=inputs.special,
+    )
 
 
 @formerly(constants="substitute")
 @contextmanager
 def replaced(
-    encoder: Encoder, heads: Heads, *, substitute: Any = "average"
+    encoder: Encoder, heads: Heads, *, substitute: RequestedMatrices = "average"
 ) -> Iterator[EntryCounts]:
     """Make heads of an encoder constant inside the block (paper, Section 3.1); afterwards the
     encoder is as before.
@@ -182,16 +189,17 @@ def features(
         DataError: The texts are missing or unreadable.
     """
     check_loaded(encoder)
-    inputs, found = laid_out(encoder, data, text, text_pair), dict[int, Tensor]()
+    inputs = laid_out(encoder, data, text, text_pair)
+    states_by_text: dict[int, Tensor] = {}
     with bar("features", progress) as report:
         for batch in inputs.batches():
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
             lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
-            for row, own in zip(batch.rows.tolist(), states.split(lengths), strict=True):
+            for row, text_states in zip(batch.rows.tolist(), states.split(lengths), strict=True):
                 # A clone: a text that is kept would keep the whole batch in memory.
-                found[row] = own.clone()
-            report(len(found), len(inputs))
-    return [found[number] for number in range(len(inputs))]
+                states_by_text[row] = text_states.clone()
+            report(len(states_by_text), len(inputs))
+    return [states_by_text[number] for number in range(len(inputs))]
 
 
 @formerly(encoder="model", texts="data")
@@ -235,7 +243,8 @@ def describe(
     """
     encoder = load_encoder(model, tokenizer) if isinstance(model, PreTrainedModel) else model
     check_loaded(encoder, whole=True)
-    trees, laid = None, None
+    trees = None
+    laid = None
     if isinstance(data, Sequence) and data and isinstance(data[0], Tree):
         trees = data
     elif is_tabular(data):

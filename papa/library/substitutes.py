@@ -4,11 +4,11 @@ matrices of a loaded encoder. The names are the entries of ``papa.spec.substitut
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pkgutil import resolve_name
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
@@ -22,21 +22,30 @@ from papa.heads.attention_layers import AttentionLayers, attention_layers, head_
 from papa.heads.constants import ConstantMatrices, control, derived
 from papa.heads.interface import routed
 from papa.heads.observers import ObservedModel, observer_of
-from papa.heads.substitutes import OfFunction, Substitute
-from papa.library.batches import Data, batches_of
+from papa.heads.substitutes import FunctionMatrices, Substitute
+from papa.library.batches import Batch, Data, batches_of
 from papa.library.encoder import Encoder
 from papa.models.layer import Watching
 from papa.native.passes import call_model
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
 
+RequestedMatrices: TypeAlias = str | ConstantMatrices | Tensor | np.ndarray
+"""A name that ``papa.constants`` takes, or matrices [layers, heads, slots, slots]."""
+RequestedSubstitute: TypeAlias = (
+    str | Mapping[str, Any] | Substitute | Tensor | np.ndarray | Callable[[int, int, int], Tensor]
+)
+"""What an in-memory model's heads may output: a name, or a mapping with the key ``kind`` and
+parameters; constant matrices [layers, heads, slots, slots]; or a function of (layer, head, slots)
+that returns a matrix [slots, slots].
+"""
 _RENAMED = {"mean": "mean_output", "resample": "resampled_output"}
 """Today's names of substitutes, by the earlier ones."""
 
 
 def substitute_for(
     model: nn.Module,
-    requested: Any,
+    requested: RequestedSubstitute,
     data: Data = None,
     seed: int = 0,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -46,8 +55,7 @@ def substitute_for(
 
     Args:
         model: The model.
-        requested: A name, or a mapping with the key ``kind`` and parameters; a substitute; constant
-            matrices [L, H, S, S]; or a function of (layer, head, slots) to [slots, slots].
+        requested: What heads output.
         data: The text, for substitutes that are computed from text.
         seed: Seeds what is drawn.
         tokenizer: The model's, where ``data`` are texts.
@@ -69,8 +77,11 @@ def substitute_for(
     if isinstance(requested, Substitute):
         return requested.to(device)
     if callable(requested):
-        return OfFunction(lambda layer, head, slots: requested(layers.numbers[layer], head, slots))
-    name, parameters = _named(requested)
+        function = requested
+        return FunctionMatrices(
+            lambda layer, head, slots: function(layers.numbers[layer], head, slots)
+        )
+    name, parameters = _name_and_parameters(requested)
     entry = SUBSTITUTES[name]
     if entry.rule:
         rule: Substitute = resolve_name(entry.rule)(**parameters)
@@ -86,7 +97,7 @@ def substitute_for(
     return _observed(model, layers, name, seed, batches).to(device)
 
 
-def _named(requested: Any) -> tuple[str, dict[str, int]]:
+def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
     """The name and the parameters of a substitute that an in-memory model may have."""
     settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}
     name = str(settings.pop("kind", None))
@@ -103,10 +114,10 @@ def _named(requested: Any) -> tuple[str, dict[str, int]]:
         parameters = ConstantsSpec.model_validate({"kind": name, **settings}).parameters
     except ValidationError as error:
         raise SpecError(f"substitute {requested!r}: {in_one_line(error)}") from None
-    others = {key for key, value in settings.items() if value is not None} - parameters.keys()
-    if others:
+    unknown = {key for key, value in settings.items() if value is not None} - parameters.keys()
+    if unknown:
         raise SpecError(
-            f"substitute {requested!r}: {joined(sorted(others))} is for studies only: leave it out"
+            f"substitute {requested!r}: {joined(sorted(unknown))} is for studies only: leave it out"
         )
     return name, parameters
 
@@ -121,11 +132,11 @@ def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitut
         # Entries depend on their own slots alone, so one matrix serves texts of like length.
         return matrices_of(2 ** (slots - 1).bit_length())[head, :slots, :slots]
 
-    return OfFunction(matrix)
+    return FunctionMatrices(matrix)
 
 
 def _observed(
-    model: nn.Module, layers: AttentionLayers, name: str, seed: int, batches: Any
+    model: nn.Module, layers: AttentionLayers, name: str, seed: int, batches: Sequence[Batch]
 ) -> Substitute:
     """A substitute that is computed from the model's passes over batches."""
     pretrained = cast("PreTrainedModel", model)
@@ -142,13 +153,13 @@ def _observed(
     return observer.substitute()
 
 
-def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = None) -> Tensor:
+def checked_matrices(values: object, layers: int, heads: int, slots: int | None = None) -> Tensor:
     """Return constant matrices as a tensor.
 
     Raises:
         ArtifactError: They are no finite numbers of this shape; ``slots`` None takes any number.
     """
-    matrices = torch.as_tensor(given)
+    matrices = torch.as_tensor(values)
     size = slots or matrices.shape[-1]
     expected = [layers, heads, size, size]
     are_numbers = matrices.is_floating_point() and bool(matrices.isfinite().all())
@@ -161,7 +172,7 @@ def checked_matrices(given: Any, layers: int, heads: int, slots: int | None = No
 
 
 def named_matrices(
-    kind: str, encoder: Encoder, average: Any = None, **parameters: int
+    kind: str, encoder: Encoder, average: object = None, **parameters: int
 ) -> ConstantMatrices:
     """Return constant matrices of a loaded encoder by their name.
 
@@ -193,7 +204,7 @@ def named_matrices(
     return derived(kind, constants_for(encoder, average), average.special, **checked)
 
 
-def constants_for(encoder: Encoder, requested: Any) -> ConstantMatrices:
+def constants_for(encoder: Encoder, requested: object) -> ConstantMatrices:
     """Return the constant matrices that a user requested for a loaded encoder.
 
     Args:

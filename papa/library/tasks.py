@@ -15,7 +15,7 @@ import pyarrow.parquet
 from papa.errors import DataError, SpecError
 from papa.library.encoder import Encoder, is_tabular, table_of
 from papa.native.loading import check_native
-from papa.probes.evaluate import check_probe
+from papa.probes.evaluate import Estimator, check_probe
 from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
@@ -67,39 +67,40 @@ class Task:
     epochs: int | None = None
     name: str = "data"
     head: Literal["probe", "native"] = "probe"
-    probe: Any = None
+    probe: Estimator | None = None
     score: CustomScore | None = None
 
 
 @contextmanager
 def study_inputs(
     encoder: Encoder,
-    dataset: Any,
+    dataset: object,
     task: Task | None,
     *,
     sampled: Mapping[str, int | None],
-    **parts: Any,
+    settings: Mapping[str, object],
 ) -> Iterator[StudyInputs]:
-    """Inside the block, a study of this encoder on this data, ``parts`` the rest of it; one's own
-    rows lie in temporary Parquet files meanwhile. ``sampled`` are keys of its task.
+    """Inside the block, a study of this encoder on this data; rows that are in memory lie in
+    temporary Parquet files meanwhile.
+
+    Args:
+        encoder: The encoder.
+        dataset: A task's name, or tables under "train" and "validation".
+        task: What the columns of tables hold; None takes the usual columns.
+        sampled: Numbers of rows, keys of the study's task.
+        settings: The study's other keys.
     """
-    causal, code = encoder.reference.causal, _code(task) if task else None
+    causal = encoder.reference.causal
+    code = _code(task) if task else None
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
-        tables = dict[str, SourceTable]()
+        tables: dict[str, SourceTable] = {}
         if not isinstance(dataset, str):
             if causal and (task is None or task.head != "native" or task.label is not None):
                 raise SpecError(
                     "a decoder is measured by its native head: give papa.Task(label=None, "
                     'metric="negative_log_perplexity", head="native")'
                 )
-            for split in SPLITS:
-                if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
-                    found = list(dataset) if isinstance(dataset, Mapping) else type(dataset)
-                    raise DataError(
-                        "expected {'train': …, 'validation': …}, each a data set, a data frame or "
-                        f"a mapping of columns, found {found}"
-                    )
-                tables[split] = table_of(dataset[split], f"the {split} split")
+            tables = _tables_of(dataset)
             described = _described(task or _usual_task(tables.values()), causal)
             columns = list(dict.fromkeys(described["columns"].values()))
             for name, table in tables.items():
@@ -118,15 +119,15 @@ def study_inputs(
             "encoders": [{"name": encoder.reference.name}],
             "tasks": [{**described, "slots": encoder.slots, **sampled}],
             "precision": encoder.reference.precision,
-            **parts,
+            **settings,
         }
         study = resolve_study(document, folder=Path.cwd(), origin="papa")
         if tables:
             # What is wrong with them is said of them, not of files that nobody knows.
             prepare_rows(study.tasks[0], tables["train"], tables["validation"])
         if code and (code.metric or code.score):
-            own = study.tasks[0].model_copy(update={"metric": "custom"})
-            study = study.model_copy(update={"tasks": (own,)})
+            custom = study.tasks[0].model_copy(update={"metric": "custom"})
+            study = study.model_copy(update={"tasks": (custom,)})
         inputs = inputs_with(study, encoder.reference)
         (resolved,) = inputs.study.tasks
         if resolved.head == "native":
@@ -135,12 +136,26 @@ def study_inputs(
             if resolved.metric == "custom":
                 metric = custom_name(code.metric or code.score)
                 resolved = resolved.model_copy(update={"metric": metric})
-            named = inputs.study.model_copy(update={"tasks": (resolved,)})
-            inputs = replace(inputs, study=named, code={resolved: code})
+            study = inputs.study.model_copy(update={"tasks": (resolved,)})
+            inputs = replace(inputs, study=study, code={resolved: code})
         yield inputs
 
 
-def text_warnings(dataset: Any, task: Task) -> list[str]:
+def _tables_of(dataset: object) -> dict[str, SourceTable]:
+    """The table of each split."""
+    tables: dict[str, SourceTable] = {}
+    for split in SPLITS:
+        if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
+            description = list(dataset) if isinstance(dataset, Mapping) else type(dataset)
+            raise DataError(
+                "expected {'train': …, 'validation': …}, each a data set, a data frame or "
+                f"a mapping of columns, found {description}"
+            )
+        tables[split] = table_of(dataset[split], f"the {split} split")
+    return tables
+
+
+def text_warnings(dataset: object, task: Task) -> list[str]:
     """Warn of the texts of both splits, where they are tables or lists of texts."""
     if not isinstance(dataset, Mapping) or not {*SPLITS} <= {*dataset}:
         return []
@@ -165,10 +180,10 @@ def as_list(values: object) -> object:
 
 
 def _code(task: Task) -> CustomCode | None:
-    """The user's own, where it fits together."""
+    """The task's custom code, where it fits together; None where it has none."""
     metric = task.metric if callable(task.metric) else None
-    asked = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
-    if task.score is not None and (task.head != "native" or asked):
+    has_metric = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
+    if task.score is not None and (task.head != "native" or has_metric):
         raise SpecError(
             "score: a custom score is computed from the native head's output: set "
             'head="native" and leave out metric'
@@ -179,8 +194,8 @@ def _code(task: Task) -> CustomCode | None:
         if task.head == "native" or task.label is None or task.metric == "spearman":
             raise SpecError("probe: a custom probe predicts classes: set label, and leave out head")
         check_probe(task.probe)
-    given = CustomCode(metric, task.probe, task.score)
-    return None if given == CustomCode() else given
+    code = CustomCode(metric, task.probe, task.score)
+    return None if code == CustomCode() else code
 
 
 def _usual_task(tables: Iterable[SourceTable]) -> Task:
@@ -190,7 +205,7 @@ def _usual_task(tables: Iterable[SourceTable]) -> Task:
 
 
 def _described(task: Task, causal: bool) -> dict[str, Any]:
-    """As a study's file has it; in place of own code stands a metric that reads the same labels."""
+    """As a study's file has it; for custom code stands a metric that reads the same labels."""
     kind: TaskKind = "pair" if task.text_pair is not None else "text"
     metric = task.metric
     if task.score is not None or callable(metric):
@@ -208,17 +223,16 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
     usual = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
     if task.head == "native":
         usual = NATIVE_TRAINING
-    training = {
-        name: value if (named := getattr(task, name)) is None else named
-        for name, value in usual.items()
-    }
+    requested = {name: getattr(task, name) for name in usual}
+    training = usual | {name: value for name, value in requested.items() if value is not None}
+    columns = {name: getattr(task, name) for name in read}
     return {
         # Nothing of a task in the registry that happens to have the same name.
         "base": None,
         **{name: getattr(task, name) for name in ("name", "labels", "positive", "head")},
         "metric": metric,
         "kind": kind,
-        "columns": {name: column for name in read if (column := getattr(task, name)) is not None},
+        "columns": {name: column for name, column in columns.items() if column is not None},
         "probe": training,
         "source": {"kind": "files"},
     }

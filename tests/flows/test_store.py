@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from papa.files import sha256_of_file
 from papa.flows.cli.lists import stored_studies
-from papa.flows.cli.without_file import own_study, study_without_file
+from papa.flows.cli.without_file import study_of_texts, study_without_file
 from papa.models.reference import EMBEDDED
 from papa.scores.summary import read_table
 from papa.storage.artifacts import METADATA, published, read_metadata, signed
@@ -161,7 +161,7 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     store = Store(tmp_path / "store")
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"Text number {number}." for number in range(44)))
-    study = own_study((EMBEDDED,), texts, False, None, [], store)
+    study = study_of_texts((EMBEDDED,), texts, False, None, [], store)
     for name in (study.name, "renamed"):
         save_study(store, study.model_copy(update={"name": name}))
     other_study = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))

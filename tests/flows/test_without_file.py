@@ -11,7 +11,7 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from papa.errors import PapaError, SpecError
 from papa.flows.cli.lists import stored_studies
-from papa.flows.cli.without_file import own_study, refuse_same_name, study_without_file
+from papa.flows.cli.without_file import refuse_same_name, study_of_texts, study_without_file
 from papa.models.reference import EMBEDDED
 from papa.spec import StudySpec
 from papa.spec.file import load_study
@@ -73,7 +73,7 @@ EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 def of_own(path: Path, lines: list[str], *models: str, every_other: bool = False) -> StudySpec:
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
-    return own_study(models or (EMBEDDED,), path, every_other, None, ["probe_seeds=[0]"], store)
+    return study_of_texts(models or (EMBEDDED,), path, every_other, None, ["probe_seeds=[0]"], store)
 
 
 def test_every_other_text_is_measured(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_measured_texts_are_a_sample_of_the_whole_file(tmp_path: Path) -> None:
     assert 120 < in_last_third < 220
     assert measured_texts(of_own(tmp_path / "again.txt", lines)) == measured
     store = Store(tmp_path / "store")
-    limited = own_study([EMBEDDED], tmp_path / "texts.txt", False, 100, ["name=few"], store)
+    limited = study_of_texts([EMBEDDED], tmp_path / "texts.txt", False, 100, ["name=few"], store)
     assert {*measured_texts(limited)} - {*lines[:1000]}
 
 
@@ -113,9 +113,9 @@ def test_a_name_is_refused_that_the_store_has_for_other_texts(tmp_path: Path) ->
     other_file.parent.mkdir()
     other_file.write_text("\n".join(reversed(TEXTS)))
     with pytest.raises(SpecError, match=re.escape(first.name)):
-        own_study([EMBEDDED], other_file, False, None, ["probe_seeds=[0]"], store)
+        study_of_texts([EMBEDDED], other_file, False, None, ["probe_seeds=[0]"], store)
     assert measured_texts(first) == TEXTS[::2], "its texts are as they were"
-    renamed = own_study([EMBEDDED], other_file, False, None, ["name=other"], store)
+    renamed = study_of_texts([EMBEDDED], other_file, False, None, ["name=other"], store)
     assert measured_texts(renamed) == TEXTS[::-1][::2]
     assert measured_texts(first) == TEXTS[::2]
 
