@@ -74,9 +74,9 @@ class DamagedError(ArtifactError):
 
     message_format = "{}: delete {} and run again"
 
-    def __init__(self, what: str, address: object) -> None:
-        super().__init__(what, str(address))
-        self.what, self.address = self.args
+    def __init__(self, problem: str, address: object) -> None:
+        super().__init__(problem, str(address))
+        self.problem, self.address = self.args
 
 
 class NumbersError(PapaError):
@@ -133,9 +133,9 @@ def nearest_first(wanted: str, existing: Iterable[str], limit: int = 12) -> str:
     none.
     """
     names = [*existing]
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
     nearest = get_close_matches(wanted, names, limit, cutoff=0)
-    return (", ".join(shortened(name, 60) for name in nearest) or "none") + more
+    return (", ".join(shortened(name, 60) for name in nearest) or "none") + remainder
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:

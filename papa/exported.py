@@ -26,7 +26,7 @@ from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, checked_heads
 from papa.library.renamed import formerly
-from papa.library.substitutes import substitute_for
+from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.models.supported import Family, family_of
 from papa.text.tokens import special_tokens_of
 
@@ -34,8 +34,10 @@ TYPE = "papa_constant_heads"
 FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")
 """Those whose layers have maps of their own and call transformers' attention interface."""
 _CLASSES = ("id2label", "label2id", "problem_type")
-ROUNDS, SECONDS = 5, 0.1
-"""How often the original and the export are timed in turn, and for how long each."""
+ROUNDS = 5
+"""How often the original and the export are timed in turn."""
+SECONDS = 0.1
+"""For how long each is timed in a round, at least."""
 
 
 class ConstantHeadsConfig(PreTrainedConfig):
@@ -81,17 +83,19 @@ class ConstantHeadsModel(PreTrainedModel):
         by_head = torch.arange(size).view(base.num_attention_heads, -1)
         for layer, heads in enumerate(config.heads):
             module = modules[layer]
-            kept = [head for head in range(len(by_head)) if head not in heads]
-            mixed, looking = by_head[[*heads, *kept]].flatten(), by_head[kept].flatten()
+            dependent = [head for head in range(len(by_head)) if head not in heads]
+            mixed = by_head[[*heads, *dependent]].flatten()
+            looking = by_head[dependent].flatten()
             outputs[layer].weight.data = outputs[layer].weight.data[:, mixed]
-            if fused := getattr(module, "Wqkv", None):
+            fused = getattr(module, "Wqkv", None)
+            if fused:
                 _keep(fused, torch.cat([looking, looking + size, mixed + 2 * size]))
                 fused.register_forward_hook(partial(_padded, size - len(looking)))
             else:
                 _keep(getattr(module, family.value), mixed)
                 for name in family.projections:
                     _keep(getattr(module, name), looking)
-                    if not kept:  # Any states do as queries and keys.
+                    if not dependent:  # Any states do as queries and keys.
                         setattr(module, name, nn.Identity())
             module.register_buffer("constants", torch.zeros(len(heads), config.slots, config.slots))
             if matrices is not None:
@@ -109,68 +113,76 @@ class ConstantHeadsModel(PreTrainedModel):
         attention_mask: Tensor | None = None,
         token_type_ids: Tensor | None = None,
         labels: Tensor | None = None,
-        **others: Any,
+        **options: Any,
     ) -> Any:
         """What the original's class outputs; DataError where an input does not fit the slots."""
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
-        real, numbers, last = mask.bool(), mask.cumsum(dim=1) - 1, self.config.slots - 1
+        real = mask.bool()
+        numbers = mask.cumsum(dim=1) - 1
+        last = self.config.slots - 1
         slots = self._slots(input_ids, real, numbers)
         if torch.compiler.is_compiling():
             # A graph has a column for each token of one text, of which the last is the last slot.
             size = last + 1 if self.config.separators else slots.shape[1]
-            places = torch.where(slots == last, size - 1, slots)
+            column_ids = torch.where(slots == last, size - 1, slots)
             columns = torch.arange(size, device=slots.device)
             columns = torch.where(columns == size - 1, last, columns)
         else:
             columns = slots[real].unique()
-            size, places = columns.shape[0], torch.searchsorted(columns, slots)
-        places = torch.where(real, places, size)
-        held = real.new_zeros(real.shape[0], size + 1).scatter(1, places, real)[:, :-1]
+            size = columns.shape[0]
+            column_ids = torch.searchsorted(columns, slots)
+        column_ids = torch.where(real, column_ids, size)
+        is_filled = real.new_zeros(real.shape[0], size + 1).scatter(1, column_ids, real)[:, :-1]
         first = self.config.first
         positions = slots if first is None else (numbers + first).clamp(min=0)
-        given = {"token_type_ids": token_type_ids if self.segments else None, "labels": labels}
-        others |= {name: one for name, one in given.items() if one is not None}
+        if self.segments and token_type_ids is not None:
+            options["token_type_ids"] = token_type_ids
+        if labels is not None:
+            options["labels"] = labels
         return self.inner(
             input_ids=input_ids,
             attention_mask=mask,
             position_ids=positions,
-            papa=(columns, places, held, real, positions),
-            **others,
+            papa=(columns, column_ids, is_filled, real, positions),
+            **options,
         )
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
         """The slot of each token (``papa.text.layout``)."""
-        last, separates = real & (numbers == numbers[:, -1:]), input_ids == self.config.sep_token_id
-        inside, slots = real & ~last & (numbers > 0) & separates, self.config.slots
-        # The number of what ends the first text, or the only one.
-        ends = torch.where(inside | last, numbers, slots).amin(dim=1, keepdim=True)
-        found = torch.where(numbers < ends, numbers, slots // 2 + numbers - ends)
-        found = torch.where(last, slots - 1, found).clamp(min=0)
+        slots = self.config.slots
+        last = real & (numbers == numbers[:, -1:])
+        separates = input_ids == self.config.sep_token_id
+        inside = real & ~last & (numbers > 0) & separates
+        # The number of the separator that ends the first text, or the only one.
+        boundary = torch.where(inside | last, numbers, slots).amin(dim=1, keepdim=True)
+        token_slots = torch.where(numbers < boundary, numbers, slots // 2 + numbers - boundary)
+        token_slots = torch.where(last, slots - 1, token_slots).clamp(min=0)
         if not torch.compiler.is_compiling():
             framed = (last & separates).any(dim=1) & (inside.sum(dim=1) == self.config.separators)
-            crowded = real[:, :-1] & real[:, 1:] & (found.diff(dim=1) < 1)
-            if (unfit := ~framed | crowded.any(dim=1)).any():
+            crowded = real[:, :-1] & real[:, 1:] & (token_slots.diff(dim=1) < 1)
+            unfit = ~framed | crowded.any(dim=1)
+            if unfit.any():
                 texts = "two texts, each" if self.config.separators else "one text"
                 raise DataError(
                     f"input {int(unfit.nonzero()[0])} does not fit into {slots} slots: give "
                     f"{texts} truncated to fit, with only the tokenizer's own special tokens"
                 )
-        return found
+        return token_slots
 
     @classmethod
     def from_pretrained(  # type: ignore[override]
         cls, name: Any, *arguments: Any, **options: Any
     ) -> Any:
         """As of transformers; a file of weights that changed is an ``ArtifactError``."""
-        found = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
-        sha256 = (found[0] if isinstance(found, tuple) else found).config.sha256
+        loaded = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
+        sha256 = (loaded[0] if isinstance(loaded, tuple) else loaded).config.sha256
         for file, digest in (sha256 or {"config.json": ""}).items():
             if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
                 raise ArtifactError(
                     f"{name}: {file} was modified after the export: download or export "
                     "the folder again"
                 )
-        return found
+        return loaded
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
         """As of transformers, with the SHA-256 of the weights."""
@@ -195,33 +207,46 @@ def _padded(constant: int, linear: nn.Linear, _: object, mixed: Tensor) -> Tenso
 
 
 def _attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, _: object, **given: Any
+    module: Any, query: Tensor, key: Tensor, value: Tensor, _: object, **options: Any
 ) -> tuple[Tensor, None]:
     """For transformers' attention interface, [batch, heads, m, width] to [batch, m, heads, width];
     the last queries and keys are those of heads that are not constant.
     """
-    columns, places, held, real, positions = given["papa"]
-    constant, dropout, found = len(module.constants), given.get("dropout", 0.0), []
+    columns, column_ids, is_filled, real, positions = options["papa"]
+    constant = len(module.constants)
+    dropout = options.get("dropout", 0.0)
+    outputs: list[Tensor] = []
     if constant:
-        own = value[:, :constant]
-        chosen, size = places[:, None, :, None].expand_as(own), columns.shape[0]
-        empty = own.new_zeros(own.shape[0], constant, size + 1, own.shape[-1])
-        moved = empty.scatter(2, chosen, own)[:, :, :-1]
+        constant_value = value[:, :constant]
+        size = columns.shape[0]
+        chosen = column_ids[:, None, :, None].expand_as(constant_value)
+        shape = (len(constant_value), constant, size + 1, constant_value.shape[-1])
+        moved = constant_value.new_zeros(shape).scatter(2, chosen, constant_value)[:, :, :-1]
         # By a flat look-up: one along the last axis is slow.
         pairs = (columns[:, None] * module.constants.shape[-1] + columns).flatten()
         matrices = module.constants.flatten(1).index_select(1, pairs).view(-1, size, size)
-        mixed = constant_product(matrices, moved, held, dropout)
-        found.append(mixed.gather(2, chosen.clamp(max=size - 1)))
-    if kept := value.shape[1] - constant:
+        mixed = constant_product(matrices, moved, is_filled, dropout)
+        outputs.append(mixed.gather(2, chosen.clamp(max=size - 1)))
+    dependent = value.shape[1] - constant
+    if dependent:
         mask = real[:, None, None]
-        if window := given.get("sliding_window"):
+        window = options.get("sliding_window")
+        if window:
             distances = (positions[:, None, :, None] - positions[:, None, None]).abs()
             # Padding sees itself, or its softmax would be NaN.
             itself = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)
             mask = (distances < window) & mask | itself
-        other = query[:, -kept:], key[:, -kept:], value[:, constant:]
-        found.append(scaled_dot_product_attention(*other, mask, dropout, scale=given["scaling"]))
-    return torch.cat(found, dim=1).transpose(1, 2).contiguous(), None
+        outputs.append(
+            scaled_dot_product_attention(
+                query[:, -dependent:],
+                key[:, -dependent:],
+                value[:, constant:],
+                mask,
+                dropout,
+                scale=options["scaling"],
+            )
+        )
+    return torch.cat(outputs, dim=1).transpose(1, 2).contiguous(), None
 
 
 KINDS: dict[str, Any] = {"": ConstantHeadsModel} | {
@@ -252,7 +277,7 @@ def export(
     tokenizer: PreTrainedTokenizerBase,
     *,
     heads: Heads,
-    substitute: Any,
+    substitute: RequestedSubstitute,
     folder: str | Path,
     pairs: bool | None = None,
     study: Mapping[str, Any] | None = None,
@@ -289,8 +314,10 @@ def export(
         SpecError: The heads do not fit the model, or the substitute holds no matrices.
         ArtifactError: The matrices do not fit the model, or the folder is not empty.
     """
-    folder, head = Path(folder), "".join(type(model).__name__.partition("For")[1:])
-    family, base = family_to_export(model.config.model_type), model.config.to_dict()
+    folder = Path(folder)
+    head = "".join(type(model).__name__.partition("For")[1:])
+    family = family_to_export(model.config.model_type)
+    base = model.config.to_dict()
     if head not in KINDS:
         raise EncoderError(
             f"a {type(model).__name__} has no head that can be exported: give its base_model"
@@ -304,12 +331,16 @@ def export(
     chosen = checked_heads(heads, [count] * layers)
     if not chosen:
         raise SpecError("heads is empty: give at least one head that becomes constant")
-    tokens, tokenizer = special_tokens_of(tokenizer), copy.deepcopy(tokenizer)
+    tokens = special_tokens_of(tokenizer)
+    tokenizer = copy.deepcopy(tokenizer)
     if pairs is None:
         pairs = len(getattr(substitute, "special", None) or ()) > 2
     config = ConstantHeadsConfig(
         base=base,
-        heads=[[head for own, head in chosen if own == layer] for layer in range(layers)],
+        heads=[
+            [number for head_layer, number in chosen if head_layer == layer]
+            for layer in range(layers)
+        ],
         slots=slots,
         separators=tokens.between if pairs else 0,
         first=family.padding(model.config) + 1 if family.padding else 0 if head else None,
@@ -344,9 +375,10 @@ def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[flo
     """At three sizes of texts and tokens: the original's milliseconds with one thread, and how much
     faster an export is in rounds in turn, sorted.
     """
-    config, found = exported.config, []
-    for texts, part in ((1, 4), (8, 2), (16, 1)):
-        tokens = max(config.slots // part, 4 + config.separators)
+    config = exported.config
+    rows: list[tuple[int, int, float, list[float]]] = []
+    for texts, divisor in ((1, 4), (8, 2), (16, 1)):
+        tokens = max(config.slots // divisor, 4 + config.separators)
         ids = torch.full((texts, tokens), int(config.sep_token_id == 0), device=original.device)
         ids[:, tokens // 2 : tokens // 2 + config.separators] = ids[:, -1] = config.sep_token_id
         both = [{"model": model, "ids": ids} for model in (original, exported)]
@@ -354,5 +386,5 @@ def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[flo
         times = [timer.blocked_autorange(min_run_time=SECONDS).median for timer in timers]
         pairs = zip(times[::2], times[1::2], strict=True)
         ratios = sorted(before / after for before, after in pairs)
-        found.append((texts, tokens, 1000 * min(times[::2]), ratios))
-    return found
+        rows.append((texts, tokens, 1000 * min(times[::2]), ratios))
+    return rows

@@ -15,12 +15,12 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 
 @contextmanager
 def hub_errors(
-    what: str, page: str, revision: str | None, refusal: type[PapaError]
+    subject: str, page: str, revision: str | None, refusal: type[PapaError]
 ) -> Iterator[None]:
     """Turn errors of the hub inside the block into ``refusal`` or a HubUnreachableError.
 
     Args:
-        what: the subject of messages, such as "dataset 'glue'".
+        subject: the subject of messages, such as "dataset 'glue'".
         page: the address of its page on the hub.
     """
     # Studies of local files do without the hub's client.
@@ -47,10 +47,10 @@ def hub_errors(
     except tuple(refusals) as error:
         # The first that fits: GatedRepoError is also a RepositoryNotFoundError.
         reason = next(reason for kind, reason in refusals.items() if isinstance(error, kind))
-        raise refusal(f"{what} {reason}") from None
+        raise refusal(f"{subject} {reason}") from None
     except ImportError as error:
         # httpx cannot use a SOCKS proxy without socksio.
-        raise HubUnreachableError(what, in_one_line(error)) from None
+        raise HubUnreachableError(subject, in_one_line(error)) from None
     except (*no_answer, RuntimeError) as error:
         # RuntimeError: the library closes all connections when one fails, also those that other
         # downloads use.
@@ -58,29 +58,29 @@ def hub_errors(
         status = answer.response.status_code if isinstance(answer, errors.HfHubHTTPError) else None
         if status in (401, 403):
             raise refusal(
-                f"{what}: the hub does not accept the token for {page} (status {status}): {_LOGIN} "
-                "again"
+                f"{subject}: the hub does not accept the token for {page} (status {status}): "
+                f"{_LOGIN} again"
             ) from None
         if constants.is_offline_mode():
-            raise HubUnreachableError(what, "HF_HUB_OFFLINE is set") from None
+            raise HubUnreachableError(subject, "HF_HUB_OFFLINE is set") from None
         origin = ", from HF_ENDPOINT" if "HF_ENDPOINT" in os.environ else ""
         problem = f"status {status}" if status else "no answer"
-        raise HubUnreachableError(what, f"{constants.ENDPOINT}{origin}: {problem}") from None
+        raise HubUnreachableError(subject, f"{constants.ENDPOINT}{origin}: {problem}") from None
     except (OSError, ValueError) as error:
         number = getattr(error, "errno", None)
         if number is None:
             problem = f"{constants.ENDPOINT}: the server that answers is no hub"
-            raise HubUnreachableError(what, problem) from None
+            raise HubUnreachableError(subject, problem) from None
         raise refusal(
-            f"{what} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free the "
-            "disk, or set HF_HOME to another folder"
+            f"{subject} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free "
+            "the disk, or set HF_HOME to another folder"
         ) from None
 
 
 def fetched(
     name: str,
     revision: str | None,
-    what: str,
+    subject: str,
     patterns: Sequence[str],
     refusal: type[PapaError],
     kind: str = "model",
@@ -90,7 +90,7 @@ def fetched(
     from tqdm.auto import tqdm
 
     page = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
-    with hub_errors(what, page, revision, refusal):
+    with hub_errors(subject, page, revision, refusal):
         commit = HfApi().resolve_revision(name, repo_type=kind, revision=revision)
         download = partial(
             snapshot_download,

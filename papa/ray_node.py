@@ -26,11 +26,18 @@ from papa.temporary import remove_abandoned
 from papa.worker import ClusterError
 
 _STORE_BYTES = 512 * 2**20
-_POLL_SECONDS, _END_SECONDS = 0.2, 20.0
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_POLL_SECONDS = 0.2
+_END_SECONDS = 20.0
+# Numbers of Linux's prctl.
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
 _VITAL = ("raylet", "gcs_server")
-_ADDRESS, _FAILED, _LOST = "address", "failed", "lost"
-_JOINED, _SAID = "joined", "said"
+# The first words of the lines between this process and the one that holds Ray.
+_ADDRESS = "address"
+_FAILED = "failed"
+_LOST = "lost"
+_JOINED = "joined"
+_SAID = "said"
 
 
 def lost_sentence(name: str) -> str:
@@ -98,17 +105,18 @@ class RayNode:
         """
         self.end()
         reason = f"its process {self._lost} ended" if self._lost else " ".join(str(why).split())
-        kept, last = cache_folder() / "ray-log", ""
+        logs = cache_folder() / "ray-log"
+        last = ""
         with suppress(OSError):
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True, mode=0o700)
+            shutil.rmtree(logs, ignore_errors=True)
+            logs.mkdir(parents=True, mode=0o700)
             for log in (self._folder / "session_latest" / "logs").glob("*.*"):
                 lines = log.read_text(errors="replace").splitlines()[-1000:]
-                (kept / log.name).write_text("\n".join(lines))
+                (logs / log.name).write_text("\n".join(lines))
                 if log.name == "raylet.out" and lines:
                     last = f"; its raylet's last line: {lines[-1]}"
         return ClusterError(
-            f"Ray cannot start on this machine ({reason}): see its log in {kept}, and run the same "
+            f"Ray cannot start on this machine ({reason}): see its log in {logs}, and run the same "
             f"command again{last}"
         )
 
@@ -186,9 +194,11 @@ class _Holder:
 
     def kill_ray(self) -> None:
         """Kill all processes below this one, those first that would start others."""
-        while below := [
-            child for child in self.process.children(recursive=True) if not _is_dead(child)
-        ]:
+        while True:
+            children = self.process.children(recursive=True)
+            below = [child for child in children if not _is_dead(child)]
+            if not below:
+                return
             for child in below:
                 with suppress(psutil.Error):
                     child.kill()

@@ -329,7 +329,7 @@ def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None
             metadata = artifacts.read_metadata(artifact)
         except DamagedError as error:
             artifacts.remove(artifact.path)
-            raise TransientError(f"{error.what}: it was deleted; run again") from None
+            raise TransientError(f"{error.problem}: it was deleted; run again") from None
         aside = name_aside(study)
         try:
             with store.studies.filled(aside) as fresh:

@@ -87,13 +87,13 @@ def score_answers(
     In: the answers, and those of the original model. Out: scores, and what each row adds to them.
     Where: a worker.
     """
-    from papa.scores.answers import classes_told, own_score, same_answer
+    from papa.scores.answers import classes_in_words, native_score, same_answer
 
     corpus = context.open_text(text)
     original, _ = read_answers(context.artifacts[original_answers])
     answered, about = read_answers(context.artifacts[answers])
     classes = tuple(about["classes"])
-    scored = own_score(
+    scored = native_score(
         task,
         original,
         answered,
@@ -109,7 +109,7 @@ def score_answers(
         unseen_share=about["unseen_share"],
         constant_heads=tuple(tuple(head) for head in about["constant_heads"]),
         heads=layers * heads_per_layer,
-        classes=classes_told(corpus.label_names, classes, task),
+        classes=classes_in_words(corpus.label_names, classes, task),
         same_answer="" if task.metric == LOSS else same_answer(answered, classes),
     )
     with context.published() as folder:

@@ -101,7 +101,7 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
         damage_of_step = damage_of[step]
         if damage_of_step:
             remove(step.folder(store))
-            session.reporter.note(step.name, f"computed again: {damage_of_step.what}")
+            session.reporter.note(step.name, f"computed again: {damage_of_step.problem}")
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
             _run_in_place(tuple(steps), session, progress)

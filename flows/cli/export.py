@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 from rich.console import Console
@@ -15,6 +15,7 @@ from papa.flows.cli.options import option
 
 if TYPE_CHECKING:
     from pandas import DataFrame
+    from transformers import PreTrainedModel
 
     from papa.scores.drops import MaxDrop
     from papa.tasks.manifest import CellEntry, FinishedStudy
@@ -119,7 +120,7 @@ def export_cell(
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
-    model = load_model(encoder, head=head, attention="sdpa")
+    model = cast("PreTrainedModel", load_model(encoder, head=head, attention="sdpa"))
     model.eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":

@@ -40,13 +40,13 @@ AnswerArrays = dict[str, np.ndarray]
 user's own."""
 
 
-def own_score(
+def native_score(
     task: TaskSpec,
     before: AnswerArrays,
     after: AnswerArrays,
     split: TokenisedSplit,
     names: Sequence[str] | None,
-    own: Sequence[str],
+    head_names: Sequence[str],
     code: CustomCode | None = None,
 ) -> Scored:
     """What answers score: against the original's, or against the task's labels."""
@@ -63,14 +63,14 @@ def own_score(
     labels, lengths = labels_of(split)
     if task.regression:
         return score_answers(task.metric, before, after, labels)
-    ids = class_ids(names or (), own, task)
+    ids = class_ids(names or (), head_names, task)
     if code and code.metric:
         # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
-        numbers = np.full(len(own), -1)
+        numbers = np.full(len(head_names), -1)
         numbers[ids] = np.arange(len(ids))
         return score_by_custom_metric(code.metric, numbers[_top(after)], labels, lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
-    return scored(task.metric, _top(after), ids[labels], own, lengths, positive)
+    return scored(task.metric, _top(after), ids[labels], head_names, lengths, positive)
 
 
 def score_answers(
@@ -141,46 +141,46 @@ def check_sentences(task: TaskSpec, rows: int) -> None:
     if task.metric not in EMBEDDING_METRICS:
         return
     count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
-    least = max(LEAST_SENTENCES, 2 * count + 1)
-    if not least <= rows <= MOST_SENTENCES:
+    fewest = max(LEAST_SENTENCES, 2 * count + 1)
+    if not fewest <= rows <= MOST_SENTENCES:
         raise DataError(
-            f"task '{task.name}' has {rows} validation rows, and {task.metric} needs {least} "
+            f"task '{task.name}' has {rows} validation rows, and {task.metric} needs {fewest} "
             f"to {MOST_SENTENCES}: give other rows, or set validation_rows"
         )
 
 
 def class_ids(
-    names: Sequence[str], own: Sequence[str], task: TaskSpec
+    names: Sequence[str], head_names: Sequence[str], task: TaskSpec
 ) -> Int[np.ndarray, " classes"]:
     """The number that a model's head has for each class of a task: by name; where the head has no
     names, by the task's ``labels``, or by classes that are numbers themselves.
     """
-    if all(name == f"LABEL_{number}" for number, name in enumerate(own)):
-        if task.labels and len(names) <= len(own):
+    if all(name == f"LABEL_{number}" for number, name in enumerate(head_names)):
+        if task.labels and len(names) <= len(head_names):
             return np.arange(len(names))
-        own = [str(number) for number in range(len(own))]
+        head_names = [str(number) for number in range(len(head_names))]
         if not task.labels and not all(map(str.isdecimal, names)):
             raise DataError(
                 f"task '{task.name}' has the labels {joined(names)}, and the model's head does not "
-                f"name its classes (LABEL_0 to LABEL_{len(own) - 1}): set the task's labels, in "
-                "the head's order"
+                f"name its classes (LABEL_0 to LABEL_{len(head_names) - 1}): set the task's "
+                "labels, in the head's order"
             )
-    unknown = [name for name in names if name not in own]
+    unknown = [name for name in names if name not in head_names]
     if unknown:
         raise DataError(
             f"task '{task.name}' has labels that the model's head does not know "
-            f"({joined(unknown)}): expected {joined(own)}, its id2label: rename them in the data, "
-            "or name the task's labels so"
+            f"({joined(unknown)}): expected {joined(head_names)}, its id2label: rename them in the "
+            "data, or name the task's labels so"
         )
-    return np.array([own.index(name) for name in names])
+    return np.array([head_names.index(name) for name in names])
 
 
-def classes_told(names: Sequence[str] | None, own: Sequence[str], task: TaskSpec) -> str:
+def classes_in_words(names: Sequence[str] | None, head_names: Sequence[str], task: TaskSpec) -> str:
     """Which class of a task is which of a model's head, in words; nothing where it has none."""
     if names is None or task.columns.label is None:
         return ""
-    both = zip(names, class_ids(names, own, task), strict=True)
-    return ", ".join(f"{name} = {own[number]}" for name, number in both)
+    both = zip(names, class_ids(names, head_names, task), strict=True)
+    return ", ".join(f"{name} = {head_names[number]}" for name, number in both)
 
 
 @dataclass(frozen=True)
@@ -199,18 +199,20 @@ def best_constant_answer(
     labels, lengths = labels_of(corpus.split("validation"))
     names = corpus.label_names
     if corpus.kind == "mlm":
-        seen, _ = labels_of(corpus.split("train"))
-        counts = np.bincount(seen, minlength=vocabulary) + 1.0
-        names, answers = None, [np.log(counts / counts.sum())[labels]]
+        words, _ = labels_of(corpus.split("train"))
+        counts = np.bincount(words, minlength=vocabulary) + 1.0
+        names = None
+        answers = [np.log(counts / counts.sum())[labels]]
     elif names is None or task.metric == "matthews":
         # One answer for all ranks nothing and correlates with nothing.
-        names, answers = None, [np.zeros_like(labels)]
+        names = None
+        answers = [np.zeros_like(labels)]
     else:
         answers = [np.full_like(labels, answer) for answer in range(len(names))]
     score = scorer(task, corpus.label_names, code)
-    found = [score(answer, labels, lengths) for answer in answers]
-    best = int(np.argmax([one.score for one in found]))
-    return ConstantAnswer(**vars(found[best]), answer=names[best] if names else None)
+    scores = [score(answer, labels, lengths) for answer in answers]
+    best = int(np.argmax([scored_answer.score for scored_answer in scores]))
+    return ConstantAnswer(**vars(scores[best]), answer=names[best] if names else None)
 
 
 def commonest_answer(
@@ -239,25 +241,25 @@ def labels_of(
     """The labels of a split without the ignored ones, and how many each row has."""
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)
-    kept = split.labels != IGNORED
-    return split.labels[kept], split.probed_lengths
+    return split.labels[split.labels != IGNORED], split.probed_lengths
 
 
 def embedding_fidelity(
     before: Float[np.ndarray, "sentences width"], after: Float[np.ndarray, "sentences new_width"]
 ) -> dict[str, Interval]:
-    """How alike two models' embeddings of the same sentences, at least four, are.
+    """How much two models' embeddings of the same sentences, at least four, agree.
 
     ``cosine``: the mean cosine of a sentence's embedding to its own, where both have one width.
     ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
     ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours that stay among its
     nearest, where there are more than twice as many sentences.
     """
-    kept = [f"nearest_{count}" for count in (1, 10) if len(before) > 2 * count]
-    same = ["cosine"] if before.shape == after.shape else []
+    measures = ["cosine"] if before.shape == after.shape else []
+    measures.append("similarities")
+    measures += [f"nearest_{count}" for count in (1, 10) if len(before) > 2 * count]
     return {
         name: clipped(name, over_examples(*embedding_score(name, before, after), unit_of(name)))
-        for name in (*same, "similarities", *kept)
+        for name in measures
     }
 
 
@@ -302,17 +304,19 @@ def _rank_agreement(
     first, second = np.triu_indices(len(before), 1)
     # Ranks among all pairs, so that those among fewer need no other sort.
     dense = np.stack(
-        [np.unique(one[first, second], return_inverse=True)[1] for one in (before, after)]
+        [np.unique(cosines[first, second], return_inverse=True)[1] for cosines in (before, after)]
     )
-    every = _correlation(dense)
-    kept = ((first != out) & (second != out) for out in range(len(before)))
-    return every, np.array([every - _correlation(dense[:, pairs]) for pairs in kept])
+    correlation = _correlation(dense)
+    pairs_without = ((first != out) & (second != out) for out in range(len(before)))
+    return correlation, np.array(
+        [correlation - _correlation(dense[:, pairs]) for pairs in pairs_without]
+    )
 
 
 def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
     """Spearman's correlation of values that are small integers; 0 where one side is constant."""
-    counts = [np.bincount(one) for one in values]
-    ranks = [(np.cumsum(n) - n / 2)[one] for n, one in zip(counts, values, strict=True)]
+    counts = [np.bincount(side) for side in values]
+    ranks = [(np.cumsum(n) - n / 2)[side] for n, side in zip(counts, values, strict=True)]
     return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else 0.0
 
 
@@ -322,14 +326,14 @@ def _neighbours_kept(
     """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes
     its place.
     """
-    others = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
-    nearest = np.argsort(-others, axis=2, kind="stable")[:, :, : count + 1]
+    cosines = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
+    nearest = np.argsort(-cosines, axis=2, kind="stable")[:, :, : count + 1]
 
-    def kept(out: int) -> float:
+    def share_without(out: int) -> float:
         lists = nearest[:, np.arange(len(before)) != out]
-        left = lists != out
-        first, second = lists[left & (left.cumsum(axis=2) <= count)].reshape(2, -1, count)
+        remain = lists != out
+        first, second = lists[remain & (remain.cumsum(axis=2) <= count)].reshape(2, -1, count)
         return float((first[:, :, None] == second[:, None]).sum() / first.size)
 
-    share = kept(-1)
-    return share, share - np.array([kept(out) for out in range(len(before))])
+    share = share_without(-1)
+    return share, share - np.array([share_without(out) for out in range(len(before))])
