@@ -67,11 +67,7 @@ def check_native(
         )
     model = native_model_without_weights(reference, native_class(task, reference))
     attention_modules(model)  # Refused before anything runs.
-<<<<<<< HEAD
-    classes_in_words = classes_told(names, class_names(model), task)
-=======
     in_words = classes_in_words(names, class_names(model), task)
->>>>>>> c13d3938 (Name values in papa/scores, exports, Ray's processes and errors by what they are)
     if rows is not None:
         check_sentences(task, rows)
     classes = getattr(model.config, "num_labels", 2)
@@ -94,8 +90,4 @@ def check_native(
             f"the head of '{reference.name}' gives {gives}, and the metric is {task.metric}: set "
             f"metric: {'spearman' if classes == 1 else 'accuracy or agreement'}"
         )
-<<<<<<< HEAD
-    return classes_in_words
-=======
     return in_words
->>>>>>> c13d3938 (Name values in papa/scores, exports, Ray's processes and errors by what they are)
