@@ -119,8 +119,8 @@ def head_scores(
         raise SpecError(f"{near}: give one of {', '.join(known)}")
     not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
-        names = "task is" if in_memory else "tokenizer, substitute_data and score are"
-        raise SpecError(f"{names} not for this kind of model: leave out what is given of it")
+        names = "task" if in_memory else "tokenizer, substitute_data or score"
+        raise SpecError(f"this kind of model takes no {names}: leave it out")
     if isinstance(model, nn.Module):
         check_answering(model)
         is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)

@@ -73,7 +73,9 @@ EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 def of_own(path: Path, lines: list[str], *models: str, every_other: bool = False) -> StudySpec:
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
-    return study_of_texts(models or (EMBEDDED,), path, every_other, None, ["probe_seeds=[0]"], store)
+    return study_of_texts(
+        models or (EMBEDDED,), path, every_other, None, ["probe_seeds=[0]"], store
+    )
 
 
 def test_every_other_text_is_measured(tmp_path: Path) -> None:

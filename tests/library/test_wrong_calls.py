@@ -193,7 +193,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: first(EFFECTS, None), "found keep=None"),
         (lambda g: g.score("shaply"), "no method 'shaply' for this model (did you mean"),
         (lambda g: g.score(substitute="zeroes"), "substitute 'zeroes'"),
-        (lambda g: g.score(score=len), "task, or tokenizer, substitute_data"),
+        (lambda g: g.score(score=len), "tokenizer, substitute_data"),
         (lambda g: hand(gpt(), method="self_lambda"), "'self_lambda' for this model"),
         (lambda g: hand(gpt(), task=TASK), "task, or tokenizer"),
         (lambda g: hand(gpt().train()), "in train mode"),
