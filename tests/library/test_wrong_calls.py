@@ -195,7 +195,7 @@ DOORS: dict[str, list[tuple[Door, str]]] = {
         (lambda g: g.score(substitute="zeroes"), "substitute 'zeroes'"),
         (lambda g: g.score(score=len), "tokenizer, substitute_data"),
         (lambda g: hand(gpt(), method="self_lambda"), "'self_lambda' for this model"),
-        (lambda g: hand(gpt(), task=TASK), "task, or tokenizer"),
+        (lambda g: hand(gpt(), task=TASK), "takes no task"),
         (lambda g: hand(gpt().train()), "in train mode"),
         (lambda g: hand(gpt(), ["a text"]), "tokenizer is None"),
         (lambda g: hand(gpt(), "a text"), "data is one string: give a list, such as"),
