@@ -119,7 +119,7 @@ def head_scores(
         raise SpecError(f"{near}: give one of {', '.join(known)}")
     not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
-        names = "task" if in_memory else "tokenizer, substitute_data or score"
+        names = "task" if in_memory else "tokenizer, substitute_data, score or part"
         raise SpecError(f"this kind of model takes no {names}: leave it out")
     if isinstance(model, nn.Module):
         check_answering(model)
