@@ -63,7 +63,10 @@ class Seen(NamedTuple):
 
 
 POINTS: dict[str, Callable[[Seen], object]] = {
-    **{f"{part} is up": partial(Seen.below, part=part) for part in ("Prefect", "GCS", "worker")},
+    **{
+        f"{server} is up": partial(Seen.below, process_name=server)
+        for server in ("Prefect", "GCS", "worker")
+    },
     **{
         line: partial(Seen.has_reached, line=line)
         for line in ("tokenise started", "average started")

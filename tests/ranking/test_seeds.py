@@ -49,8 +49,8 @@ def test_a_head_has_the_mean_and_the_interval_of_its_seeds() -> None:
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        (np.random.default_rng(0).random((1, LAYERS * HEADS)), "λ is from one seed: nothing is"),
-        (np.full((3, LAYERS * HEADS), 0.5), "λ is the same for every seed: nothing is"),
+        (np.random.default_rng(0).random((1, LAYERS * HEADS)), "one seed"),
+        (np.full((3, LAYERS * HEADS), 0.5), "every seed"),
     ],
 )
 def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, expected: str) -> None:
@@ -58,7 +58,7 @@ def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, expected
     assert np.array_equal(lambdas.mean.ravel(), values[0])
     assert not lambdas.differs_from_start.any()
     assert lambdas.facts(FRACTIONS) == {"seeds": len(values), "heads": 72}
-    assert sentence(lambdas).startswith(expected)
+    assert expected in sentence(lambdas)
 
 
 def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
