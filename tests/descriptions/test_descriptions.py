@@ -82,7 +82,7 @@ def test_similarity_is_that_of_scipy_on_the_stock_model(frame_of_texts, stock) -
         assert divergence[pair] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"
 
 
-def test_separators_and_outliers_are_those_of_the_stock_model(frame_of_texts, stock) -> None:
+def test_outliers_or_separators_are_those_of_the_stock_model(frame_of_texts, stock) -> None:
     mass, update = (
         torch.cat(pieces, dim=-1).mean(dim=-1).flatten().numpy()
         for pieces in zip(*((A[..., -1], (A @ V).norm(dim=-1)) for A, V, _ in stock), strict=True)
@@ -169,7 +169,7 @@ def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(
 
 
 @pytest.mark.parametrize("variant", sorted(ENCODERS))
-def test_maps_and_norms_are_the_stock_models(variant: str) -> None:
+def test_output_maps_are_the_stock_models(variant: str) -> None:
     """Output maps take what heads output, and parts behind the norm add up to its output."""
     encoder = Encoder(random_model(variant))
     calls = []

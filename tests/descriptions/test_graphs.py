@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import binomtest
+from transformers import PreTrainedTokenizerBase
 
 from papa.descriptions.observation import ATTENTIONS
 from papa.descriptions.registry import TREE_DESCRIPTIONS, joined
@@ -141,7 +142,7 @@ def frames(kind):
     return description.frame()
 
 
-def test_words_add_columns_and_average_rows() -> None:
+def test_words_sum_columns_of_averaged_rows() -> None:
     matrix = torch.zeros(1, 1, 7, 7)
     matrix[0, 0, 2, 5] = 1
     matrix[0, 0, 3, 2] = 0.25
@@ -182,7 +183,7 @@ def test_position_alone_is_the_best_offset() -> None:
     assert (chain["nsubj"], chain["det"]) == (1, 0.5)
 
 
-def test_the_best_is_picked_in_one_half_and_counted_in_the_other() -> None:
+def test_the_best_head_is_counted_in_the_other_half() -> None:
     first = np.array([5, 0, 4])
     second = np.array([0, 5, 4])
     # Not the 5 of 10 that picking afterwards shows.
@@ -233,7 +234,7 @@ def written(folder: Path, text: str) -> list[Tree]:
     return read_trees(folder / "two.conllu")
 
 
-def test_conllu_and_a_table_of_the_hub_give_the_same_trees(tmp_path: Path) -> None:
+def test_a_table_of_the_hub_gives_the_trees_of_conllu(tmp_path: Path) -> None:
     first, second = written(tmp_path, FILE)
     assert first.words == ("He", "did", "n't", "run", ".")
     assert first.heads.tolist() == [3, 3, 3, -1, 3]
@@ -250,7 +251,7 @@ def test_conllu_and_a_table_of_the_hub_give_the_same_trees(tmp_path: Path) -> No
     )
 
 
-def test_tokens_know_their_words(tmp_path: Path, bert: Any) -> None:  # noqa: F811
+def test_tokens_know_their_words(tmp_path: Path, bert: PreTrainedTokenizerBase) -> None:  # noqa: F811
     trees = written(tmp_path, FILE)
     special_tokens = special_tokens_of(bert)
     laid = lay_out(trees, bert, special_tokens, 32)

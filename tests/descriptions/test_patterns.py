@@ -47,7 +47,7 @@ def test_an_offset_diagonal_is_found_at_its_offset(offset: int) -> None:
     assert patterns.diagonal_rows.item() == pytest.approx(1.0)
 
 
-def test_a_faint_diagonal_beside_a_separator_is_special_and_not_diagonal() -> None:
+def test_a_faint_diagonal_beside_a_separator_is_special() -> None:
     matrix = 0.02 * torch.eye(SLOTS)[None, None]
     matrix[..., -1] = 0.98
     patterns = head_patterns(matrix, SEEN, SPECIAL)

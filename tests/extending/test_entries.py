@@ -299,7 +299,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
 
 SCORES = np.random.default_rng(0).random((6, 12))
 ASCENDING = [divmod(int(index), 12) for index in SCORES.ravel().argsort()]
-OF_HALF: dict[str, Any] = {**SMALL, "keep": [1, 0.5]}
+OF_HALF: dict[str, object] = {**SMALL, "keep": [1, 0.5]}
 
 
 def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
@@ -309,7 +309,7 @@ def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
     return load_study(folder / "study.yaml")
 
 
-def probes(study: StudySpec) -> list[Any]:
+def probes(study: StudySpec) -> list[object]:
     steps = build_pipeline(resolve_inputs(study).inputs())
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     return [

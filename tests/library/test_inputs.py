@@ -286,7 +286,7 @@ def test_describe_reads_a_model_with_its_tokenizer(model: Any, tokenizer: Any) -
 
 
 @pytest.mark.parametrize("kind", [dict, partial(pandas.DataFrame, dtype=object)])
-def test_half_an_emoji_is_named_by_its_row_and_column(encoder: Encoder, kind: Any) -> None:
+def test_half_an_emoji_is_named_by_its_row_with_its_column(encoder: Encoder, kind: Any) -> None:
     table = kind({"review": ["whole", "half \ud83d"]})
     with pytest.raises(papa.PapaError, match=r"row 2 .*'review'"):
         papa.average(encoder, table, text="review", progress=False)

@@ -36,8 +36,8 @@ def _outputs(model: Any) -> list[Tensor]:
     ]
 
 
-def _state(model: Any) -> list[Any]:
-    state: list[Any] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
+def _state(model: Any) -> list[object]:
+    state: list[object] = [copy.deepcopy(model.config.to_dict()), model.config._attn_implementation]
     state += [(name, id(buffer)) for name, buffer in model.named_buffers()]
     for name, module in model.named_parameters():
         state.append((name, id(module), module.requires_grad, module.data_ptr()))
@@ -51,9 +51,9 @@ def _state(model: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("variant", ENCODERS)
-def test_the_model_stays_as_it_was_found_and_trains(variant: str) -> None:
+def test_a_borrowed_model_still_trains_unchanged(variant: str) -> None:
     model = _model_in_use(variant)
-    hook_calls = list[Any]()
+    hook_calls = list[object]()
     model.register_forward_hook(lambda *_: hook_calls.append(1))
     # After a first forward pass: transformers puts hooks of its own in place then.
     outputs = _outputs(model)

@@ -61,7 +61,7 @@ def refusal(folder: Path, ask: Callable[[EncoderSpec], object]) -> str:
     return str(caught.value)
 
 
-def test_what_describes_no_encoder_and_what_fits_no_weights_or_tokenizer(tmp_path: Path) -> None:
+def test_files_that_describe_no_encoder_are_refused(tmp_path: Path) -> None:
     folder = shutil.copytree(embedded_folder(), tmp_path / "encoder")
     sound = json.loads((folder / "config.json").read_text())
 
@@ -125,7 +125,7 @@ def test_an_encoder_saved_is_the_encoder_loaded(variant: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("variant", ENCODERS)
-def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant: str) -> None:
+def test_there_are_exactly_as_many_positions_as_promised(variant: str) -> None:
     model = random_model(variant)
     family = family_of(model.config.model_type)
     assert family is not None
@@ -142,7 +142,7 @@ def test_there_are_positions_for_the_slots_that_are_promised_and_no_more(variant
                 Encoder(model).token_states(beyond_limit)
 
 
-REFUSED: dict[str, dict[str, Any]] = {
+REFUSED: dict[str, dict[str, object]] = {
     **{
         f"architecture '{kind}' is not supported: use one of bert, roberta": {"model_type": kind}
         for kind in ("t5", "bart", "gpt_neox", "my-own")

@@ -79,7 +79,7 @@ def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
         load_encoder(replace(reference, folder="/nowhere"))  # Before weights are read.
 
 
-def test_lambda_and_a_cell_are_those_of_the_cpu(tmp_path: Path) -> None:
+def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
     scoring_request = planted(tmp_path, (1, 1)).scoring_request
     probe = scoring_request.task.probe.model_copy(update={"epochs": 1})
     task = scoring_request.task.model_copy(update={"probe": probe})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -30,7 +29,7 @@ from tests.probes.sentences import SMALL, pairs
 pytestmark = pytest.mark.unchecked
 METRIC = "negative_log_perplexity"
 TEXTS = {"train": 48, "validation": 24}
-DESIGN: dict[str, Any] = {
+DESIGN: dict[str, object] = {
     "substitutes": ["average", "zeros"],
     "orders": ["random", "effect", "lambda", "output_norm", "first_token_attention"],
     "keep": [1, 0.5, 0],
@@ -100,7 +99,7 @@ def test_the_table_of_a_decoder_is_the_same(study: Scored, measured: papa.Measur
 
 
 @pytest.mark.parametrize("method", DESIGN["orders"][1:])
-def test_head_scores_and_their_intervals_are_the_same(
+def test_intervals_of_head_scores_are_the_same(
     study: Scored, measured: papa.Measurement, method: str
 ) -> None:
     (pair,) = study.steps.pairs
@@ -124,7 +123,11 @@ def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
     splits = {"train": lines[:24], "validation": lines[24:]}
     for split, split_lines in splits.items():
         (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in split_lines))
-    design: dict[str, Any] = {"substitutes": ["zeros"], "orders": ["random"], "keep": [1, 0.5, 0]}
+    design: dict[str, object] = {
+        "substitutes": ["zeros"],
+        "orders": ["random"],
+        "keep": [1, 0.5, 0],
+    }
     columns = {"text": "text", "label": "label"}
     task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
     document = described(saved, {**task, "labels": ["0", "1", "2"], "slots": 32}, **design)

@@ -28,12 +28,12 @@ from tests.make import inputs_of, random_model
 from tests.probes.sentences import mean as mean_pooling
 from tests.probes.sentences import sentence_encoder
 
-QUICK: dict[str, Any] = {"orders": ["first_to_last"], "keep": [1, 0], "progress": False}
+QUICK: dict[str, object] = {"orders": ["first_to_last"], "keep": [1, 0], "progress": False}
 VERBS = ("drags", "is fun", "ends")
 SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VERBS]
 
 
-def halves() -> dict[str, Any]:
+def halves() -> dict[str, object]:
     return dict(zip(("train", "validation"), ([batch] for batch in texts()), strict=True))
 
 
@@ -99,7 +99,7 @@ def test_images_have_a_curve_with_intervals_within_range() -> None:
     assert measurement.heads()["heads"].isna().sum() == 1, "random heads differ by seed"
 
 
-def test_labels_and_scores_of_ones_own() -> None:
+def test_custom_scores_of_labelled_data() -> None:
     model = bert("ForSequenceClassification", num_labels=3)
     data = labelled(halves())
     with torch.inference_mode():
@@ -189,7 +189,7 @@ def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None
     assert 0.9 < mean(papa.measure(embeds, halves(), **QUICK), 1) <= 1, "sums do not overflow"
 
 
-def test_texts_are_halved_and_orders_followed(shallow: str) -> None:
+def test_texts_are_halved_for_every_order(shallow: str) -> None:
     model = AutoModel.from_pretrained(shallow)
     tokenizer = AutoTokenizer.from_pretrained(shallow)
     options = {"tokenizer": tokenizer, "score": "similarities", "progress": False}
@@ -232,7 +232,7 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
 
     def measured(data: Any, task: papa.Task | None = None) -> list[float]:
         splits = {"train": data, "validation": data}
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             "tokenizer": tokenizer,
             "score": "negative_log_perplexity",
             "substitutes": ["zeros"],
@@ -251,7 +251,7 @@ def test_embeddings_that_are_no_means_are_refused(tmp_path: Path) -> None:
     model = AutoModel.from_pretrained(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model.eval()
-    calls: list[Callable[[], Any]] = [
+    calls: list[Callable[[], object]] = [
         lambda: papa.measure(model, SENTENCES, tokenizer=tokenizer, progress=False),
         lambda: papa.fidelity(
             model, SENTENCES, heads=[(0, 0)], substitute="zeros", tokenizer=tokenizer
@@ -338,7 +338,11 @@ DATA = [{"input_ids": torch.arange(WORDS)[:, None].expand(WORDS, size)} for size
 @pytest.mark.slow
 def test_planted_heads_have_their_roles_however_texts_are_batched() -> None:
     model = planted()
-    options: dict[str, Any] = {"method": "causal_gates", "substitute": "zeros", "progress": False}
+    options: dict[str, object] = {
+        "method": "causal_gates",
+        "substitute": "zeros",
+        "progress": False,
+    }
     gates = papa.head_scores(model, DATA, ranking_seeds=[0, 1], **options)
     assert gates["role"].tolist() == ["facilitating", "interfering", *["irrelevant"] * 2]
     loss = papa.head_scores(model, DATA, **{**options, "method": "effect"})["score"]
@@ -368,7 +372,7 @@ def test_gates_that_still_move_give_no_role() -> None:
     assert gates["role"].isna().all()
 
 
-def test_answers_say_how_certain_lambda_is_and_how_orders_compare_with_random() -> None:
+def test_answers_compare_orders_with_random() -> None:
     orders = ["lambda", "random", "first_to_last"]
     measurement = papa.measure(gpt(), texts(), orders=orders, keep=[1, 0.5], progress=False)
     assert "λ" in measurement.answers[-1]

@@ -38,7 +38,7 @@ def head(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def answered(head: Path) -> dict[str, list[Any]]:
+def answered(head: Path) -> dict[str, list[object]]:
     rows = pairs(60)
     model = BertForSequenceClassification.from_pretrained(head).eval()
     tokenizer = AutoTokenizer.from_pretrained(head)
@@ -50,11 +50,11 @@ def answered(head: Path) -> dict[str, list[Any]]:
     return {**rows, "label": answers}
 
 
-def with_class_names(rows: dict[str, list[Any]]) -> dict[str, list[Any]]:
+def with_class_names(rows: dict[str, list[object]]) -> dict[str, list[object]]:
     return {**rows, "label": [ORDER[answer] for answer in rows["label"]]}
 
 
-def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list[Any]]) -> None:
+def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list[object]]) -> None:
     pattern = "contradiction, entailment, neutral.*head.*LABEL_0.*set the task's labels"
     with pytest.raises(DataError, match=pattern):
         original(head, with_class_names(answered))
@@ -64,7 +64,9 @@ def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list
     )
 
 
-def test_classes_that_are_numbers_are_the_heads(head: Path, answered: dict[str, list[Any]]) -> None:
+def test_classes_that_are_numbers_are_the_heads(
+    head: Path, answered: dict[str, list[object]]
+) -> None:
     """Also where the data lack the first."""
     assert original(head, answered) == 1
     labelled_rows = [row for row, answer in enumerate(answered["label"]) if answer]
@@ -107,7 +109,7 @@ def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> 
         original(folder, {**rows, "label": [0, 1] * 12}, metric="accuracy")
 
 
-REFUSED: dict[str, tuple[Sequence[Any], dict[str, Any], str]] = {
+REFUSED: dict[str, tuple[Sequence[object], dict[str, object], str]] = {
     "Dense": ((mean, dense), {}, "Dense"),
     "CLS": ((lambda: Pooling(32, "cls"),), {}, "cls"),
     "mean and max": ((lambda: Pooling(32, ("mean", "max")),), {}, "mean, max"),

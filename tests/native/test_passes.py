@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 import torch
@@ -45,7 +43,7 @@ def test_seeds_that_read_the_same_texts_are_computed_once(
 ) -> None:
     passes = 0
 
-    def count(*_: Any) -> None:
+    def count(*_: object) -> None:
         nonlocal passes
         passes += 1
 

@@ -35,7 +35,7 @@ def encoder(reference: EncoderReference) -> Encoder:
     return load_encoder(reference)
 
 
-DESCRIBED: dict[str, tuple[Any, ...]] = {
+DESCRIBED: dict[str, tuple[object, ...]] = {
     "reviews": ("text", "matthews", 64, 64, 30, {"text": "sentence", "label": "label"}),
     "review_pairs": (
         *("pair", "accuracy", 128, 24, 8),
@@ -71,7 +71,7 @@ def corpus_of(
 ) -> Callable[..., TokenisedCorpus]:
     tokenizer = load_tokenizer(reference)
 
-    def build(name: str, **changes: Any) -> TokenisedCorpus:
+    def build(name: str, **changes: object) -> TokenisedCorpus:
         folder = tmp_path_factory.mktemp("corpora") / name
         task = tasks[name].model_copy(update=changes)
         # Several shards a split: rows are found across shard borders.
@@ -108,8 +108,8 @@ def cell(
         budget: float = 1,
         dtype: Any = "float32",
         batch_tokens: int = 512,
-        cell: Mapping[str, Any] = MappingProxyType({}),
-        **probe: Any,
+        cell: Mapping[str, object] = MappingProxyType({}),
+        **probe: object,
     ) -> list[Scored]:
         task = tasks[task_or_name] if isinstance(task_or_name, str) else task_or_name
         return evaluate_cell(
@@ -126,7 +126,7 @@ def cell(
     return run
 
 
-def with_probe(task: TaskSpec, **changes: Any) -> TaskSpec:
+def with_probe(task: TaskSpec, **changes: object) -> TaskSpec:
     return task.model_copy(update={"probe": task.probe.model_copy(update=changes)})
 
 

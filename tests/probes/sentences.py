@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import torch
 from sentence_transformers import SentenceTransformer
@@ -14,7 +13,7 @@ from transformers import BertConfig, BertModel
 import papa
 from tests.models.inputs import with_tokenizer
 
-SMALL: dict[str, Any] = {
+SMALL: dict[str, object] = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 2,
@@ -25,7 +24,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> float:
+def original(encoder: Path | str, rows: dict[str, list[object]], **task: object) -> float:
     task = {"text": "a", "text_pair": "b", "label": "label", "head": "native", **task}
     measurement = papa.measure(
         papa.load_encoder(encoder, slots=32, device="cpu"),
@@ -42,8 +41,8 @@ def original(encoder: Path | str, rows: dict[str, list[Any]], **task: Any) -> fl
 WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")
 
 
-def pairs(count: int) -> dict[str, list[Any]]:
-    rows: dict[str, list[Any]] = {"a": [], "b": [], "label": []}
+def pairs(count: int) -> dict[str, list[object]]:
+    rows: dict[str, list[object]] = {"a": [], "b": [], "label": []}
     for row in range(count):
         shared = row % 5
         first = [WORDS[(row * 5 + word * 7) % 11] for word in range(5)]
@@ -54,7 +53,7 @@ def pairs(count: int) -> dict[str, list[Any]]:
     return rows
 
 
-def sentence_encoder(folder: Path, *modules: Any, **settings: Any) -> Path:
+def sentence_encoder(folder: Path, *modules: object, **settings: object) -> Path:
     """What sentence-transformers saves of a tiny BERT and modules after it."""
     torch.manual_seed(1)
     plain = with_tokenizer(BertModel(BertConfig(**SMALL)).eval(), folder / "plain")

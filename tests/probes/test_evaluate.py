@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pandas
@@ -34,7 +33,7 @@ from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, w
 
 pytestmark = pytest.mark.unchecked
 
-REVIEWS: dict[str, Any] = {
+REVIEWS: dict[str, object] = {
     "source": EmbeddedSource(kind="embedded"),
     "columns": Columns(text="text", label="label"),
     "metric": "accuracy",
@@ -51,7 +50,7 @@ REVIEWS: dict[str, Any] = {
         ("wikitext", WINDOW_ROWS),
     ],
 )
-def test_stored_and_streamed_features_give_the_same_scores(
+def test_streamed_features_give_the_scores_of_stored_ones(
     task: str,
     window: int,
     cell: Cell,
@@ -82,7 +81,7 @@ def test_stored_and_streamed_features_give_the_same_scores(
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("name", ["reviews", "wnut17", "wikitext"])
-def test_a_seeds_score_depends_on_no_seed_beside_it_and_comes_in_its_place(
+def test_a_seeds_score_depends_on_no_seed_beside_it(
     name: str, trained: bool, cell: Cell, tasks: dict[str, TaskSpec]
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
@@ -99,7 +98,7 @@ def test_a_cell_on_unused_cores_has_the_same_scores(
     name: str, budget: int, cell: Cell, tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
-    options: dict[str, Any] = {
+    options: dict[str, object] = {
         "cell": {"constants": constants, "heads": HEADS[::2]},
         "seeds": (0, 1, 2),
         "budget": budget,
@@ -219,10 +218,10 @@ def test_a_full_disk_is_said_before_anything_runs(
 
 
 @pytest.mark.parametrize(("budget", "dropout"), [(1, False), (0, False), (1, True)])
-def test_a_cell_sees_its_constants_and_the_replacement_around_it(
+def test_a_cell_sees_its_constants_with_those_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
-    options: dict[str, Any] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
+    options: dict[str, object] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
     before = scores(cell("wikitext", **options))
     identity = control("identity", LAYERS, 12, 32)
     with replaced(encoder, identity, HEADS[::2]):
@@ -259,7 +258,7 @@ def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("changes", [{"train_rows": 6}, {**REVIEWS, "train_rows": 1}])
 def test_the_unseen_share_is_of_pairs_of_slots(
-    changes: dict[str, Any],
+    changes: dict[str, object],
     encoder: Encoder,
     corpus_of: Callable[..., TokenisedCorpus],
     corpora: dict[str, TokenisedCorpus],
@@ -276,7 +275,7 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     assert unseen_by(control("toeplitz", LAYERS, 12, 64), scored) == 0
 
 
-CHANGED: dict[str, Any] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
+CHANGED: dict[str, object] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
 ELSEWHERE = {
     "workers": "the same bits: tests/heads/test_exact_sums.py, tests/workers/test_workers.py",
     "device": "docs/limits.md says what depends on it",
@@ -297,7 +296,7 @@ def study(
     """
 
     def scored(
-        dropout: bool = False, seed: int = 0, constants: str = "average", **execution: Any
+        dropout: bool = False, seed: int = 0, constants: str = "average", **execution: object
     ) -> pandas.DataFrame:
         task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
         settings = {"substitutes": [constants], "keep": [1, 0.5], "probe_seeds": [seed]}

@@ -105,7 +105,7 @@ def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> Tokenised
 
 @needs_bfloat16
 @pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_what_a_probe_multiplies_in_follows_from_the_key_and_not_from_the_device(
+def test_the_precision_of_a_probe_follows_from_the_key(
     device: str, reference: EncoderReference, words: TokenisedCorpus, pos: TaskSpec
 ) -> None:
     model = load_encoder(reference).model

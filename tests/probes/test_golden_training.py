@@ -189,7 +189,7 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
     [({}, 10**6), ({}, 100), *((one, 10**6) for one in CONTROLS)],
     ids=str,
 )
-def test_ten_steps_of_theta_and_a_probe_are_the_authors_and_of_no_other_optimiser(
+def test_ten_steps_of_theta_with_a_probe_are_the_authors(
     golden: Golden, minilm: Encoder, change: dict[str, float], chunk_tokens: int
 ) -> None:
     differences = mixed(golden, minilm, THEIRS.model_copy(update=change), chunk_tokens)

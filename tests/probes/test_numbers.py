@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 import torch
@@ -54,7 +53,7 @@ def rare_token(split: TokenisedSplit, second_split: TokenisedSplit) -> tuple[int
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_an_average_names_layer_row_batch_and_weights(
+def test_a_bad_average_is_traced_to_its_layer(
     poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], layer: int
 ) -> None:
     split = corpora["reviews"].split("train")
@@ -80,7 +79,7 @@ def test_an_average_names_layer_row_batch_and_weights(
         ),
     ],
 )
-def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
+def test_one_bad_token_is_traced_to_its_row(
     poisoned: Poisoned,
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
@@ -98,7 +97,7 @@ def test_one_bad_token_is_traced_to_its_row_and_batch_or_minibatch(
     encoder = poisoned(WORDS, token, precision)
     bad = rf"the embeddings of row {row + 1}, {{}} holds NaN or infinity: so do"
     of_batch = bad.format(f"batch {batch} of the {split_name} split")
-    options: dict[str, Any] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
+    options: dict[str, object] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
     for model in (encoder, WordEmbeddings(encoder)):
         with pytest.raises(NumbersError, match=of_batch):
             cell("reviews", model=model, **options)

@@ -53,13 +53,13 @@ def noting(rows_by_epoch: dict[int, list[np.ndarray]]) -> Window:
 
 
 @pytest.mark.parametrize(("rows", "window"), [(1, 8), (8, 8), (9, 8), (100, 16), (5000, 4096)])
-def test_each_seed_and_epoch_sees_all_rows_in_an_order_of_its_own(rows: int, window: int) -> None:
+def test_each_epoch_of_a_seed_shuffles_all_rows(rows: int, window: int) -> None:
     twice: tuple[dict[int, list[np.ndarray]], ...] = {}, {}
     progress_calls = list[tuple[int, int]]()
     spec = SPEC.model_copy(update={"batch_size": 4, "epochs": 2})
     for rows_by_epoch in twice:
         learner = Learner([{"params": [nn.Parameter(torch.ones(2, 1))]}], [5, 7])
-        options: dict[str, Any] = {
+        options: dict[str, object] = {
             "rows": rows,
             "progress": lambda *both: progress_calls.append(both),
         }
@@ -257,7 +257,7 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
         torch.testing.assert_close(seed_losses[seed], -logits.log_softmax(-1)[chosen].mean())
 
 
-def test_dropout_drops_a_tenth_and_seeds_draw_their_own() -> None:
+def test_dropout_drops_a_tenth_by_seed() -> None:
     values = torch.ones(2, 200, 384)
     with_dropout = dropped(values, 0.1, (7, 8))
     assert with_dropout.unique().tolist() == pytest.approx([0, 1 / 0.9])

@@ -38,10 +38,10 @@ class Page:
         self.driver.get(path.as_uri())
         self.wait(lambda: self.run("return document.documentElement.dataset.ready") == "figures")
 
-    def run(self, script: str, *arguments: Any) -> Any:
+    def run(self, script: str, *arguments: object) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def wait(self, condition: Callable[[], Any]) -> None:
+    def wait(self, condition: Callable[[], object]) -> None:
         waiting = WebDriverWait(self.driver, PATIENCE_SECONDS, poll_frequency=0.1)
         waiting.until(lambda _: condition())
 

@@ -8,7 +8,6 @@ import zlib
 from collections.abc import Sequence
 from functools import cache
 from itertools import product
-from typing import Any
 
 import numpy
 import pandas
@@ -79,7 +78,7 @@ def results(
     return pandas.DataFrame(rows)
 
 
-def findings(frame: pandas.DataFrame, **sections: Any) -> Findings:
+def findings(frame: pandas.DataFrame, **sections: object) -> Findings:
     sections = {"heads": pandas.DataFrame(), **sections}
     return Findings(study(frame), frame, summarise(frame), **sections)
 

@@ -31,7 +31,7 @@ def texts(figure: Figure) -> list[str]:
     ]
 
 
-def domains(figure: Figure, channel: str) -> list[Any]:
+def domains(figure: Figure, channel: str) -> list[object]:
     """Those that the specification gives to one channel, wherever it is."""
 
     def domains_in(specification: Any) -> Iterator[Any]:
@@ -62,7 +62,7 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     assert marks(three_seeds, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
 
 
-def test_baselines_are_drawn_where_they_score_and_a_dagger_where_they_are_not_beaten() -> None:
+def test_baselines_that_are_not_beaten_have_a_dagger() -> None:
     frame = results(("a", "b"))
     names = {"always one answer", "word embeddings alone"}
     assert (names | {"†"}) - {*texts(scores_figure(summarise(frame)))} == {"†"}
@@ -72,7 +72,7 @@ def test_baselines_are_drawn_where_they_score_and_a_dagger_where_they_are_not_be
     assert texts(scores_figure(summarise(frame))).count("†") == 4, "at each fraction below 1"
 
 
-def test_a_page_has_a_panel_a_task_and_drops_one_a_fraction() -> None:
+def test_figures_have_a_panel_for_each_task_or_fraction() -> None:
     panels = score_panels(summarise(results(("a", "b"), TASKS, constants=("average", "zeros"))))
     assert [panel.title for panel in panels] == ["cola", "mrpc"]
     assert marks(panels[0], "point") == 2 * 2 * 5
@@ -85,7 +85,7 @@ def test_a_page_has_a_panel_a_task_and_drops_one_a_fraction() -> None:
     assert marks(half, "point") == 2
 
 
-def test_drops_of_every_substitute_have_its_colour_and_one_axis() -> None:
+def test_drops_of_substitutes_share_an_axis() -> None:
     summary = summarise(results(("a", "b"), TASKS, constants=("average", "zeros")))
     panels = drop_panels(summary)
     assert marks(panels[0], "point") == 2 * 2 * 2
@@ -110,7 +110,7 @@ def test_a_row_without_a_relative_drop_stays_in_the_figure() -> None:
     assert any(text.startswith("cola · a †") for text in texts(panel))
 
 
-def test_drops_of_losses_are_nats_and_ratios_of_perplexities() -> None:
+def test_drops_of_losses_are_in_nats_or_perplexity_ratios() -> None:
     frame = results(("a",), (*TASKS, ("words", LOG)), fractions=(1.0, 0.0))
     frame.loc[frame["metric"] == LOG, "score"] -= 5
     shares, nats = drop_panels(summarise(frame))
@@ -211,7 +211,7 @@ MODELS = ("all-MiniLM-L6-v2", "an encoder with a rather long name")
 HEADER = ",".join(REFERENCE_COLUMNS)
 
 
-def test_each_study_keeps_its_numbers_and_its_own_original_score() -> None:
+def test_each_study_is_drawn_against_its_original_score() -> None:
     first = results(encoders=MODELS)
     second = first.assign(score=2 * first["score"])
     table = compared({"first": first, "second": second})
@@ -247,7 +247,7 @@ def test_a_study_differs_from_the_first_by_an_interval_unless_by_metric() -> Non
     assert "Contrasts" not in [table.heading for table in score_tables(metric)]
 
 
-def test_the_legend_names_every_line_and_stays_inside() -> None:
+def test_the_legend_of_every_line_stays_inside() -> None:
     orders = ("lambda", "random")
     reviews = results(encoders=MODELS, orders=orders)
     questions = results(encoders=MODELS, orders=orders, tasks=(("questions", "f1"),))

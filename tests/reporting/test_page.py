@@ -61,7 +61,7 @@ def show(page: Page, number: int) -> None:
     )
 
 
-def test_it_fetches_nothing_and_draws_every_figure(page: Page, file: Path) -> None:
+def test_every_figure_is_drawn_without_the_network(page: Page, file: Path) -> None:
     rest = [address for address in page.requested() if not address.startswith(("data:", "blob:"))]
     assert set(rest) == {file.as_uri()}
     chart_count = len(page.all(".chart"))
@@ -98,7 +98,7 @@ def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
     page.wait(lambda: "head 6" in page.all("#zoom-title")[0].text)
 
 
-def test_figures_are_saved_on_white_and_tables_as_they_stand(page: Page) -> None:
+def test_figures_on_white_or_tables_are_saved_as_shown(page: Page) -> None:
     page.emulate(scheme="dark")
     first = page.run("return document.querySelector('.chart').dataset.figure")
     for button, form in enumerate(("svg", "csv")):
@@ -123,9 +123,7 @@ def test_figures_are_saved_on_white_and_tables_as_they_stand(page: Page) -> None
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_is_wider_than_the_window_and_text_is_readable(
-    page: Page, width: int, scheme: str
-) -> None:
+def test_readable_text_fits_the_window(page: Page, width: int, scheme: str) -> None:
     page.emulate(width=width, scheme=scheme)
     assert page.run("return document.documentElement.scrollWidth") <= width
     colours = page.run(
@@ -138,9 +136,7 @@ def test_nothing_is_wider_than_the_window_and_text_is_readable(
     assert abs(bright[2] - bright[1]) > 150
 
 
-def test_tables_of_a_plain_study_fit_a_laptop_and_scroll_in_their_box_on_a_phone(
-    browser: Page, tmp_path: Path
-) -> None:
+def test_tables_fit_a_laptop_or_scroll_on_a_phone(browser: Page, tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     average = average_of()
     path.write_text(written(findings(results(), averages=[average], heads=scores_of(average))))

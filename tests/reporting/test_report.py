@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import re
-from typing import Any
 
 import numpy as np
 import pandas
@@ -19,9 +18,9 @@ from papa.scores.order_comparison import compare_orders
 from tests.reporting.studies import average_of, findings, results, scores_of
 
 
-def shown(text: str) -> dict[str, Any]:
+def shown(text: str) -> dict[str, object]:
     (embedded,) = re.findall(r'<script type="application/json" id="shown">(.*?)</script>', text)
-    data: dict[str, Any] = json.loads(embedded)
+    data: dict[str, object] = json.loads(embedded)
     return data
 
 
@@ -47,9 +46,7 @@ def test_hostile_names_are_text() -> None:
     assert shown(text)["matrices"][0]["title"] == f"{name} · reviews", "data are what they were"
 
 
-def test_nothing_runs_but_its_own_scripts_and_data_are_there_once(
-    plain: str, frame: pandas.DataFrame
-) -> None:
+def test_a_page_runs_only_its_scripts(plain: str, frame: pandas.DataFrame) -> None:
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', plain)
     assert policy.startswith("default-src 'none'; img-src data:; style-src 'unsafe-inline'; ")
     scripts = re.findall(r"<script>(.*?)</script>", plain, flags=re.DOTALL)

@@ -64,7 +64,7 @@ def interval(scores: numpy.ndarray, influence: numpy.ndarray) -> Any:
     return pytest.approx([mean - half, mean, mean + half], rel=1e-4, abs=1e-6)
 
 
-def test_scores_drops_and_contrasts_have_the_intervals_of_scipy() -> None:
+def test_intervals_are_those_of_scipy() -> None:
     """Drops and contrasts are paired by seed and by example."""
     frame = results(constants=KINDS, fractions=(1.0, 0.5, 0.0))
     cells = dict(list(frame.groupby(["constants", "fraction"])))
@@ -92,7 +92,7 @@ def test_scores_drops_and_contrasts_have_the_intervals_of_scipy() -> None:
     assert "average − zeros" in rendered(summarise(frame))
 
 
-def test_an_interval_ends_at_the_best_score_and_its_label_shows_its_ends() -> None:
+def test_an_interval_is_clipped_at_the_best_score() -> None:
     frame = results(fractions=(1.0,)).assign(score=1.0)
     frame["influence"] = [numpy.zeros(100, numpy.float32)] * len(frame)
     point = summarise(frame).iloc[0]
@@ -101,7 +101,7 @@ def test_an_interval_ends_at_the_best_score_and_its_label_shows_its_ends() -> No
     assert score_label(*point[["mean", "low", "high"]]) == "1.000 (0.962 to 1.000)"
 
 
-def test_drops_are_relative_to_the_original_and_rows_stand_in_the_studys_order() -> None:
+def test_drops_are_relative_to_the_original() -> None:
     tasks = (("cola", "matthews"), ("sst2", "accuracy"))
     first, *rest = (row for _, row in results(("a", "b"), tasks, KINDS).iterrows())
     for _, line in summarise(pandas.DataFrame([first, *rest[::-1]])).groupby(LINE, sort=False):
@@ -111,7 +111,7 @@ def test_drops_are_relative_to_the_original_and_rows_stand_in_the_studys_order()
         assert drops.tolist() == pytest.approx(((original - line["mean"]) / original).tolist())
 
 
-def test_without_fraction_one_there_is_no_drop_and_with_one_seed_no_interval() -> None:
+def test_drops_need_fraction_one_as_intervals_need_two_seeds() -> None:
     frame = results(fractions=(0.5, 0.0))
     single_seed = results(seeds=(0,))
     assert summarise(frame)["relative_drop"].isna().all()
@@ -121,7 +121,7 @@ def test_without_fraction_one_there_is_no_drop_and_with_one_seed_no_interval() -
     assert not any("±" in cell for row in written(single_seed)["Scores"].rows for cell in row)
 
 
-def test_a_row_is_a_line_and_a_column_a_fraction() -> None:
+def test_columns_are_fractions() -> None:
     frame = results(constants=("average", "zeros"), fractions=(1.0, 0.5))
     frame["score"] = frame["fraction"] * 0.2 + 0.5 - frame["seed"] * 0.01
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0.5), "score"] = 0.4
@@ -187,7 +187,7 @@ def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
         assert ("†" in text) == bool(reason)
 
 
-def test_every_table_has_the_mark_and_the_substitute(tmp_path: Path) -> None:
+def test_every_table_names_the_substitute(tmp_path: Path) -> None:
     tasks = (("cola", "matthews"), ("sst2", "accuracy"))
     frame = results(tasks=tasks, constants=("identity",), orders=ORDERS)
     frame.loc[frame["task"] == "cola", "word_embeddings"] = 0.9
@@ -206,7 +206,7 @@ def test_every_table_has_the_mark_and_the_substitute(tmp_path: Path) -> None:
     assert (tmp_path / "table.tex").read_text().count(r"\dag{}") == len(table)
 
 
-def test_a_loss_drops_by_nats_and_ratios() -> None:
+def test_a_loss_drops_by_nats_or_ratios() -> None:
     frame = results(tasks=(("words", LOG),), fractions=(1.0, 0.0))
     frame["score"] = frame["fraction"].map({1.0: -5.27, 0.0: -5.9})
     row = summarise(frame).iloc[1]
@@ -220,7 +220,7 @@ def test_a_loss_drops_by_nats_and_ratios() -> None:
     assert "%" not in sentence
 
 
-def test_what_a_fraction_really_stands_for_and_the_class_of_f1_are_said() -> None:
+def test_notes_name_actual_fractions_with_the_class_of_f1() -> None:
     frame = results(constants=KINDS)
     assert "1/16 (5.6 %)" in written(frame)["Scores"].headings
     # With 144 heads 1/16 is 9 of them: nothing to say.
@@ -249,7 +249,7 @@ def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
         pandas.testing.assert_frame_equal(read_table(tmp_path / "summary.csv"), summary)
 
 
-def test_a_terminal_of_80_columns_shows_what_rows_share_and_breaks_no_number() -> None:
+def test_no_number_is_broken_on_a_terminal_of_80_columns() -> None:
     assert "all-MiniLM-L6-v2 · reviews · average · λ ascending" in rendered(summarise(results()))
     encoders = ("bert-base-uncased", "roberta-base")
     tasks = (("cola", "matthews"), ("ner", "f1"))
@@ -282,8 +282,8 @@ def test_a_terminal_of_80_columns_shows_what_rows_share_and_breaks_no_number() -
         (order_label, ("reversed:scores:b/heads.tsv",), "scores of b/heads.tsv, reversed"),
     ],
 )
-def test_numbers_and_names_are_written_as_in_the_paper(
-    written: Callable[..., str], values: tuple[Any, ...], label: str
+def test_numbers_are_written_as_in_the_paper(
+    written: Callable[..., str], values: tuple[object, ...], label: str
 ) -> None:
     assert written(*values) == label
 
@@ -329,7 +329,7 @@ def test_a_table_in_the_papers_shape(tmp_path: Path) -> None:
         table.save(tmp_path / "table.doc")
 
 
-def scored(score: dict[float, float], **changes: Any) -> pandas.DataFrame:
+def scored(score: dict[float, float], **changes: object) -> pandas.DataFrame:
     frame = results(**{"fractions": tuple(score), **changes}).assign(word_embeddings=0.6)
     return frame.assign(score=frame["fraction"].map(score))
 
@@ -358,7 +358,7 @@ def test_of_an_original_near_zero_no_share_is_told_but_the_difference() -> None:
     assert "0.006 with every head constant, drop 0.029 absolute;" in sentence
 
 
-def test_kinds_of_constants_share_a_sentence_and_orders_where_they_matter() -> None:
+def test_kinds_of_constants_share_a_sentence() -> None:
     frame = scored({1.0: 0.8, 0.0: 0.776}, constants=("average", "zeros"))
     frame.loc[(frame["constants"] == "zeros") & (frame["fraction"] == 0), "score"] = 0.6
     (sentence,) = answers_without_intervals(frame)

@@ -84,7 +84,7 @@ class Study:
         (SIZES[2], "f1", 0.05),
     ],
 )
-def test_drops_are_covered_by_seeds_and_examples_and_not_by_seeds_alone(
+def test_drops_are_covered_only_by_intervals_over_examples_too(
     size: tuple[int, int, float], metric: Metric, lost: float
 ) -> None:
     draw = np.random.default_rng(size[1])

@@ -22,6 +22,6 @@ def test_entities_are_those_of_seqeval(tags: list[str]) -> None:
         assert entities_of(sentence) == set(get_entities(sentence)), sentence
 
 
-def test_a_continued_entity_is_one_entity_and_two_that_meet_are_two() -> None:
+def test_adjacent_entities_are_two() -> None:
     assert entities_of(["B-PER", "I-PER"]) == {("PER", 0, 1)}
     assert entities_of(["B-PER", "B-PER"]) == {("PER", 0, 0), ("PER", 1, 1)}

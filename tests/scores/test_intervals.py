@@ -29,7 +29,7 @@ from papa.scores.summary import LINE, heads_at
 from papa.spec.orders import Cell
 
 
-def test_student_t_of_three_seeds_and_relative_drops_by_hand() -> None:
+def test_student_t_of_three_seeds_by_hand() -> None:
     # t(0.975, 2) = 4.30265; the standard error of 1, 2, 3 is 1/√3.
     mean_interval = interval([1.0, 2.0, 3.0])
     half = 4.30265 / math.sqrt(3)
@@ -48,7 +48,7 @@ def measured(scores: dict[int, float], influence: float = 0.0, rows: int = 10**6
     return SeedScores(scores, dict.fromkeys(scores, values))
 
 
-def test_half_widths_over_seeds_and_examples_are_added_as_variances_are() -> None:
+def test_variances_over_seeds_or_examples_add_up() -> None:
     scores = {0: 0.7, 1: 0.8, 2: 0.9}
     over_seeds = 4.30265 * 0.1 / math.sqrt(3)
     for influence, half in ((0.0, over_seeds), (1e-4, math.hypot(over_seeds, 1.96 * 0.1))):
@@ -94,7 +94,7 @@ def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
     assert 3.7 / 300 < lost.high < 4 / 300
 
 
-def test_a_drop_knows_which_examples_and_seeds_belong_together() -> None:
+def test_a_drop_is_paired_by_example_as_by_seed() -> None:
     """Every example that the cell misses the original misses too, or nearly: the drop is sure, the
     scores are not.
     """
@@ -150,7 +150,7 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
     assert math.isnan(unit_of("negative_log_perplexity")), "a loss has no scale either"
 
 
-def test_an_original_near_zero_has_a_difference_and_no_ratio() -> None:
+def test_an_original_near_zero_has_only_a_difference() -> None:
     near = measured({0: 0.01, 1: 0.05, 2: 0.03})
     cell = measured({0: 0.0, 1: 0.0, 2: 0.0})
     sure, unsure = (measured({0: 0.3, 1: 0.31, 2: 0.3}, influence) for influence in (0.0, 2e-4))
@@ -237,7 +237,7 @@ def loss(*differences: tuple[int, float, float]) -> pandas.DataFrame:
     return frame.assign(task="words", metric="negative_log_perplexity", relative_drop=math.nan)
 
 
-def test_a_loss_is_within_nats_and_never_within_a_share() -> None:
+def test_a_loss_is_within_nats_only() -> None:
     frame = loss((9, -0.01, 0.02), (36, 0.5, 0.7))
     nats = MaxDrop.parse("0.05nats", "max_drop")
     assert [*heads_at(frame, {}, nats)["verdict"]] == ["within", "beyond"]

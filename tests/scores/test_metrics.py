@@ -64,7 +64,7 @@ def test_scores_by_hand(metric: Metric, answers: Any, expected: float) -> None:
     assert score(metric, *answers) == pytest.approx(expected)
 
 
-def f1_task(**changes: Any) -> TaskSpec:
+def f1_task(**changes: object) -> TaskSpec:
     (task,) = study(results(tasks=[("pairs", "f1")])).tasks
     return TaskSpec.model_validate({**task.model_dump(exclude_unset=True), **changes})
 
@@ -182,7 +182,7 @@ MASKED = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_pe
 
 
 def tokenised(
-    folder: Path, suffix: str, content: str, **task: Any
+    folder: Path, suffix: str, content: str, **task: object
 ) -> tuple[TokenisedCorpus, TaskSpec]:
     path = folder / f"rows.{suffix}"
     path.write_text(content)
@@ -216,7 +216,7 @@ def test_the_best_single_answer(
     tmp_path: Path,
     metric: str,
     positives: int | None,
-    changes: dict[str, Any],
+    changes: dict[str, object],
     score: float,
     answer: str | None,
 ) -> None:
@@ -271,7 +271,7 @@ def test_four_sentences_by_hand() -> None:
     assert "nearest_10" not in measures
 
 
-def test_a_turned_and_scaled_model_keeps_everything_and_another_one_nothing() -> None:
+def test_fidelity_ignores_rotation_with_scale() -> None:
     before = drawn(0, 60, 0.5)[0]
     unrelated = drawn(1, 60, 0.5)[0]
     turn = np.linalg.qr(np.random.default_rng(2).standard_normal((4, 4)))[0]
@@ -311,7 +311,7 @@ def test_intervals_stay_within_what_a_measure_can_be() -> None:
     assert {measure.high for measure in same.values()} == {1.0}
 
 
-def test_a_mean_is_over_answers_and_its_interval_over_their_examples() -> None:
+def test_a_mean_over_answers_has_an_interval_over_examples() -> None:
     values = np.array([1.0, 3, 5, 7, 2, 4])
     lengths = np.array([2, 1, 3])
     means_without = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]

@@ -57,7 +57,7 @@ def mean_by_seed(cells: pandas.DataFrame) -> SeedScores:
     )
 
 
-def test_differences_are_those_of_mean_scores_and_of_each_fraction() -> None:
+def test_differences_are_those_of_mean_scores() -> None:
     rows = frame()
     pairs, of_means, scores = compared(rows, studied_orders())
     assert len(pairs) == 6 * (1 + 3), "six pairs, at three fractions and over them"
@@ -95,7 +95,7 @@ def test_orders_are_alike_as_far_as_they_are_known() -> None:
     assert rows.xs("lambda", level="other")["kendall_tau"].isna().all(), "nobody told its heads"
 
 
-def test_holm_goes_over_pairs_with_random_orders_and_over_all_others() -> None:
+def test_holm_adjusts_random_pairs_apart_from_all_others() -> None:
     rows = frame(better=0.004)
     _, means, _ = compared(rows)
     between = rows[rows["fraction"].between(0, 1, inclusive="neither")]
@@ -128,7 +128,7 @@ MANY_SEEDS = range(119)
 and usually two in all lists, three times by Holm's rule."""
 
 
-def test_tables_and_a_sentence_tell_only_what_is_better_beyond_chance() -> None:
+def test_only_significantly_better_orders_are_named() -> None:
     rows = frame()
     pairs, _, scores = compared(rows)
     assert [row[-4:-2] for row in order_table(scores, pairs, summarise(rows)).rows] == [

@@ -7,7 +7,6 @@ import re
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from papa.spec import Order, StudySpec
 from papa.spec.file import load_study
 from papa.spec.orders import Cell, constant_count, partial_counts
 
-SMALLEST: dict[str, Any] = {
+SMALLEST: dict[str, object] = {
     "name": "s",
     "encoders": ["embedded/all-MiniLM-L6-v2"],
     "tasks": ["reviews"],
@@ -35,7 +34,7 @@ OWN = {
 }
 
 
-def study(folder: Path, document: dict[str, Any], *overrides: str) -> StudySpec:
+def study(folder: Path, document: dict[str, object], *overrides: str) -> StudySpec:
     path = folder / "study.yaml"
     path.write_text(json.dumps(document))
     return load_study(path, overrides)
@@ -131,11 +130,11 @@ BY_SLOT = "average has one matrix for 16 slots, and task mine has validation_slo
 NO_RATE = {"batch_size": 1, "epochs": 1}
 
 
-def of_task(*tasks: dict[str, Any], **settings: Any) -> dict[str, Any]:
+def of_task(*tasks: dict[str, object], **settings: object) -> dict[str, object]:
     return {"tasks": [*tasks], **settings}
 
 
-REFUSED: list[tuple[dict[str, Any] | str, str]] = [
+REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "of kind 'causal' reads text: name"),
     (
         of_task(DECODER | {"head": "probe"}),
@@ -186,7 +185,7 @@ REFUSED: list[tuple[dict[str, Any] | str, str]] = [
 
 @pytest.mark.parametrize(("change", "expected"), REFUSED)
 def test_what_is_wrong_is_named_in_one_sentence(
-    tmp_path: Path, change: dict[str, Any] | str, expected: str
+    tmp_path: Path, change: dict[str, object] | str, expected: str
 ) -> None:
     changes, overrides = ({}, [change]) if isinstance(change, str) else (change, [])
     with pytest.raises(SpecError, match=re.escape(expected)) as raised:
@@ -196,7 +195,9 @@ def test_what_is_wrong_is_named_in_one_sentence(
 
 
 @pytest.mark.parametrize("task", [OWN, DECODER, OWN | {"head": "native"}])
-def test_what_the_refused_ones_differ_from_is_sound(tmp_path: Path, task: dict[str, Any]) -> None:
+def test_what_the_refused_ones_differ_from_is_sound(
+    tmp_path: Path, task: dict[str, object]
+) -> None:
     assert study(tmp_path, SMALLEST | {"tasks": [task]}).tasks[0].slots == 16
 
 
@@ -401,7 +402,7 @@ def test_ties_go_by_layer_and_head_and_a_reversed_order_reverses_them() -> None:
     assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]
 
 
-RENAMED: list[tuple[dict[str, Any], str, str]] = [
+RENAMED: list[tuple[dict[str, object], str, str]] = [
     ({"constants": ["zeros"]}, "constants", "substitutes"),
     ({"fractions": [1, 0]}, "fractions", "keep"),
     ({"seeds": [0, 1]}, "seeds", "probe_seeds"),
@@ -414,7 +415,7 @@ RENAMED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("keys", "earlier", "today"), RENAMED)
 def test_an_earlier_name_is_told_todays(
-    tmp_path: Path, keys: dict[str, Any], earlier: str, today: str
+    tmp_path: Path, keys: dict[str, object], earlier: str, today: str
 ) -> None:
     with pytest.raises(SpecError) as error:
         study(tmp_path, SMALLEST | keys)

@@ -12,7 +12,6 @@ from contextlib import suppress
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -43,7 +42,7 @@ NAMES = [
     "file\x1b[2J.txt", "metadata.json",
 ]  # fmt: skip
 NO_METADATA = {b"[]": "list indices", b"{}": "'data'", b"{": "Expecting"}
-CHANGES: list[tuple[dict[str, Any], str]] = [
+CHANGES: list[tuple[dict[str, object], str]] = [
     ({"files": ["file.txt"]}, "'list' object is not a mapping"),
     ({"data": "../../../escaped"}, "is no plain relative path"),
     ({"digest": "0" * 64}, "its digest does not match"),
@@ -94,7 +93,7 @@ class StoreLaws:
         assert names(address) == sorted([f"a/{data(f'{address}/a')}", f"a/{METADATA}"])
         assert content(f"{address}/a") == "data"
 
-    def test_the_first_to_publish_stays_and_the_other_leaves_nothing(self, address: str) -> None:
+    def test_only_the_first_to_publish_stays(self, address: str) -> None:
         with published(f"{address}/a", {"stage": "late"}) as scratch:
             (scratch / "file.txt").write_text("late")
             publish(f"{address}/a", "early")
@@ -114,7 +113,7 @@ class StoreLaws:
         assert read_metadata(f"{address}/a")["stage"] == "late"
         assert before in names(f"{address}/a"), "a reader may be at it"
 
-    def test_of_many_writers_one_wins_and_nothing_mixes(self, address: str) -> None:
+    def test_of_many_writers_exactly_one_wins(self, address: str) -> None:
         def write(number: int) -> None:
             with published(f"{address}/a", {"writer": number}) as scratch:
                 for name in ("one", "two", "three"):
@@ -221,7 +220,7 @@ class StoreLaws:
         publish(f"{address}/a", "once more")
         assert content(f"{address}/a") == "once more"
 
-    def test_small_files_are_written_whole_and_listed(self, address: str) -> None:
+    def test_small_files_that_are_written_are_listed(self, address: str) -> None:
         store = Files(address)
         begun = time.time()
         assert store.read("runs/a/notes") is None
@@ -273,7 +272,7 @@ class StoreLaws:
 
     @pytest.mark.server
     @pytest.mark.parametrize("write", [tensors, table])
-    def test_an_artifact_on_a_full_and_on_a_read_only_disk(
+    def test_an_artifact_on_a_disk_that_takes_no_data(
         self, write: Callable[[Path, int], None], disk: Path, address: str,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip

@@ -65,7 +65,7 @@ class TestFolders(StoreLaws):
         assert verified(address)
 
 
-def test_a_file_is_replaced_whole_or_left_and_a_folder_made_whole_or_gone(tmp_path: Path) -> None:
+def test_files_or_folders_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     for text in ("one", b"two"):
         write_atomically(tmp_path / "file", text)
     (tmp_path / "taken").mkdir()

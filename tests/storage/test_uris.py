@@ -51,7 +51,7 @@ class UriLaws(StoreLaws):
 class TestMemory(UriLaws):
     # It looks whether a file is there and then writes it: of writers in threads two may win, where
     # S3 lets one.
-    test_of_many_writers_one_wins_and_nothing_mixes = None
+    test_of_many_writers_exactly_one_wins = None
 
     @pytest.fixture
     def address(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:

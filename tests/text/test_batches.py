@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from papa.text.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
 from papa.text.corpus import TokenisedSplit
@@ -22,12 +23,14 @@ KINDS = {"reviews": REVIEWS, "review_pairs": {**PAIR, "slots": 256}}
 
 
 @pytest.fixture(params=KINDS)
-def split(request: pytest.FixtureRequest, real: Make, bert: Any, corpus_of: Build) -> Any:
+def split(
+    request: pytest.FixtureRequest, real: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
+) -> Any:
     task = real(request.param, "validation", **KINDS[request.param], train_rows=277)
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
-def tokens_of(rows: Any, *token_columns: Any) -> list[tuple[int, ...]]:
+def tokens_of(rows: Any, *token_columns: object) -> list[tuple[int, ...]]:
     return sorted(zip(*(column.tolist() for column in (rows, *token_columns)), strict=True))
 
 
@@ -62,7 +65,9 @@ def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> Non
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 512, 2048])
-def test_batches_keep_to_their_budget_and_fill_it(split: TokenisedSplit, batch_tokens: int) -> None:
+def test_batches_fill_their_budget_without_exceeding_it(
+    split: TokenisedSplit, batch_tokens: int
+) -> None:
     batches = list(micro_batches(split, None, batch_tokens))
     for batch in batches:
         assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens
@@ -99,7 +104,7 @@ def full() -> MicroBatch:
 @pytest.mark.parametrize(
     "batch", [full(), some_inputs(1, (3, 9, 5), second=(6, 2, 1)).compact()], ids=["full", "padded"]
 )
-def test_packing_is_the_inverse_of_unpacking_and_so_are_its_gradients(batch: MicroBatch) -> None:
+def test_packing_inverts_unpacking_in_values_as_in_gradients(batch: MicroBatch) -> None:
     mask = batch.attention_mask
     tokens = len(batch.column_ids)
     assert batch.dense == bool(mask.all())

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from transformers import PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError
 from papa.files import sha256_of_file
@@ -22,11 +23,13 @@ def values_of_rows(split: Any, values: np.ndarray) -> list[list[int]]:
     return [row_values.tolist() for row_values in np.split(values, split.tokens().offsets[1:-1])]
 
 
-def source_of(task: TaskSpec) -> list[Any]:
+def source_of(task: TaskSpec) -> list[object]:
     return [json.loads(line) for line in task.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
 
 
-def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_of: Build) -> None:
+def test_real_text_is_the_tokenizers_own_in_slots(
+    real: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
+) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
     reviews = real("reviews", **REVIEWS)
     corpus = corpus_of(reviews, bert)
@@ -47,8 +50,12 @@ def test_real_text_is_the_tokenizers_own_in_slots(real: Make, bert: Any, corpus_
 
 
 @pytest.mark.parametrize(("truncation", "expected_tokens"), [("full", 14), ("half", 7)])
-def test_long_texts_are_cut_and_counted(
-    make_task: Make, corpus_of: Build, bert: Any, truncation: str, expected_tokens: int
+def test_truncated_texts_are_counted(
+    make_task: Make,
+    corpus_of: Build,
+    bert: PreTrainedTokenizerBase,
+    truncation: str,
+    expected_tokens: int,
 ) -> None:
     task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
     corpus = corpus_of(task, bert, one_text_truncation=truncation)
@@ -62,7 +69,7 @@ def test_long_texts_are_cut_and_counted(
 
 
 def test_labels_of_words_sit_on_their_first_sub_tokens(
-    real: Make, corpus_of: Build, bert: Any
+    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
 ) -> None:
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
     task = real("ud_ewt", **UD, slots=512, train_rows=200)
@@ -84,7 +91,9 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     assert corpus.metadata["words_cut"] == {"train": 0, "validation": 0}
 
 
-def test_masked_text_and_labels_restore_the_text(real: Make, corpus_of: Build, bert: Any) -> None:
+def test_labels_of_masked_tokens_restore_the_text(
+    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
+) -> None:
     task = real("wikitext_raw", "validation", "test", **MLM, slots=64, train_rows=150)
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
@@ -105,7 +114,9 @@ TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
 ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
 
 
-def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, bert: Any) -> None:
+def test_sharding_changes_only_files(
+    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
+) -> None:
     """Rows keep their numbers, in a shard of a split too."""
     task = real(
         "wikitext_raw", "validation", "test", **MLM, slots=32, train_rows=100, validation_rows=50
@@ -143,7 +154,7 @@ def test_sharding_changes_files_and_nothing_else(real: Make, corpus_of: Build, b
 
 
 def test_a_corpus_reads_none_but_its_own_files(
-    make_task: Make, bert: Any, corpus_of: Build
+    make_task: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
 ) -> None:
     """Whatever its description names, were it signed."""
     data = corpus_of(make_task(ROWS), bert).folder

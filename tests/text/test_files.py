@@ -24,7 +24,7 @@ from papa.text.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.text.table import read_file
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, known_task, lines, texts
 
-GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
+GOOD: dict[str, tuple[str, str, dict[str, object]]] = {
     "blank lines, and text that looks like dates": (
         "a.jsonl",
         '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n',
@@ -81,7 +81,9 @@ GOOD: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), GOOD.values(), ids=GOOD)
-def test_files_are_read(tmp_path: Path, name: str, content: str, expected: dict[str, Any]) -> None:
+def test_files_are_read(
+    tmp_path: Path, name: str, content: str, expected: dict[str, object]
+) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     table = read_file(tmp_path / name, None, header="headless" not in name)
     assert table.rows.to_pydict() == expected
@@ -130,7 +132,7 @@ def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         reviews_file()
 
 
-def of_words(words: str, label: str) -> dict[str, Any]:
+def of_words(words: str, label: str) -> dict[str, object]:
     return {"kind": "words", "metric": "token_f1", "columns": {"words": words, "label": label}}
 
 
@@ -161,7 +163,7 @@ AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
 HASH = "see VERB\n# SYM\n1 NUM\n\n"
 NAMELESS = "\ntext,label,,\na text,yes,,\nanother,no,,\n"
 SIGNS = lines(texts("+", "-"))
-READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
+READ: dict[str, tuple[str, str, dict[str, object], int, list[str]]] = {
     "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
     "comments of as many columns": ("conll", AS_MANY, of_words("0", "3"), 6, OSLO),
     "a word that is a hash": ("conll", HASH, of_words("0", "1"), 1, ["NUM", "SYM", "VERB"]),
@@ -183,7 +185,7 @@ READ: dict[str, tuple[str, str, dict[str, Any], int, list[str]]] = {
 
 @pytest.mark.parametrize(("suffix", "text", "task", "count", "names"), READ.values(), ids=READ)
 def test_what_is_read(
-    make_task: Make, suffix: str, text: str, task: dict[str, Any], count: int, names: list[str]
+    make_task: Make, suffix: str, text: str, task: dict[str, object], count: int, names: list[str]
 ) -> None:
     prepared = read_rows(make_task(text, suffix=f".{suffix}", **task))
     assert (len(prepared.train), len(prepared.validation)) == (count, count)
@@ -213,7 +215,7 @@ FILES: list[tuple[str, str | bytes, str]] = [
 ]
 
 
-def refusal(make_task: Make, *content: Any, **settings: Any) -> str:
+def refusal(make_task: Make, *content: object, **settings: object) -> str:
     with pytest.raises(DataError) as caught:
         read_rows(make_task(*content, **settings))
     sentence = str(caught.value)
@@ -233,7 +235,7 @@ def test_files_that_are_not_there(make_task: Make, tmp_path: Path) -> None:
     assert "has no row: give a validation split" in refusal(make_task, [row], "\n\n")
 
 
-LABELS: list[tuple[Sequence[Any], Sequence[Any], Sequence[str] | None, str]] = [
+LABELS: list[tuple[Sequence[object], Sequence[object], Sequence[str] | None, str]] = [
     ([0, 1], [0, None], None, "row 2 has no 'label': complete or remove it"),
     ([0, 1], [0, 2], None, "row 2 has 2 as 'label' where the training rows have 0, 1"),
     (["a", "b"], ["c", "d"], None, "row 1 has 'c' as 'label' where the training rows have a, b"),
@@ -254,7 +256,7 @@ def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, exp
     assert expected in refusal(make_task, texts(*train), texts(*validation), labels=declared)
 
 
-ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
+ROWS: list[tuple[dict[str, object], list[object], list[object], str]] = [
     (NUMBERS, ["a", "b"], ["1.5", "high"], "row 2 has 'high' as 'label' where a regression task"),
     (NUMBERS, ["a"], ["nan"], "needs a number, finite"),
     (NUMBERS, ["a"], [1e300], "needs a number, finite in float32"),
@@ -279,7 +281,7 @@ ROWS: list[tuple[dict[str, Any], list[Any], list[Any], str]] = [
 def test_rows(
     make_task: Make,
     tmp_path: Path,
-    settings: dict[str, Any],
+    settings: dict[str, object],
     texts: Any,
     labels: Any,
     expected: str,
@@ -337,7 +339,7 @@ def test_a_pointer_of_git_lfs_is_named_with_its_command(tmp_path: Path, suffix: 
 
 
 @pytest.mark.parametrize("value", ["half \ud83d", ["whole", "\ude00"]])
-def test_half_an_emoji_is_named_by_its_row_and_column(tmp_path: Path, value: Any) -> None:
+def test_half_an_emoji_is_named_by_its_row_with_its_column(tmp_path: Path, value: object) -> None:
     file = tmp_path / "train.jsonl"
     whole = "whole" if isinstance(value, str) else ["whole"]
     file.write_text(lines([{"a": "x", "b": whole}, {"a": "y", "b": None}, {"a": "z", "b": value}]))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
 
 import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from papa.errors import EncoderError
 from papa.spec import LayoutSpec
@@ -42,7 +41,7 @@ def test_two_texts_keep_to_their_halves(
         pair_capacity(framing, fewest_slots - 2)
 
 
-def test_segments_that_stay_of_pairs_of_any_length(bert: Any) -> None:
+def test_segments_that_stay_of_pairs_of_any_length(bert: PreTrainedTokenizerBase) -> None:
     """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
     up to S.
     """
@@ -76,7 +75,7 @@ def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> No
         assert special_tokens_of(plain).pad == 3
 
 
-def test_the_authors_layout_is_met(bert: Any) -> None:
+def test_the_authors_layout_is_met(bert: PreTrainedTokenizerBase) -> None:
     """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP]
     last.
     """
@@ -162,14 +161,14 @@ def test_words_are_tokenised_as_inside_a_sentence(
     assert [len(row) for row in numbers] == [len(row) for row in tokens]
 
 
-def test_a_word_that_yields_nothing_becomes_unknown(bert: Any) -> None:
+def test_a_word_that_yields_nothing_becomes_unknown(bert: PreTrainedTokenizerBase) -> None:
     words = [["the", "\u200b", "doll", " "]]
     (tokens,), (numbers,) = tokens_of_words(bert, special_tokens_of(bert), words)
     assert tokens == [1996, bert.unk_token_id, 10658, bert.unk_token_id]
     assert numbers == [0, 1, 2, 3]
 
 
-def test_masking_hides_fifteen_percent_as_bert_does(bert: Any) -> None:
+def test_masking_hides_fifteen_percent_as_bert_does(bert: PreTrainedTokenizerBase) -> None:
     special_tokens = special_tokens_of(bert)
     texts = np.random.default_rng(0).integers(1000, 30000, (400, 100))
     shown, labels = map(np.array, masked(texts.tolist(), special_tokens, 3, 0, 0))
@@ -186,7 +185,7 @@ def test_masking_hides_fifteen_percent_as_bert_does(bert: Any) -> None:
     assert sum(label != -100 for label in chain(*short)) == 2, "at least one of a row with text"
 
 
-def test_masking_depends_on_seed_split_and_row_alone(bert: Any) -> None:
+def test_masking_depends_only_on_seed_split_row(bert: PreTrainedTokenizerBase) -> None:
     special_tokens = special_tokens_of(bert)
     rows = [list(range(1000, 1040))] * 6
     whole = masked(rows, special_tokens, 3, 0, 0)[1]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from papa.text.rows import read_rows
@@ -14,7 +12,7 @@ TRAIN = texts(*CLASSES)
 VALIDATION = [{"text": f"unseen {row}", "label": label} for row, label in enumerate(CLASSES)]
 
 
-def warning(make_task: Make, *files: Any, **settings: Any) -> str:
+def warning(make_task: Make, *files: object, **settings: object) -> str:
     (sentence,) = read_rows(make_task(*files, **settings)).warnings
     return sentence
 
@@ -40,7 +38,7 @@ def test_rows_that_a_sample_leaves_out_are_not_counted(make_task: Make) -> None:
 
 
 PAIRS = [("a", "b c", 0), ("b", "a", 1)]
-OF_KINDS: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
+OF_KINDS: list[tuple[dict[str, object], list[dict[str, object]], dict[str, object]]] = [
     (
         PAIR,
         [
@@ -60,7 +58,10 @@ OF_KINDS: list[tuple[dict[str, Any], list[dict[str, Any]], dict[str, Any]]] = [
 
 @pytest.mark.parametrize(("kind", "rows", "different_row"), OF_KINDS)
 def test_inputs_of_every_kind_are_compared(
-    make_task: Make, kind: dict[str, Any], rows: list[dict[str, Any]], different_row: dict[str, Any]
+    make_task: Make,
+    kind: dict[str, object],
+    rows: list[dict[str, object]],
+    different_row: dict[str, object],
 ) -> None:
     """The other row has the same characters, divided differently."""
     warnings = read_rows(make_task(rows, [rows[0], different_row], **kind)).warnings
@@ -99,7 +100,7 @@ def test_a_header_among_the_rows_is_named(make_task: Make) -> None:
 def test_a_header_in_a_file_that_is_said_to_have_none_is_named(make_task: Make) -> None:
     rows = "".join(f"text {row},{label}\n" for row, label in enumerate(CLASSES))
     unseen = rows.replace("text", "unseen")
-    settings: dict[str, Any] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
+    settings: dict[str, object] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
     settings |= {"source": {"header": False}}
     assert not read_rows(make_task(rows, unseen, **settings)).warnings
     sentence = warning(make_task, f"body,queue\n{rows}", unseen, **settings)
@@ -108,6 +109,6 @@ def test_a_header_in_a_file_that_is_said_to_have_none_is_named(make_task: Make) 
 
 def test_numbers_to_predict_are_no_header(make_task: Make) -> None:
     rows = "".join(f"text {row},{row / 2}\n" for row in range(4))
-    settings: dict[str, Any] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
+    settings: dict[str, object] = {"columns": {"text": "0", "label": "1"}, "suffix": ".csv"}
     settings |= {"source": {"header": False}, "metric": "spearman"}
     assert not read_rows(make_task(rows, rows.replace("text", "unseen"), **settings)).warnings

@@ -21,15 +21,15 @@ from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
 
-WHOLE: dict[str, Any] = {"keep": [1], "probe_seeds": [0], "progress": False}
+WHOLE: dict[str, object] = {"keep": [1], "probe_seeds": [0], "progress": False}
 
 
-def unseen(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def unseen(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """The rows with other texts, as those of another split have."""
     return [{**row, "text": f"unseen {row['text']}"} for row in rows]
 
 
-def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
+def tagged(*tags: list[object]) -> list[dict[str, object]]:
     return [{"tokens": ["word"] * len(row), "tags": row} for row in tags]
 
 
@@ -55,7 +55,7 @@ def tagged(*tags: list[Any]) -> list[dict[str, Any]]:
 )
 def test_classes_are_numbered_however_they_are_spelled(
     make_task: Make,
-    labels: list[Any],
+    labels: list[object],
     declared: list[str] | None,
     numbers: list[int],
     names: tuple[str, ...],
@@ -103,7 +103,7 @@ def test_numbers_to_predict(make_task: Make) -> None:
 def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     rows = texts(*[0] * 50, *[1] * 50)
 
-    def drawn(size: int, seed: int) -> list[dict[str, Any]]:
+    def drawn(size: int, seed: int) -> list[dict[str, object]]:
         task = make_task(rows, train_rows=size, validation_rows=size, sample_seed=seed)
         return getattr(read_rows(task), split).to_pylist()
 
@@ -116,7 +116,7 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
     assert 4 < sum(row["label"] for row in large) < 16, "over all classes of a sorted file"
 
 
-def test_words_and_tags_go_together(make_task: Make) -> None:
+def test_words_need_as_many_tags(make_task: Make) -> None:
     rows = read_rows(make_task(tagged(["B-X", "I-X", "O"], [], ["O"]), **ENTITIES))
     assert rows.label_names == ("B-X", "I-X", "O")
     assert rows.train["label"].to_pylist() == [[0, 1, 2], [], [2]]
@@ -133,7 +133,7 @@ IOB2 = ["B-ORG", "O", "B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-MISC"]
 def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: bool) -> None:
     names = ["O", *(f"{mark}-{kind}" for kind in ("ORG", "PER", "LOC", "MISC") for mark in "BI")]
 
-    def rows(*tags: list[str]) -> list[dict[str, Any]]:
+    def rows(*tags: list[str]) -> list[dict[str, object]]:
         return tagged(*([names.index(tag) for tag in row] if numbered else row for row in tags))
 
     task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), **ENTITIES, labels=names)
@@ -182,8 +182,8 @@ NAMED = SourceTable(
 
 
 @pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
-def test_rows_without_agreement_are_said_and_left_out_where_labels_are_named(
-    make_task: Make, classes: list[Any], none: Any
+def test_rows_without_agreement_are_dropped_with_a_warning_where_labels_are_named(
+    make_task: Make, classes: list[object], none: object
 ) -> None:
     files = texts(*classes * 6, none, none, none), unseen(texts(*classes * 4, none))
     (warning,) = read_rows(make_task(*files)).warnings

@@ -89,7 +89,7 @@ def join_without_raylet() -> None:
 
     join = worker.connect
 
-    def join_dead(*arguments: Any, **options: Any) -> None:
+    def join_dead(*arguments: object, **options: object) -> None:
         (pid,) = [pid for pid, command in descendants(os.getpid()).items() if "/raylet " in command]
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
@@ -137,7 +137,7 @@ def join_later(address: str, workers: int) -> None:
         print(pool.run(own_process, arguments={}))
 
 
-def losses_of_shard_with_a_kill(**arguments: Any) -> ShardLosses:
+def losses_of_shard_with_a_kill(**arguments: object) -> ShardLosses:
     """As ``losses_of_shard``; the first worker that is called is killed before it returns."""
     killed = Path(os.environ["PAPA_TEST_KILLED"])
     losses = losses_of_shard(**arguments)

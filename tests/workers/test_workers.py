@@ -11,7 +11,6 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -188,7 +187,7 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
     for workers in (Worker("cpu"), pool):
         (store := Store(tmp_path / str(len(lambdas)))).make()
         run_here(with_inputs(step.inputs), store, execution, Told())
-        epochs = list[Any]()
+        epochs = list[object]()
         begun = time.time()
         session = Session(store, workers, execution, Told())
         session.on_epoch = lambda *epoch, epochs=epochs: epochs.append(epoch)
