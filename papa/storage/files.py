@@ -69,7 +69,7 @@ class Files:
                 files, root = url_to_fs(self.address, use_listings_cache=False, **options)
             except (ImportError, ValueError) as error:
                 raise ArtifactError(
-                    f"{self.address} is no address of a store ({error}): {_OTHER}"
+                    f"'{self.address}' is not a store address ({error}): {_OTHER}"
                 ) from None
         try:
             yield files, f"{root}/{name}".rstrip("/")

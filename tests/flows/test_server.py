@@ -191,7 +191,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
     store = Store(shutil.copytree(tiny[1], tmp_path / "store"))
     log_study(tiny[0], store)
     with cli.start("ui", "--store", store.address) as process:
-        printed = cli.until(process.stdout, "Ctrl-C ends")
+        printed = cli.until(process.stdout, "Ctrl-C")
         line = r"^(Prefect|MLflow) +(http://127\.0\.0\.1:\d+) +(papa:\S+)"
         servers = {name: rest for name, *rest in re.findall(line, printed, re.M)}
         for name, (address, password) in servers.items():
@@ -224,7 +224,7 @@ def test_two_servers_on_loopback_answer_who_has_the_password_until_ctrl_c(
 def test_its_servers_end_with_a_killed_ui(tiny: tuple[str, Path], tmp_path: Path) -> None:
     store = shutil.copytree(tiny[1], tmp_path / "store")
     with cli.start("ui", "--store", str(store)) as process:
-        cli.until(process.stdout, "Ctrl-C ends")
+        cli.until(process.stdout, "Ctrl-C")
         below = {pid: start_of(pid) for pid in descendants(process.pid)}
         assert len(below) >= 3, "Prefect's server, MLflow's and its worker"
         os.kill(process.pid, signal.SIGKILL)

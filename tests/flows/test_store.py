@@ -126,7 +126,8 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     for source, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
         (studies / source).rename(studies / name)
     line = refusal(invoke("compare", "small", "other", *store_option))
-    assert f"{studies}/small holds the results of another study 'other'" in line
+    assert f"{studies}/small" in line
+    assert "'other'" in line
     listed = {
         line.split("\t")[0]: line.split("\t")
         for line in invoke("list", *store_option).out.splitlines()

@@ -86,7 +86,7 @@ def test_commands_take_nothing_from_the_working_folder(folder: Path) -> None:
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
-        cli.until(process.stdout, "Ctrl-C ends")
+        cli.until(process.stdout, "Ctrl-C")
         process.send_signal(signal.SIGINT)
     assert process.returncode == 130
     assert not markers(folder)

@@ -108,8 +108,8 @@ REFUSALS: list[tuple[Change, str, str]] = [
     (lambda s3: s3.environment((s3.owner[0], "wrong")), "", r"cannot be used \(PermissionError"),
     (lambda s3: NO_KEYS, "", r"cannot be used \(.*credentials.* in AWS_ACCESS_KEY"),
     (S3Server.environment, "s3://no-such-bucket/x", "cannot be used .*check that its bucket is"),
-    (S3Server.environment, "gs://bucket/x", r"is not a store address \(.*gcsfs.*: give a "),
-    (S3Server.environment, "nonsense://bucket/x", "is not a store address .*: give a folder"),
+    (S3Server.environment, "gs://bucket/x", r"gs://bucket/x.*gcsfs"),
+    (S3Server.environment, "nonsense://bucket/x", "nonsense://bucket/x"),
 ]
 
 
