@@ -34,7 +34,7 @@ from papa.models.native import load_native_model, native_class
 from papa.models.reference import EMBEDDED, embedded_folder
 from papa.native.loading import open_native
 from papa.native.losses import loss_of_task
-from papa.native.training import train_lambda
+from papa.native.training import ThetaTraining, train_lambda
 from papa.ranking.learned import lambda_spec
 from papa.reporting.answers import answers
 from papa.scores.drops import MaxDrop
@@ -279,7 +279,7 @@ MISFITS: list[tuple[bool, dict[str, Any], str]] = [
     (True, LABELLED, "labels that the model's head does not know (blue after red, red after blue)"),
     (False, LABELLED, "has no head of its own for SequenceClassification: its weights lack"),
     (False, {**TEXT, "metric": "agreement"}, "has no head that gives classes (BertModel)"),
-    (False, FEW, "has 9 validation rows, and nearest_10 needs 21 to 2,000"),
+    (False, FEW, "has 9 validation rows, and nearest_10 needs 21 to 2000"),
 ]
 
 
@@ -402,11 +402,13 @@ def retrained(ranked_step: tuple[Step, Store], rate: float) -> tuple[list[float]
     before = {name: value.clone() for name, value in model.state_dict().items()}
     losses = list[float]()
     lambdas = train_lambda(
-        native,
-        ConstantMatrices.load(rank["average"].folder(store)),
-        split.rows,
-        lambda_spec(task, rank["ranking"].model_copy(update={"learning_rate": rate})),
-        0,
+        ThetaTraining(
+            native,
+            ConstantMatrices.load(rank["average"].folder(store)),
+            split.rows,
+            lambda_spec(task, rank["ranking"].model_copy(update={"learning_rate": rate})),
+            seed=0,
+        ),
         on_epoch=lambda epoch, loss: losses.append(loss[0]),
     )
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
