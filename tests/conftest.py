@@ -21,6 +21,10 @@ from tests.integration.service import S3Server, s3_server
 # Three pytest workers share two cores; processes that tests start inherit it. Torch, not imported
 # yet, reads it once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Ray reads these once, when it is imported, which a test may do before one that starts Ray here:
+# ``papa.workers`` would set them too late, and the driver wait for an address where nobody listens.
+os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")
+os.environ.setdefault("RAY_AUTH_MODE", "token")
 # What tests find out of files must not reach a person's studies, nor the other way round.
 for _name in ("PAPA_CACHE", "PREFECT_HOME", "XDG_DATA_HOME"):
     os.environ[_name] = tempfile.mkdtemp(prefix="papa-tests-")
