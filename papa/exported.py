@@ -220,7 +220,8 @@ def _attention(
         constant_value = value[:, :constant]
         size = columns.shape[0]
         chosen = column_ids[:, None, :, None].expand_as(constant_value)
-        shape = (len(constant_value), constant, size + 1, constant_value.shape[-1])
+        # Not len(), which is a number where a graph is traced and sizes are symbols.
+        shape = (constant_value.shape[0], constant, size + 1, constant_value.shape[-1])
         moved = constant_value.new_zeros(shape).scatter(2, chosen, constant_value)[:, :, :-1]
         # By a flat look-up: one along the last axis is slow.
         pairs = (columns[:, None] * module.constants.shape[-1] + columns).flatten()
