@@ -12,16 +12,11 @@ from collections.abc import Mapping
 from papa.ranking.head_scores import order_of_rows
 from papa.ranking.orders import HEAD_SCORES, scored_by
 from papa.spec import Order, TaskSpec
-from papa.spec.study import CONTROLLED
-from papa.tasks.pair import (
-    Pair,
-    label_column,
-    reduced,
-    task_with,
-)
+from papa.spec.study import CONTROL_SEEDS
+from papa.tasks.pair import Pair, label_column, reduced, task_with
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
 from papa.tasks.step import Step
-from papa.tasks.sweep import METHOD, sweep_heads
+from papa.tasks.sweep import SWEPT_METHOD, sweep_heads
 
 
 def rank_heads(pair: Pair, order: Order) -> Mapping[int, Step]:
@@ -35,7 +30,7 @@ def rank_heads(pair: Pair, order: Order) -> Mapping[int, Step]:
     # A pass over all rows draws nothing: one serves all seeds.
     draws_nothing = HEAD_SCORES[method].streamed and study.ranking.rows is None
     seeds = study.ranking_seeds[:1] if draws_nothing else study.ranking_seeds
-    if method == METHOD and pair.task.head == "native":
+    if method == SWEPT_METHOD and pair.task.head == "native":
         return {seed: _sweep_heads(pair, seed) for seed in seeds}
     return {seed: _score_heads(pair, method, seed, seeds, draws_nothing) for seed in seeds}
 
@@ -68,7 +63,7 @@ def _sweep_heads(pair: Pair, seed: int) -> Step:
         pair.text,
         pair.average,
         _loss_of(pair.task, probe=pair.task.probe),
-        reduced(study.ranking, "rows", *HEAD_SCORES[METHOD].reads),
+        reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
         seed,
         _seeds_of_native(pair),
     )
@@ -129,7 +124,7 @@ def train_shuffled_lambda(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[i
     if (
         not study.ranking.control
         or share_rows
-        or len(study.ranking_seeds) < CONTROLLED
+        or len(study.ranking_seeds) < CONTROL_SEEDS
         or not has_labels
         or task.with_itself
     ):

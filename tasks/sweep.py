@@ -29,7 +29,7 @@ from papa.tasks.step import Step, stage
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-METHOD = "effect"
+SWEPT_METHOD = "effect"
 _Rows = Int[np.ndarray, " texts"]
 
 
@@ -222,16 +222,16 @@ def publish_effect(
 
     context = Context((step,), store, execution, progress)
     scores = effect_of_losses(lost, lengths, size, by_text=True)
-    tensors: dict[str, Any] = {METHOD: np.ascontiguousarray(scores.by_seed[0])}
+    tensors: dict[str, Any] = {SWEPT_METHOD: np.ascontiguousarray(scores.by_seed[0])}
     if scores.standard_error is not None:
-        tensors[STANDARD_ERROR.format(METHOD)] = np.ascontiguousarray(scores.standard_error)
+        tensors[STANDARD_ERROR.format(SWEPT_METHOD)] = np.ascontiguousarray(scores.standard_error)
     texts = len(context.open_text(step["text"]).split("train"))
     ranking: RankingSpec = step["ranking"]
     _, order_of_rows = divided_rows(texts, ranking.rows, step["seed"], step["seeds"])
     with context.published(
         order_of_rows=order_of_rows,
-        evaluations={METHOD: scores.evaluations},
-        draws={METHOD: scores.draws},
+        evaluations={SWEPT_METHOD: scores.evaluations},
+        draws={SWEPT_METHOD: scores.draws},
         worker_seconds=worker_seconds,
     ) as folder:
         save_file(tensors, folder / SCORES)

@@ -21,7 +21,8 @@ from papa.models.layer import Rule, See, Watching
 from papa.native.batches import Batch, Rows, Texts
 from papa.native.losses import ANSWERS, AnswerLosses, Loss
 from papa.native.outputs import Answers, answers_of, concatenated
-from papa.probes.training import Summed, chunk_tokens
+from papa.probes.chunks import chunk_tokens
+from papa.probes.training import Summed
 from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.scores.answers import AnswerArrays

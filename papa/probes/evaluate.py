@@ -18,6 +18,7 @@ from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
 from papa.heads.substitutes import Substitute
 from papa.models.encoder import Encoder
+from papa.probes.chunks import probe_loss, train_in_chunks
 from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
 from papa.probes.probes import (
     Inputs,
@@ -29,14 +30,7 @@ from papa.probes.probes import (
     SequenceProbe,
     TokenProbe,
 )
-from papa.probes.training import (
-    Groups,
-    Learner,
-    probe_loss,
-    probe_window,
-    train,
-    train_in_chunks,
-)
+from papa.probes.training import Groups, Learner, probe_window, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_of
 from papa.scores.custom import CustomCode, Score, load_code, scorer

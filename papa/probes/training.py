@@ -10,10 +10,9 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -22,13 +21,11 @@ from torch import Tensor, nn
 
 from papa.cores import free_threads, map_in_threads
 from papa.errors import SpecError
-from papa.models.encoder import Encoder, numbers_of
-from papa.probes.features import FeatureSource, active_dropout, live_features, window_of
+from papa.models.encoder import numbers_of
+from papa.probes.features import FeatureSource
 from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ProbeSpec
-from papa.text.batches import micro_batch
-from papa.text.corpus import TokenisedSplit
 
 Batch = TypeVar("Batch")
 Rows = Int[np.ndarray, " rows"]
@@ -91,57 +88,6 @@ def probe_window(
     return window
 
 
-def chunk_tokens(device: torch.device) -> int:
-    """About how many real tokens a chunk has at most."""
-    return 256 if device.type == "cpu" else 4_096
-
-
-class Chunk(NamedTuple):
-    """Rows of a minibatch in one pass, their shares of its loss and tokens, and a dropout seed."""
-
-    rows: np.ndarray
-    share: float
-    token_share: float
-    dropout_seed: int
-
-
-def chunks_of(
-    split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
-) -> list[Chunk]:
-    """Cut a minibatch into chunks of like length and at most ``tokens``, shortest first, an even
-    number unless one is enough or rows are few; ``seed`` and a chunk's number seed its dropout.
-    """
-    index = split.index_of(minibatch)
-    first = split.first_lengths[index]
-    lengths = split.lengths[index]
-    # What a mean loss is values over: rows, or their labelled tokens.
-    terms = split.probed_lengths[index] if split.label_per_token else np.ones_like(lengths)
-    # As micro-batches are sorted: rows of like length share a chunk, so little of it is padding.
-    order = np.lexsort((minibatch, lengths - first, first))
-    total = lengths[order].cumsum()
-    count = -(-int(total[-1]) // tokens)
-    count = min(len(order), count + count % 2 if count > 1 else 1)
-    # A row belongs to the chunk in which its middle lies.
-    chunk_numbers = ((total - lengths[order] / 2) * count // total[-1]).astype(np.int64)
-    members = [order[chunk_numbers == number] for number in range(count)]
-    labelled = [indices for indices in members if terms[indices].any()]
-    labelled_tokens = sum(int(lengths[indices].sum()) for indices in labelled)
-    return [
-        Chunk(
-            minibatch[indices],
-            int(terms[indices].sum()) / int(terms.sum()),
-            int(lengths[indices].sum()) / labelled_tokens,
-            seed_of(*seed, number),
-        )
-        for number, indices in enumerate(labelled)
-    ]
-
-
-ChunkLoss = Callable[[Chunk], Float[Tensor, ""]]
-"""The share of a minibatch's loss that a chunk of it has; gradients pass."""
-Learned = tuple[Groups, ChunkLoss]
-
-
 def single_seed_window(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
@@ -152,99 +98,6 @@ def single_seed_window(
         return [lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)]
 
     return window
-
-
-def train_in_chunks(
-    learned: Learned,
-    encoder: Encoder,
-    split: TokenisedSplit,
-    spec: ProbeSpec,
-    seed: int,
-    rows: Rows | None = None,
-    twin_loss: Callable[[], ChunkLoss] | None = None,
-    *,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> None:
-    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed.
-
-    Args:
-        learned: What is trained, and its loss.
-        encoder: The encoder.
-        split: The training text.
-        spec: Epochs, batch size and the optimiser's settings.
-        seed: The seed of the order of rows, and of dropout.
-        rows: The rows that are trained on; None takes all.
-        twin_loss: Returns the same loss on an encoder of its own, for another thread: chunks of a
-            minibatch then run side by side on cores that no worker uses.
-        progress: Called with (done, total) rows of all epochs.
-        on_epoch: Called after each epoch with its number and each seed's mean loss.
-    """
-    groups, loss = learned
-    rows = split.rows if rows is None else rows
-    tokens = chunk_tokens(encoder.device)
-    window = window_of(encoder, split, spec.batch_size)
-    parameters = [parameter for group in groups for parameter in group["params"]]
-    losses_of_threads = [loss]
-
-    def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
-        chunks = chunks_of(split, minibatch, tokens, (seed, epoch, number))
-        threads = 1 if twin_loss is None else min(free_threads(), len(chunks))
-        while twin_loss is not None and len(losses_of_threads) < threads:
-            losses_of_threads.append(twin_loss())
-        return total_loss(losses_of_threads[: max(1, threads)], chunks, parameters)
-
-    train(
-        [Learner(groups, [seed])],
-        single_seed_window(rows, losses, window // spec.batch_size),
-        spec,
-        rows=len(rows),
-        window=window,
-        progress=progress,
-        on_epoch=on_epoch,
-    )
-
-
-def total_loss(
-    losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
-) -> Float[Tensor, " 1"]:
-    """Return the loss of a minibatch, and set the gradients of parameters.
-
-    Gradients are added in the order of the chunks, so they are the same, bit for bit, in any number
-    of threads.
-
-    Args:
-        losses: The loss, on an encoder of its own for each thread.
-        chunks: The chunks of the minibatch.
-        parameters: What is trained.
-    """
-
-    def gradients_of(
-        loss: ChunkLoss, chunk: Chunk
-    ) -> tuple[Float[Tensor, ""], Sequence[Tensor | None]]:
-        value = loss(chunk)
-        return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
-
-    total = torch.zeros(1, device=parameters[0].device)
-    with map_in_threads(len(losses)) as compute:
-        # As many chunks at a time as there are threads: each encoder serves one of them.
-        for start in range(0, len(chunks), len(losses)):
-            side_by_side = chunks[start : start + len(losses)]
-            for value, gradients in compute(gradients_of, losses, side_by_side):
-                total += value
-                _add_gradients(parameters, gradients)
-    return total
-
-
-def _add_gradients(parameters: Sequence[nn.Parameter], gradients: Sequence[Tensor | None]) -> None:
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is None:
-            continue
-        if parameter.grad is None:
-            # A copy: gradients may share memory, and they are scaled in place.
-            parameter.grad = gradient.clone(memory_format=torch.contiguous_format)
-        else:
-            parameter.grad += gradient
 
 
 def train_theta(
@@ -285,29 +138,6 @@ def train_theta(
         progress=progress,
         on_epoch=on_epoch,
     )
-
-
-def probe_loss(
-    encoder: Encoder,
-    probe: Probe,
-    split: TokenisedSplit,
-    dropout: bool,
-    block: Callable[[Chunk], AbstractContextManager[object]] = lambda chunk: nullcontext(),
-) -> ChunkLoss:
-    """The loss of one seed's probe on what the encoder computes inside a chunk's ``block``."""
-
-    def loss(chunk: Chunk) -> Float[Tensor, ""]:
-        batch = micro_batch(split, chunk.rows)
-        dropped = active_dropout(encoder, chunk.dropout_seed) if dropout else nullcontext()
-        with block(chunk), dropped:
-            token_states = encoder.token_states(batch)
-        features = live_features(token_states, split, batch)
-        # Not the seed of the encoder's dropout: both would draw the same numbers.
-        dropout_seeds = [seed_of(chunk.dropout_seed, 1)] if dropout else None
-        rows = torch.arange(len(chunk.rows))[None]
-        return chunk.share * probe.losses(features, rows, dropout_seeds).sum()
-
-    return loss
 
 
 def train(

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 
 from papa.scores.order_comparison import DRAWS, LEVEL, agrees_more, random_agreement, seed_agreement
 from papa.spec.orders import partial_counts
-from papa.spec.study import CONTROLLED
+from papa.spec.study import CONTROL_SEEDS
 
 if TYPE_CHECKING:
     import pandas
@@ -224,7 +224,7 @@ class TrainedLambda(HeadScores):
         """Kendall's τ between seeds with shuffled labels, and whether true labels agree by more."""
         is_known = self.distinct_rows and self.shuffled.keys() == self.by_epoch.keys()
         seeds = len(self.by_epoch)
-        if not is_known or seeds < CONTROLLED:
+        if not is_known or seeds < CONTROL_SEEDS:
             return None
         shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
         shuffled_lambdas = shuffled.by_seed.reshape(seeds, -1)

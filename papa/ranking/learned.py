@@ -12,15 +12,9 @@ from torch import Tensor, nn
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by
 from papa.models.encoder import Encoder
+from papa.probes.chunks import Chunk, ChunkLoss, probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe
-from papa.probes.training import (
-    Chunk,
-    ChunkLoss,
-    Groups,
-    probe_loss,
-    seed_of,
-    train_in_chunks,
-)
+from papa.probes.training import Groups, seed_of
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.head_scores import HeadScores, rows_of_seed
 from papa.ranking.loss_scores import ScoringRequest

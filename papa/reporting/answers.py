@@ -30,7 +30,7 @@ from papa.scores.summary import (
     reason_sentence,
 )
 from papa.spec import StudySpec
-from papa.spec.study import CONTROLLED
+from papa.spec.study import CONTROL_SEEDS
 
 _PAIR = ["encoder", "task"]
 _POWER = (
@@ -157,7 +157,7 @@ def _label_sentences(facts: Mapping[str, Any]) -> str:
     if facts["control"] is None:
         return (
             f"{rows} To learn whether the order follows from the labels, train λ on shuffled "
-            f"labels, too, with {CONTROLLED} seeds or more."
+            f"labels, too, with {CONTROL_SEEDS} seeds or more."
         )
     tau, is_informative = facts["control"]
     control = f"{rows} On the same rows with shuffled labels τ is {tau:.2f}"

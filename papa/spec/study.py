@@ -137,8 +137,9 @@ def no_repeats(values: tuple[Entry, ...]) -> tuple[Entry, ...]:
     return values
 
 
-CONTROLLED = 5
-"""Ranking seeds from which on λ of shuffled labels can tell anything at 5 %: 32 arrangements."""
+CONTROL_SEEDS = 5
+"""The fewest ranking seeds with which the test against λ of shuffled labels can be significant at
+5 %: they have 32 arrangements."""
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Seeds = Annotated[tuple[Seed, ...], Field(min_length=1), AfterValidator(no_repeats)]
 

@@ -22,9 +22,9 @@ from papa.heads.average import average_split
 from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
+from papa.probes.chunks import probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
-from papa.probes.training import probe_loss, train_in_chunks
 from papa.spec import Columns, EmbeddedSource, ExecutionSpec, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit

@@ -16,9 +16,10 @@ from torch import Tensor
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
+from papa.probes.chunks import chunks_of, total_loss
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.training import Losses, adamw, chunks_of, take_step, total_loss
+from papa.probes.training import Losses, adamw, take_step
 from papa.ranking.learned import trainable_mix
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard

@@ -15,22 +15,11 @@ from torch import nn
 
 from papa.heads.constants import control
 from papa.models.encoder import Encoder
+from papa.probes.chunks import Chunk, Learned, chunks_of, total_loss, train_in_chunks
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
-from papa.probes.training import (
-    Chunk,
-    Learned,
-    Learner,
-    Losses,
-    Window,
-    adamw,
-    chunks_of,
-    take_step,
-    total_loss,
-    train,
-    train_in_chunks,
-)
+from papa.probes.training import Learner, Losses, Window, adamw, take_step, train
 from papa.ranking.learned import trainable_mix
 from papa.spec import ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from papa.heads.replacement import mixed_by
-from papa.probes.training import chunks_of, total_loss
+from papa.probes.chunks import chunks_of, total_loss
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.learned import (
     COST,

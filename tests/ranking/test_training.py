@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from papa.cores import WorkerCores
 from papa.models.encoder import Encoder
-from papa.probes import training
-from papa.probes.training import Chunk, ChunkLoss
+from papa.probes import chunks
+from papa.probes.chunks import Chunk, ChunkLoss
 from papa.ranking.head_scores import rows_of_seed
 from papa.ranking.learned import train_lambda
 from papa.ranking.loss_scores import ScoringRequest
@@ -49,7 +49,7 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
     model = scoring_request.encoder.model
     recorded_rows = list[int]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
-    whole = training.total_loss
+    whole = chunks.total_loss
     earlier_rows = set[int]()
     lambdas = list[Tensor]()
 
@@ -59,7 +59,7 @@ def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
         recorded_rows.extend(row for chunk in chunks for row in chunk.rows.tolist())
         return whole(losses, chunks, parameters)
 
-    monkeypatch.setattr(training, "total_loss", recorded)
+    monkeypatch.setattr(chunks, "total_loss", recorded)
     for seed in (0, 1, 2, 0):
         recorded_rows.clear()
         lambdas.append(learn(RankingSpec(epochs=1, rows=16), 16, seed=seed))
@@ -82,7 +82,7 @@ def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
     twins: list[Encoder] = []
     twin = Encoder.twin
     monkeypatch.setattr(Encoder, "twin", lambda self: twins.append(twin(self)) or twins[-1])
-    monkeypatch.setattr(training, "chunk_tokens", lambda device: 64)
+    monkeypatch.setattr(chunks, "chunk_tokens", lambda device: 64)
     in_parts = learn(ranking, 32)
     assert not twins
     with WorkerCores(tmp_path, 0, 2).used():
