@@ -8,7 +8,7 @@ workers gives the same bits.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -66,9 +66,9 @@ def sweep_heads(
         "execution": context.execution,
     }
     model = model_of(context.step)
-    batches: list[_Rows] = workers.run(batches_of_rows, model=model, arguments=step_arguments)
+    texts: SweptTexts = workers.run(texts_to_sweep, model=model, arguments=step_arguments)
     heads = [(int(layer), int(head)) for layer, head in np.ndindex(encoder.layers, encoder.heads)]
-    position = {int(row): index for index, row in enumerate(np.sort(np.concatenate(batches)))}
+    position = {int(row): index for index, row in enumerate(np.sort(np.concatenate(texts.batches)))}
     sums = np.zeros((len(heads) + 1, len(position)))
     lengths = np.zeros(len(position), dtype=np.int64)
     worker_seconds = 0.0
@@ -79,8 +79,8 @@ def sweep_heads(
     for losses in run_shards(
         workers,
         losses_of_shard,
-        list(_shards(batches, [(), *((head,) for head in heads)], workers.size)),
-        arguments=step_arguments,
+        list(_shards(texts.batches, [(), *((head,) for head in heads)], workers.size)),
+        arguments={**step_arguments, "reuse_is_exact": texts.reuse_is_exact},
         model=model,
         progress=report_heads,
     ):
@@ -98,6 +98,20 @@ def sweep_heads(
             "worker_seconds": worker_seconds,
         },
     )
+
+
+@dataclass(frozen=True)
+class SweptTexts:
+    """The texts of a sweep, and what all its shards need to know of the model.
+
+    Attributes:
+        batches: The rows of each batch that the native head takes at once.
+        reuse_is_exact: Whether passes may reuse lower layers. It takes passes through every layer
+            to learn, so that shards are not to try it each.
+    """
+
+    batches: list[_Rows]
+    reuse_is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -147,15 +161,15 @@ def _shards(
     return shards
 
 
-def batches_of_rows(
+def texts_to_sweep(
     *,
     step: Step,
     store: Store,
     execution: ExecutionSpec,
     progress: Progress,
     model: PreTrainedModel,
-) -> list[_Rows]:
-    """On a worker: the rows of each batch that the native head takes at once."""
+) -> SweptTexts:
+    """Return the texts in batches, and whether passes may reuse lower layers, on a worker."""
     from papa.ranking.loss_scores import VALUED_ROWS
 
     context = Context((step,), store, execution, progress, model)
@@ -163,7 +177,8 @@ def batches_of_rows(
     native = open_native_loss(context, step["encoder"], corpus, step["task"])
     count = step["ranking"].rows or VALUED_ROWS
     rows = np.sort(rows_of_seed(len(native.texts), count, step["seed"]))
-    return [batch.rows for batch in native.texts.batches(rows)]
+    batches = [batch.rows for batch in native.texts.batches(rows)]
+    return SweptTexts(batches, reuse_is_exact=bool(native.reuse.layers))
 
 
 def losses_of_shard(
@@ -172,6 +187,7 @@ def losses_of_shard(
     batches: Sequence[_Rows],
     sets: Sequence[int],
     head_sets: Sequence[Sequence[Head]],
+    reuse_is_exact: bool,
     store: Store,
     execution: ExecutionSpec,
     progress: Progress,
@@ -184,6 +200,7 @@ def losses_of_shard(
     encoder: EncoderReference = step["encoder"]
     corpus = context.open_text(step["text"])
     native = open_native_loss(context, encoder, corpus, step["task"])
+    native = replace(native, reuse_is_exact=reuse_is_exact)
     constants = ConstantMatrices.load(
         context.artifacts[step["average"]], encoder=encoder, slots=step["task"].slots
     ).to(native.device)

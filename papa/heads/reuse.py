@@ -109,7 +109,10 @@ class _Recording:
 
 
 def reuse_in(
-    model: PreTrainedModel, forward: Callable[[], object], part: str | None = None
+    model: PreTrainedModel,
+    forward: Callable[[], object],
+    part: str | None = None,
+    is_exact: bool | None = None,
 ) -> LayerReuse:
     """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
 
@@ -121,18 +124,31 @@ def reuse_in(
         model: In eval mode, behind the attention interface.
         forward: Calls the model on one text, and returns what it outputs.
         part: The part whose heads are replaced, as of ``attention_layers``.
+        is_exact: What trying all layers has shown already; None tries them.
     """
     modules = attention_modules(model, part)
     layers, positions = _sequential_layers(model, modules)
     if len(positions) < 2:
         return LayerReuse()
+    if is_exact is None:
+        is_exact = _can_reuse(model, modules, layers, positions, forward)
+    return LayerReuse(layers, positions) if is_exact else LayerReuse()
+
+
+def _can_reuse(
+    model: PreTrainedModel,
+    modules: Sequence[nn.Module],
+    layers: Sequence[nn.Module],
+    positions: Sequence[int],
+    forward: Callable[[], object],
+) -> bool:
+    """Return whether reuse is exact; a model that fails without a layer runs plainly."""
     try:
-        is_exact = _is_exact(model, modules, layers, positions, forward)
+        return _is_exact(model, modules, layers, positions, forward)
     except Exception:
         # Whatever it is that a layer misses of the layers below it. A fault of the model itself
         # comes again in the plain pass.
-        is_exact = False
-    return LayerReuse(layers, positions) if is_exact else LayerReuse()
+        return False
 
 
 def _sequential_layers(

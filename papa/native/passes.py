@@ -46,6 +46,7 @@ class NativeHead:
         loss: Of its answers.
         score: The user's own, which replaces its answers.
         part: The part of the model whose heads these are, as of ``attention_layers``.
+        reuse_is_exact: Whether passes may reuse lower layers; None tries it on one text.
     """
 
     model: PreTrainedModel
@@ -53,6 +54,7 @@ class NativeHead:
     loss: Loss = ANSWERS
     score: CustomScore | None = None
     part: str | None = None
+    reuse_is_exact: bool | None = None
     by_text = True
 
     @cached_property
@@ -74,7 +76,7 @@ class NativeHead:
     def reuse(self) -> LayerReuse:
         """What spares passes without gradients the layers below the first head that changed."""
         text = next(self.texts.batches(np.arange(1)))
-        return reuse_in(self.model, lambda: self.outputs(text), self.part)
+        return reuse_in(self.model, lambda: self.outputs(text), self.part, self.reuse_is_exact)
 
     @property
     def device(self) -> torch.device:
