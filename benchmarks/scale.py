@@ -141,11 +141,13 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     """Run the studies one after the other; what each took."""
     # Not at the top, as every stand-in would import it.
     from papa.flows.check import check_study
-    from papa.flows.server import prepare_engines, start_server
+    from papa.flows.environment import prepare_engines
 
     store = Store(folder / "store")
     store.make()
     prepare_engines(store.root, verbose=False)
+    from papa.flows.server import start_server
+
     prefect_server = start_server()
     assert prefect_server is not None, "PREFECT_API_URL is set: unset it"
     with StandInPool(folder) as pool:

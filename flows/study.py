@@ -27,8 +27,8 @@ from pydantic import PositiveInt
 from papa.errors import PapaError, SpecError, shown
 from papa.files import sha256_of_json
 from papa.flows.check import Checked, check_study
+from papa.flows.environment import settle_environment, settle_umask
 from papa.flows.progress import StudyProgress
-from papa.flows.server import settle_environment, settle_umask
 from papa.flows.stages import StudyRun, failure_of, reason_of, run_steps
 from papa.spec import StudySpec
 from papa.storage.locks import in_use

@@ -6,15 +6,18 @@ import re
 
 import typer
 from typer.cli import get_docs_for_click
+from typer.core import TyperGroup
 
-from papa.flows.cli import app
+from papa.flows.cli import COMMANDS, app, load_command
 
 
 def command_page() -> str:
     """Return the page: every command with its arguments and options."""
-    command = typer.main.get_command(app)
+    group = typer.main.get_command(app)
+    assert isinstance(group, TyperGroup)
+    group.commands = {name: load_command(name) for name in COMMANDS}
     text = get_docs_for_click(
-        obj=command, ctx=typer.Context(command), name="papa", title="Command line"
+        obj=group, ctx=typer.Context(group), name="papa", title="Command line"
     )
     # The headings list the commands already.
     text = re.sub(r"^\*\*Commands\*\*:\n\n(\* .*\n)+\n", "", text, flags=re.MULTILINE)

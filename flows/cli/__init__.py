@@ -1,28 +1,89 @@
-"""The command line ``papa``: a file a command. Engines are imported only where one needs them."""
+"""The command line ``papa``: a file a command, imported when the command is called."""
 
 from __future__ import annotations
 
 import sys
+from importlib.metadata import version
+from pkgutil import resolve_name
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-from papa.flows.cli.check import check
-from papa.flows.cli.compare import compare
-from papa.flows.cli.deploy import deploy
-from papa.flows.cli.describe import describe
-from papa.flows.cli.export import export
-from papa.flows.cli.heads import heads
-from papa.flows.cli.init import init
-from papa.flows.cli.lists import list_studies, models, tasks
-from papa.flows.cli.plan import plan
-from papa.flows.cli.prune import prune
-from papa.flows.cli.remove import remove
 from papa.flows.cli.renamed import Command
-from papa.flows.cli.report import report
-from papa.flows.cli.run import run
-from papa.flows.cli.ui import ui
-from papa.flows.server import open_standard_streams, settle_environment
+from papa.flows.environment import open_standard_streams, settle_environment
+
+COMMANDS = {
+    "run": ("run:run", "Run a study; finished steps are cached."),
+    "check": (
+        "check:check",
+        "Check a study's encoders, data, columns and labels; list all problems; compute nothing.",
+    ),
+    "plan": (
+        "plan:plan",
+        "Show which steps would run, which are cached, and their estimated time; compute nothing.",
+    ),
+    "deploy": (
+        "deploy:deploy",
+        "Deploy a study to the Prefect server of PREFECT_API_URL or of the active profile.",
+    ),
+    "init": ("init:init", "Write a short study file with comments."),
+    "ui": ("ui:ui", "Serve Prefect's and MLflow's pages until Ctrl-C."),
+    "models": (
+        "models:models",
+        "List the architectures that studies support, and those whose heads papa.ablated replaces.",
+    ),
+    "tasks": ("tasks:tasks", "List the known tasks, which a study can name."),
+    "heads": (
+        "heads:heads",
+        "Show how many and which heads may become constant within a drop of the score.",
+    ),
+    "export": (
+        "export:export",
+        "Export an encoder with constant heads from a finished study to a folder that transformers "
+        "loads.",
+    ),
+    "report": (
+        "report:report",
+        "Write a finished study's report again from its stored results.",
+    ),
+    "list": ("lists:list_studies", "List the studies of a store with their states and reports."),
+    "compare": ("compare:compare", "Compare finished studies in one table."),
+    "remove": (
+        "remove:remove",
+        "Delete a study, its results, and the artifacts that no other finished study needs.",
+    ),
+    "prune": (
+        "prune:prune",
+        "List the unused artifacts of a store with size and age; delete them with --delete.",
+    ),
+    "describe": (
+        "describe:describe",
+        "Describe what heads do on texts, and how much of it is constant.",
+    ),
+}
+"""Of each command the function below this package, and the first paragraph of its docstring."""
+
+
+def load_command(name: str) -> TyperCommand:
+    """Import a command."""
+    single = typer.Typer(add_completion=False)
+    single.command(name, cls=Command)(resolve_name(f"{__name__}.{COMMANDS[name][0]}"))
+    command = typer.main.get_command(single)
+    assert isinstance(command, TyperCommand)
+    return command
+
+
+class LazyCommand(TyperCommand):
+    """A command of which a list of commands knows the help; calling it imports it."""
+
+    # Typer's class of contexts is public in some of its versions only.
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
+    ) -> Any:
+        """Make the context of the imported command."""
+        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+
 
 app = typer.Typer(
     name="papa",
@@ -44,13 +105,13 @@ def main(
         stream.reconfigure(errors="replace")
     settle_environment()
     if show_version:
-        from importlib.metadata import version
-
         typer.echo(f"papa {version('papa-attention')}")
         raise typer.Exit
 
 
-commands: list[Any] = [run, check, plan, deploy, init, ui, models, tasks]
-commands += [heads, export, report, list_studies, compare, remove, prune, describe]
-for command in commands:
-    app.command(command.__name__.removesuffix("_studies"), cls=Command)(command)
+def _never_called() -> None:
+    """Stand for a command until ``LazyCommand`` imports it."""
+
+
+for command_name, (_, command_help) in COMMANDS.items():
+    app.command(command_name, cls=LazyCommand, short_help=command_help)(_never_called)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
 import typer
 
 from papa.errors import printable, shortened
+from papa.flows.check import Checked, check_study
 from papa.flows.cli import options
-
-if TYPE_CHECKING:
-    from papa.flows.check import Checked
+from papa.flows.environment import missing_engines, outside_working_folder
+from papa.tasks.inputs import named_texts
+from papa.tasks.mlflow_address import check_tracking, tracking_address
+from papa.tasks.stored import load_to_run
 
 
 def check(
@@ -26,10 +27,6 @@ def check(
 ) -> None:
     """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
     with options.one_sentence():
-        from papa.flows.check import check_study
-        from papa.flows.server import missing_engines, outside_working_folder
-        from papa.tasks.stored import load_to_run
-
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         code_paths = [path.absolute() for path in code or ()]
@@ -51,8 +48,6 @@ def check(
         if missing:
             typer.echo(f"warning: {missing}", err=as_json)
         elif os.environ.get("MLFLOW_TRACKING_URI"):
-            from papa.tasks.mlflow_address import check_tracking, tracking_address
-
             check_tracking(tracking_address())
         if not as_json:
             typer.echo("ready" if checked.missing else "ready: every step is cached")
@@ -60,7 +55,6 @@ def check(
 
 def _document(checked: Checked) -> dict[str, object]:
     """Return what JSON has of a study that can run."""
-    from papa.tasks.inputs import named_texts
 
     tasks = []
     for task in named_texts(checked.inputs.study):
@@ -99,7 +93,6 @@ def _document(checked: Checked) -> dict[str, object]:
 
 def _print(checked: Checked) -> None:
     """Print the encoders and tasks of a study that can run, and what is to be known of it."""
-    from papa.tasks.inputs import named_texts
 
     encoders = []
     for encoder, label in checked.inputs.labels.items():

@@ -10,6 +10,9 @@ from rich.console import Console
 
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
+from papa.reporting.figures import FORMATS, scores_figure
+from papa.reporting.tables import marks, score_tables, summary_table
+from papa.scores.summary import compared
 
 
 def compare(
@@ -26,9 +29,6 @@ def compare(
 ) -> None:
     """Compare finished studies in one table."""
     with options.one_sentence(verbose):
-        from papa.reporting.tables import marks, score_tables, summary_table
-        from papa.scores.summary import compared
-
         console = Console()
         comparison = compared(
             {study: options.open_finished(store, study).results for study in studies}
@@ -42,7 +42,6 @@ def compare(
             typer.echo("\n".join([*tables, *marks(shown)]))
         if to is None:
             return
-        from papa.reporting.figures import FORMATS, scores_figure
 
         to.mkdir(parents=True, exist_ok=True)
         comparison.to_csv(to / "compare.csv", index=False)

@@ -10,10 +10,14 @@ from typing import Annotated
 
 import typer
 
-from papa.credentials import holds_credentials, without_credentials
-from papa.errors import PapaError, SpecError, in_one_line, shown
+from papa.credentials import holds_credentials
+from papa.errors import SpecError, shown
 from papa.flows.cli import options
 from papa.flows.cli.options import option
+from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.spec.orders import module_of, scores_in
+from papa.storage.store import Store
+from papa.tasks.stored import load_to_run
 
 
 def deploy(
@@ -42,11 +46,6 @@ def deploy(
     must be able to read, and a digest of the study: a run of a changed file is refused.
     """
     with options.one_sentence(verbose), ExitStack() as stack:
-        from papa.flows.server import outside_working_folder, prepare_engines
-        from papa.spec.orders import module_of, scores_in
-        from papa.storage.store import Store
-        from papa.tasks.stored import load_to_run
-
         if cron and interval:
             raise SpecError("give --cron or --interval, not both")
         period = duration_of(interval) if interval else None
@@ -68,26 +67,10 @@ def deploy(
         opened = Store(store)
         stack.enter_context(outside_working_folder())
         prepare_engines(opened.root, verbose=verbose)
-        from httpx import HTTPError
-        from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-        from prefect.deployments.runner import (
-            DeploymentApplyError,
-            EntrypointType,
-            RunnerDeployment,
-        )
-        from prefect.exceptions import PrefectException
-        from prefect.schedules import Cron, Interval, Schedule
-        from prefect.settings import PREFECT_API_URL
+        # Prefect reads its settings when it is imported.
+        from papa.flows.deployments import create_deployment
+        from papa.flows.study import digest_of
 
-        from papa.flows.dead_runs import HEARTBEAT_SECONDS, create_automation
-        from papa.flows.study import digest_of, run_study
-
-        server = PREFECT_API_URL.value()
-        if not server:
-            raise PapaError(
-                "no Prefect server is set: set PREFECT_API_URL, or select a Prefect "
-                "profile that has one"
-            )
         parameters = {
             "study": study_path,
             "overrides": overrides or [],
@@ -97,39 +80,10 @@ def deploy(
             "workers": workers,
             "ray_address": ray_address,
         }
-        waits = ConcurrencyLimitStrategy.ENQUEUE
-        try:
-            schedule: Schedule | None = None
-            if cron:
-                schedule = Cron(cron, timezone=timezone)
-            elif period:
-                schedule = Interval(period)
-            deployment_id = RunnerDeployment.from_flow(
-                run_study,
-                spec.name,
-                schedule=schedule,
-                parameters=parameters,
-                tags=["papa"],
-                work_pool_name=pool,
-                entrypoint_type=EntrypointType.MODULE_PATH,
-                # Without a working_dir a run has an empty folder.
-                job_variables={
-                    "env": {"PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_SECONDS)}
-                },
-                concurrency_limit=ConcurrencyLimitConfig(limit=1, collision_strategy=waits),
-            ).apply()
-            create_automation()
-        except (DeploymentApplyError, PrefectException, HTTPError, RuntimeError) as error:
-            raise PapaError(
-                f"the Prefect server {without_credentials(server)} refused the deployment "
-                f"({in_one_line(error)}): check that it runs, that PREFECT_API_AUTH_STRING is "
-                f"its login, and that the pool exists (prefect work-pool create {pool} --type "
-                "process)"
-            ) from None
-        except ValueError as error:
-            raise SpecError(f"--cron, --timezone: {in_one_line(error)}") from None
-        page = f"{server.rstrip('/').removesuffix('/api')}/deployments/deployment/{deployment_id}"
-        typer.echo(f"deployed papa-study/{spec.name}  {without_credentials(page)}")
+        page = create_deployment(
+            spec.name, parameters, pool, cron=cron, timezone=timezone, period=period
+        )
+        typer.echo(f"deployed papa-study/{spec.name}  {page}")
         # In the home folder: Prefect takes settings from that in which it is started.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")
         typer.echo(f"now      (cd && prefect deployment run papa-study/{spec.name})")

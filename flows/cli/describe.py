@@ -8,10 +8,13 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+import papa
 from papa.errors import SpecError
 from papa.files import write_atomically
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
+from papa.reporting.tables import described_tables
+from papa.text.table import format_of, read_file
 
 _TEXTS = "Texts for --encoder: one per line, or a table with a column 'text'."
 _TREES = "Sentences with gold trees: CoNLL-U, or a table with tokens, head and deprel."
@@ -47,11 +50,8 @@ def describe(
 ) -> None:
     """Describe what heads do on texts, and how much of it is constant."""
     with options.one_sentence(verbose):
-        import papa
         from papa.descriptions.treebank import read_trees
         from papa.library.describe_study import describe_study
-        from papa.reporting.tables import described_tables
-        from papa.text.table import format_of, read_file
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in an existing folder")

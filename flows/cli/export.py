@@ -7,18 +7,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
+from pandas import DataFrame
 from rich.console import Console
 
+import papa
 from papa.errors import SpecError, joined, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.options import option
+from papa.models.reference import load_tokenizer
+from papa.reporting.tables import summary_markdown
+from papa.scores.drops import MaxDrop
+from papa.scores.summary import heads_at
+from papa.spec.substitutes import entry_of
+from papa.spec.task import UNLABELLED_METRICS
+from papa.tasks.manifest import CellEntry, FinishedStudy
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
     from transformers import PreTrainedModel
 
-    from papa.scores.drops import MaxDrop
-    from papa.tasks.manifest import CellEntry, FinishedStudy
 
 _LINE = ["encoder", "task", "constants", "order"]
 _OPTIONS = {
@@ -69,8 +75,6 @@ def export(
     Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
     """
     with options.one_sentence(verbose):
-        from papa.scores.drops import MaxDrop
-
         if (keep is None) == (max_drop is None):
             raise SpecError("give either --keep, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": substitute, "order": order}
@@ -91,10 +95,8 @@ def export_cell(
     """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
     a limit with the most constant heads.
     """
-    import papa
     from papa.exported import family_to_export
     from papa.models.native import native_class
-    from papa.models.reference import load_tokenizer
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)
@@ -162,7 +164,6 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 def _within(line: DataFrame, max_drop: MaxDrop) -> float:
     """The smallest fraction whose drop is significantly within a limit."""
-    from papa.scores.summary import heads_at
 
     verdicts = heads_at(line, {}, max_drop)
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
@@ -182,7 +183,6 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-    from papa.spec.substitutes import entry_of
 
     kind = finished.constants(cell)
     heads = cell.constant_heads
@@ -207,8 +207,6 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
 
 def _measured(finished: FinishedStudy, cell: CellEntry) -> str:
     """What the study found with these heads, on its task and of the model's own use."""
-    from papa.reporting.tables import summary_markdown
-    from papa.spec.task import UNLABELLED_METRICS
 
     rows = finished.summary
     lines_with_these_heads = [

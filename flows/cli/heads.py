@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
+from pandas import DataFrame
 
 from papa.errors import SpecError, joined, printable
 from papa.flows.cli import options
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
-
-    from papa.scores.drops import MaxDrop
-    from papa.tasks.manifest import FinishedStudy
+from papa.ranking.orders import scored_by
+from papa.reporting.answers import certainty
+from papa.reporting.wording import order_label, percent_label
+from papa.scores.drops import MaxDrop, perplexity_ratio
+from papa.scores.summary import LINE, drops_of_all_lines, heads_at
+from papa.spec.orders import Cell
+from papa.spec.task import LOSS
+from papa.tasks.manifest import FinishedStudy
 
 
 def heads(
@@ -37,8 +40,6 @@ def heads(
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
     with options.one_sentence(verbose):
-        from papa.scores.drops import MaxDrop
-
         limit = MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
         if as_tsv:
@@ -75,10 +76,6 @@ def _records(frame: DataFrame) -> list[dict[str, Any]]:
 
 def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
     """What a study says, for every encoder, task, kind of constants and head order."""
-    from papa.ranking.orders import scored_by
-    from papa.reporting.answers import certainty
-    from papa.scores.summary import LINE, drops_of_all_lines, heads_at
-    from papa.spec.orders import Cell
 
     manifest = finished.manifest
     agreement = {(facts["encoder"], facts["task"]): facts for facts in manifest.agreement}
@@ -107,9 +104,6 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
 
 def _drop_label(count: dict[str, Any], metric: str) -> str:
     """A drop with the bounds of its interval."""
-    from papa.reporting.wording import percent_label
-    from papa.scores.drops import perplexity_ratio
-    from papa.spec.task import LOSS
 
     drop, low, high = (count[name] for name in ("drop", "drop_low", "drop_high"))
     bounds = "no example differs"
@@ -124,7 +118,6 @@ def _drop_label(count: dict[str, Any], metric: str) -> str:
 
 def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
     """An answer in lines."""
-    from papa.reporting.wording import order_label
 
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))

@@ -1,4 +1,4 @@
-"""``papa models``, ``papa tasks``: what a study can name; ``papa list``: the studies of a store."""
+"""``papa list``: the studies of a store."""
 
 from __future__ import annotations
 
@@ -7,64 +7,22 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column
 
 from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
 from papa.flows.cli import options
 from papa.flows.progress import size_label
-
-if TYPE_CHECKING:
-    from papa.storage.store import Store
-    from papa.storage.unused import Contents
+from papa.spec.file import load_study
+from papa.storage.artifacts import METADATA, read_metadata
+from papa.storage.locks import users
+from papa.storage.store import Store
+from papa.storage.unused import Contents
+from papa.tasks.manifest import fetch_studies, open_study
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
-
-
-def models() -> None:
-    """List the architectures that studies support, and those whose heads papa.ablated replaces."""
-    with options.one_sentence():
-        from papa.models.architectures import Outcome, read_architectures
-        from papa.models.reference import EMBEDDED
-        from papa.models.supported import FAMILIES
-
-        families = [
-            (family.name, ", ".join(family.model_types), family.note) for family in FAMILIES
-        ]
-        hub = f"Give a hub name or a local folder; embedded: {EMBEDDED}"
-        options.print_table(("Family", "Architectures", "Note"), families, caption=hub)
-        by_outcome: dict[Outcome, list[str]] = {}
-        for row in read_architectures():
-            name = f"{row.model_type} ({row.part})" if row.part else row.model_type
-            by_outcome.setdefault(row.outcome, []).append(name)
-        listed = (Outcome.PASSES, Outcome.PARTLY, Outcome.REFUSED)
-        rows = [(outcome.value, ", ".join(by_outcome[outcome])) for outcome in listed]
-        caption = "For papa.ablated, with any task head; a name in parentheses is a value of part="
-        options.print_table(("Tests", "Architectures"), rows, caption=caption)
-
-
-def tasks() -> None:
-    """List the known tasks, which a study can name."""
-    with options.one_sentence():
-        from papa.spec.file import registry
-
-        rows = []
-        for name, task in sorted(registry().items()):
-            source = task["source"]
-            probe = task["probe"]
-            where = "/".join(str(source[key]) for key in ("name", "config") if source.get(key))
-            numbers = task["slots"], f"{probe['learning_rate']:g}", probe["batch_size"]
-            shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])
-            rows.append((name, task["kind"], task["metric"], *shown))
-        headings = "Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"
-        if Console().is_terminal:
-            options.print_table(headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
-        else:
-            typer.echo("\n".join(map("\t".join, [headings, *rows])))
 
 
 def list_studies(
@@ -130,8 +88,6 @@ class StoredStudy:
 
 def stored_studies(store: Store) -> list[StoredStudy]:
     """Return the studies that were started in a store, the latest first."""
-    from papa.storage.locks import users
-    from papa.storage.unused import Contents
 
     contents = Contents(store)
     running = {user.study for user in users(store)}
@@ -141,8 +97,6 @@ def stored_studies(store: Store) -> list[StoredStudy]:
 
 def names_of_studies(store: Store) -> list[str]:
     """The studies that were started in a store."""
-    from papa.storage.artifacts import METADATA
-    from papa.tasks.manifest import fetch_studies
 
     fetch_studies(store)
     folder = store.study("")
@@ -155,9 +109,6 @@ def names_of_studies(store: Store) -> list[str]:
 def _stored_study(
     store: Store, name: str, contents: Contents, running: Collection[str]
 ) -> StoredStudy:
-    from papa.spec.file import load_study
-    from papa.storage.artifacts import METADATA, read_metadata
-    from papa.tasks.manifest import open_study
 
     results = store.study(name)
     saved = store.study(f"{name}.yaml")

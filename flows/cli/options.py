@@ -17,13 +17,14 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from papa.errors import ArtifactError, PapaError, joined, printable
+from papa.flows.interrupt import Interruption
+from papa.spec.file import load_study
+from papa.storage.store import Store
+from papa.tasks.manifest import FinishedStudy, fetch_studies, open_study
+from papa.tasks.versions import differing_keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from papa.flows.interrupt import Interruption
-    from papa.storage.store import Store
-    from papa.tasks.manifest import FinishedStudy
 
 DEFAULT_STORE = "papa-store"
 _ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
@@ -82,7 +83,6 @@ Verbose = Annotated[
 
 def open_store(address: str) -> Store:
     """The store at an address, which answers."""
-    from papa.storage.store import Store
 
     store = Store(address)
     store.check()
@@ -103,9 +103,6 @@ def open_finished(address: str, study: str) -> FinishedStudy:
     """Open a finished study by its name, file or folder of results; say on stderr where the file
     describes another version of it.
     """
-    from papa.spec.file import load_study
-    from papa.tasks.manifest import fetch_studies, open_study
-    from papa.tasks.versions import differing_keys
 
     store = open_store(address)
     fetch_studies(store)
@@ -124,7 +121,6 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can fix become one sentence and exit code 1; Ctrl-C ends the command."""
-    from papa.flows.interrupt import Interruption
 
     try:
         with Interruption() as interruption:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from statistics import mean
-from typing import TYPE_CHECKING
 
 import typer
 from rich.console import Console
@@ -13,11 +12,12 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from papa.errors import printable
+from papa.flows.check import check_study
 from papa.flows.cli import options
 from papa.flows.progress import duration
-
-if TYPE_CHECKING:
-    from papa.tasks.step import Step
+from papa.storage.artifacts import metadata_below
+from papa.tasks.step import Step
+from papa.tasks.stored import load_to_run
 
 
 def plan(
@@ -31,10 +31,6 @@ def plan(
 ) -> None:
     """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
-        from papa.flows.check import check_study
-        from papa.storage.artifacts import metadata_below
-        from papa.tasks.stored import load_to_run
-
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())

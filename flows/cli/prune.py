@@ -11,6 +11,9 @@ from rich.table import Column
 from papa.errors import ArtifactError, printable
 from papa.flows.cli import options
 from papa.flows.progress import duration, size_label
+from papa.storage.artifacts import remove
+from papa.storage.locks import names_of_users
+from papa.storage.unused import survey
 
 
 def prune(
@@ -22,10 +25,6 @@ def prune(
 ) -> None:
     """List the unused artifacts of a store with size and age; delete them with --delete."""
     with options.one_sentence(verbose):
-        from papa.storage.artifacts import remove
-        from papa.storage.locks import names_of_users
-        from papa.storage.unused import survey
-
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)

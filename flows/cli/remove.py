@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -13,9 +13,13 @@ from papa.flows.cli import options
 from papa.flows.cli.lists import names_of_studies
 from papa.flows.cli.options import argument, option
 from papa.flows.progress import size_label
-
-if TYPE_CHECKING:
-    from papa.storage.store import Store
+from papa.spec import FilesSource
+from papa.spec.file import load_study
+from papa.storage import artifacts
+from papa.storage.locks import names_of_users
+from papa.storage.store import Store
+from papa.storage.unused import Contents
+from papa.tasks.inputs import named_texts
 
 
 def remove(
@@ -26,10 +30,6 @@ def remove(
 ) -> None:
     """Delete a study, its results, and the artifacts that no other finished study needs."""
     with options.one_sentence(verbose):
-        from papa.storage import artifacts
-        from papa.storage.locks import names_of_users
-        from papa.storage.unused import Contents
-
         opened = options.marked_store(store)
 
         def steps_of_study() -> dict[str, int]:
@@ -73,9 +73,6 @@ def remove(
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
     """The names of the texts that ``papa run --data`` copied for studies, beside their results."""
-    from papa.spec import FilesSource
-    from papa.spec.file import load_study
-    from papa.tasks.inputs import named_texts
 
     names: set[str] = set()
     for study in studies:

@@ -11,6 +11,10 @@ import typer
 
 from papa.errors import DamagedError
 from papa.flows.cli import options
+from papa.storage.artifacts import published, read_metadata
+from papa.storage.files import Files, open_file
+from papa.storage.locks import in_use
+from papa.tasks.manifest import place_results, tables_of
 
 
 def report(
@@ -20,13 +24,10 @@ def report(
 ) -> None:
     """Write a finished study's report again from its stored results."""
     with options.one_sentence(verbose):
-        from papa.reporting.report import write_report
-        from papa.storage.artifacts import published, read_metadata
-        from papa.storage.files import Files, open_file
-        from papa.storage.locks import in_use
-        from papa.tasks.manifest import place_results, tables_of
-
         finished = options.open_finished(store, study)
+        # torch and a renderer of figures, which help and a refusal do without.
+        from papa.reporting.report import write_report
+
         opened = finished.store
         name = finished.manifest.study
         metadata = read_metadata(finished.folder)

@@ -15,8 +15,19 @@ import typer
 from rich.console import Console
 
 from papa.errors import PapaError
+from papa.flows.check import check_study
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
+from papa.flows.cli.without_file import refuse_same_name, study_of_texts, study_without_file
+from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.flows.progress import StudyProgress
+from papa.reporting.tables import summary_table
+from papa.scores.summary import read_table
+from papa.storage.store import Store
+from papa.tasks.manifest import save_study
+from papa.tasks.mlflow_address import connect, tracking_address
+from papa.tasks.stored import load_to_run
+from papa.worker import uncollected
 
 
 def run(
@@ -68,31 +79,16 @@ def run(
     """
     with options.one_sentence(verbose) as interruption:
         interruption.saved = lambda: f"finished steps are kept in {store}"
-        from papa.flows.server import (
-            outside_working_folder,
-            prepare_engines,
-            start_server,
-            watch_named_server,
-        )
-        from papa.storage.store import Store
-        from papa.worker import uncollected
-
         opened = Store(store)
         errors = Console(stderr=True)
         models = encoders or []
         settings = overrides or []
         if data is not None:
-            from papa.flows.cli.without_file import study_of_texts
-
             has_study_or_task = study is not None or bool(tasks)
             spec = study_of_texts(models, data, has_study_or_task, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
-            from papa.tasks.stored import load_to_run
-
             spec = load_to_run(study, settings, allow_source or ())
         else:
-            from papa.flows.cli.without_file import refuse_same_name, study_without_file
-
             spec = study_without_file(study, models, tasks or [], limit, settings)
             refuse_same_name(spec, opened, {})
         study_path = study.absolute() if study else None
@@ -102,19 +98,17 @@ def run(
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
             with uncollected(), errors.status("checking …") as status:
-                from papa.flows.check import check_study
-                from papa.flows.progress import StudyProgress
-                from papa.tasks.manifest import save_study
-
                 checked = check_study(
                     spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                 )
                 status.update("starting Prefect …")
+                # Prefect reads its settings when it is imported, and starts while the flow is.
+                from papa.flows.server import start_server, watch_named_server
+
                 server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
-                from papa.tasks.mlflow_address import connect, tracking_address
 
                 executor = stack.enter_context(workers_of(checked, opened))
                 connect(tracking_address())  # Its tables are made while the server starts.
@@ -149,8 +143,6 @@ def run(
                     "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
                     "steps are cached"
                 )
-        from papa.reporting.tables import summary_table
-        from papa.scores.summary import read_table
 
         link = prepared.link.result()
         folder = opened.study(spec.name)

@@ -9,24 +9,22 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from papa.credentials import without_credentials
 from papa.errors import PapaError
 from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
-from papa.flows.server import (
-    PrefectServer,
-    free_port,
-    listens,
-    outside_working_folder,
-    prepare_engines,
+from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.storage.store import Store
+from papa.tasks.mlflow_address import (
+    artifact_folder,
+    connect,
+    database_of,
+    tracking_address,
+    unread_database,
 )
 from papa.temporary import temporary_folder
-
-if TYPE_CHECKING:
-    from papa.storage.store import Store
 
 _ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill 0) & exec "$0" "$@" 3<&- </dev/null'
 """A command whose process group ends as soon as its input does: when who writes it is gone."""
@@ -36,8 +34,6 @@ _AUTH = "[mlflow]\ndefault_permission = NO_PERMISSIONS\ndatabase_uri = sqlite://
 def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
     """Serve Prefect's and MLflow's pages until Ctrl-C."""
     with one_sentence(verbose), temporary_folder("ui") as folder:
-        from papa.storage.store import Store
-
         opened = Store(store)
         with outside_working_folder():
             prepare_engines(opened.root, "flask_wtf", verbose=verbose)
@@ -47,9 +43,10 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 
 def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
+    # Prefect reads its settings when it is imported: ``prepare_engines`` comes first.
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-    from papa.tasks.mlflow_address import connect, database_of, tracking_address, unread_database
+    from papa.flows.server import PrefectServer, free_port, listens
 
     unread = unread_database(store)
     if unread:
@@ -91,7 +88,6 @@ def _start_mlflow(
     """Start MLflow's server on loopback, which ends with this process; ``folder`` is for its
     users.
     """
-    from papa.tasks.mlflow_address import artifact_folder
 
     config = folder / "auth.ini"
     config.write_text(_AUTH.format(folder))

@@ -32,8 +32,9 @@ class FlowRun(NamedTuple):
 
 _SERVE = """
 import json, os, sys
-from papa.flows.server import settle_environment, start_server
+from papa.flows.environment import settle_environment
 settle_environment()
+from papa.flows.server import start_server
 start_server().wait(print)
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
 print(json.dumps({name: os.environ[name] for name in names}), flush=True)

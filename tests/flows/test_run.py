@@ -164,16 +164,15 @@ def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
 
 
 IMPATIENT = f"""
-import papa.flows.server
-begin = papa.flows.server.start_server
+import papa.flows.environment
+prepare = papa.flows.environment.prepare_engines
 
-def wait_less(*arguments):
-    started = begin(*arguments)
+def wait_less(*arguments, **settings):
+    prepare(*arguments, **settings)
     import papa.flows.stages
     papa.flows.stages._RETRY_SECONDS[:] = [5, 0.5]
-    return started
 
-papa.flows.server.start_server = wait_less
+papa.flows.environment.prepare_engines = wait_less
 {cli.COMMAND}"""
 """The command, which tries a step again after 5 seconds and then half a second, not 30."""
 CELL = "probe · all-MiniLM-L6-v2 · reviews · identity · every head constant"

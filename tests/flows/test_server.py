@@ -25,7 +25,7 @@ from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
 from papa.errors import PapaError
-from papa.flows.server import prepare_engines
+from papa.flows.environment import prepare_engines
 from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.history import own_server

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from papa.errors import PapaError
-from papa.flows.server import outside_working_folder
+from papa.flows.environment import outside_working_folder
 from tests.flows import conftest as cli
 from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS
