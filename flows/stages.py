@@ -30,10 +30,10 @@ from papa.flows.progress import StudyProgress
 from papa.reporting.tables import summary_markdown
 from papa.scores.summary import read_table
 from papa.tasks.aggregate import aggregate
-from papa.tasks.manifest import place_results
 from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session, run_once
 from papa.tasks.step import Stage, Step, StepGroup, group_by_seed
+from papa.tasks.study_files import place_results
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""

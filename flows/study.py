@@ -33,10 +33,10 @@ from papa.flows.stages import StudyRun, failure_of, reason_of, run_steps
 from papa.spec import StudySpec
 from papa.storage.locks import in_use
 from papa.storage.store import Store
-from papa.tasks.manifest import save_study
 from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session
 from papa.tasks.stored import load_to_run
+from papa.tasks.study_files import save_study
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 

@@ -12,24 +12,20 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import psutil
 
 from papa.credentials import without_credentials
-from papa.ranking.head_scores import HeadScores, TrainedLambda
+from papa.ranking.head_scores import TrainedLambda
 from papa.spec import StudySpec
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
 from papa.tasks.cell import read_scores
 from papa.tasks.context import Context
-from papa.tasks.results import Artifacts, PairSteps, head_orders, results_table
+from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import stage
 from papa.tasks.substitutes import special_slots_of
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 _LIBRARIES = ("papa-attention", "torch", "transformers", "datasets", "numpy", "scipy")
 _TEXT_FACTS = ("rows", "tokens", "texts_cut", "words_cut", "notes")
@@ -56,9 +52,12 @@ def aggregate(
         paper_digest: SHA-256 of the paper's numbers, if the study names any.
         invocation: The command line, and when it began, in seconds since 1970.
     """
+    # They import pandas and torch, which a plan does without.
     from papa.reporting.report import write_report
     from papa.scores.order_comparison import compare_orders
     from papa.scores.summary import summarise
+    from papa.tasks.findings import findings_of
+    from papa.tasks.results import head_orders, heads_table, results_table
 
     artifacts = context.artifacts
     with context.published(finished=time.time()) as folder:
@@ -69,7 +68,7 @@ def aggregate(
         for name, table in zip(manifest.OF_ORDERS, comparison or (), strict=False):
             table.to_csv(folder / name, index=False)
         scores_by_pair = {pair.pair: pair.head_scores(artifacts) for pair in pairs}
-        _heads_table(scores_by_pair, study).to_parquet(folder / manifest.HEADS, index=False)
+        heads_table(scores_by_pair, study).to_parquet(folder / manifest.HEADS, index=False)
         document = manifest.Manifest(
             study=study.name,
             encoders={pair.encoder_label: pair.encoder for pair in pairs},
@@ -84,7 +83,7 @@ def aggregate(
         if study.reference:
             shutil.copyfile(study.reference, folder / manifest.PAPER)
         finished = manifest.FinishedStudy(context.store, folder, document)
-        write_report(folder, finished.findings())
+        write_report(folder, findings_of(finished))
 
 
 def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.CellEntry]:
@@ -145,25 +144,6 @@ def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str,
                 name: metadata[name] for name in _TEXT_FACTS if name in metadata
             }
     return facts
-
-
-def _heads_table(
-    scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec
-) -> DataFrame:
-    """The frame of ``heads.parquet``; external scores, which the study names, have no interval."""
-    import pandas
-
-    external = {
-        f"scores:{scores.name}": HeadScores(np.array(scores.values, float)[None])
-        for scores in study.scores
-    }
-    frames = [
-        head_scores.frame(method).assign(encoder=encoder, task=task)
-        for (encoder, task), computed in scores_by_pair.items()
-        for method, head_scores in {**external, **computed}.items()
-    ]
-    columns = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
-    return pandas.concat(frames)[columns] if frames else pandas.DataFrame(columns=columns)
 
 
 def command_line(arguments: list[str]) -> str:

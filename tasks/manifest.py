@@ -2,44 +2,29 @@
 
 from __future__ import annotations
 
-import json
-import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from papa.errors import (
-    ArtifactError,
-    DamagedError,
-    PapaError,
-    SpecError,
-    TransientError,
-    nearest_first,
-)
-from papa.files import is_plain, name_aside
+from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
-from papa.storage.files import open_file, without_links
-from papa.storage.locks import claimed
+from papa.storage.files import without_links
 from papa.storage.store import Store
 from papa.tasks.substitutes import SubstituteSource
 
 if TYPE_CHECKING:
     from pandas import DataFrame
-
-    from papa.reporting.report import Findings
 
 VERSION = 17
 """Of the stage that writes results."""
@@ -51,8 +36,6 @@ HEADS = "heads.parquet"
 OF_ORDERS = ("orders.csv", "order_scores.csv")
 PAPER = "paper.csv"
 """Where a study has several head orders, or numbers of the paper to be compared with."""
-_POINTER = ".json"
-"""The ending of a file behind a URI that names the artifact with the results of a study."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """What is made from the others, and made again by ``papa report``."""
 
@@ -147,6 +130,14 @@ class FinishedStudy:
         """A row a score of a head: encoder, task, method, layer, head, score, low, high."""
         return self._table(HEADS)
 
+    @cached_property
+    def orders(self) -> tuple[DataFrame, DataFrame] | None:
+        """The tables ``OF_ORDERS``; None of a study with one head order."""
+        if not (self.folder / OF_ORDERS[0]).exists():
+            return None
+        pairs, scores = map(self._table, OF_ORDERS)
+        return pairs, scores
+
     def _table(self, name: str) -> DataFrame:
         from pandas import read_parquet
 
@@ -184,42 +175,6 @@ class FinishedStudy:
         substitute = SubstituteSource(spec.kind, spec.parameters)
         artifact = self.artifact(name) if name else None
         return substitute.load(artifact, self.encoder_here(cell.encoder), self.task(cell.task))
-
-    def findings(self) -> Findings:
-        """What its page shows; without matrices that the store no longer holds."""
-        from papa.heads.constants import ConstantMatrices
-        from papa.reporting.cite import citation
-        from papa.reporting.heads import Average
-        from papa.reporting.report import Findings
-        from papa.reporting.tables import read_reference
-
-        paper = self.folder / PAPER
-        averages = []
-        for entry in self.manifest.averages:
-            encoder = self.manifest.encoders[entry.encoder]
-            with suppress(DamagedError):
-                artifact = self.artifact(entry.artifact)
-                average = ConstantMatrices.load(artifact, encoder=encoder, slots=entry.slots)
-                counts = average.seen if average.counts is None else average.counts
-                averages.append(
-                    Average(entry.encoder, entry.task, average.matrices, counts, entry.special)
-                )
-        digest = sha256((self.folder / MANIFEST).read_bytes()).hexdigest()
-        pairs, scores = OF_ORDERS
-        has_orders = (self.folder / pairs).exists()
-        return Findings(
-            self.study,
-            self.results,
-            self.summary,
-            self.heads,
-            orders=(self._table(pairs), self._table(scores)) if has_orders else None,
-            averages=averages,
-            agreement=self.manifest.agreement,
-            texts=self.manifest.texts,
-            paper=read_reference(paper) if paper.exists() else None,
-            provenance=self.manifest.provenance,
-            citation=citation(self.study.name, digest),
-        )
 
     def artifact(self, name: str) -> ArtifactReference:
         """The artifact ``stage/key`` in the store; an ArtifactError where it is gone."""
@@ -271,88 +226,6 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     return FinishedStudy(store, folder, manifest)
 
 
-def place_results(store: Store, study: str, artifact: ArtifactReference) -> None:
-    """Put the results of a study, as its artifact holds them, where people look for them; other
-    machines learn which artifact it is where the store lies behind a URI.
-    """
-    _copy_results(store, study, artifact)
-    if store.shared_studies:
-        name = "/".join(artifact.path.split("/")[-2:])
-        document = {"artifact": name, "digest": artifact.digest}
-        store.shared_studies.replace(f"{study}{_POINTER}", json.dumps(document).encode())
-
-
-def fetch_studies(store: Store) -> None:
-    """Bring what other machines wrote of the studies of a store behind a URI to this one:
-    specifications, why runs failed, and results. In a folder there is nothing to bring.
-    """
-    shared = store.shared_studies
-    if shared is None:
-        return
-    there = shared.find()
-    for name, (_, modified) in there.items():
-        # Whoever may write to the store chose these names.
-        if "/" in name or name.startswith(".") or not is_plain(name):
-            continue
-        path = store.study(name)
-        if name.endswith((".yaml", ".failed")):
-            if path.is_file() and path.stat().st_mtime == modified:
-                continue
-            data = shared.read(name)
-            if data is not None:
-                store.studies.replace(name, data)
-                os.utime(path, (modified, modified))
-        elif name.endswith(_POINTER):
-            # Results that are gone or damaged are those of a study that runs again.
-            with suppress(PapaError, ValueError, KeyError, TypeError, AttributeError):
-                document = json.loads(shared.read(name) or b"{}")
-                stage, _, key = document["artifact"].partition("/")
-                artifact = store.reference(stage, key)
-                if artifact.digest == document["digest"]:
-                    artifacts.verified(artifact)
-                    _copy_results(store, name.removesuffix(_POINTER), artifact)
-    for path in store.study("").glob("*.failed"):
-        if path.name not in there and f"{path.stem}.yaml" in there:
-            store.studies.remove(path.name)
-
-
-def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None:
-    """Put the results of a study, as its artifact holds them, beside those of others here."""
-    folder = store.study(study)
-    with claimed(store, f"study-{study}"):
-        with suppress(DamagedError):
-            if artifacts.digest_of(artifacts.read_metadata(folder)) == artifact.digest:
-                artifacts.verified(folder)
-                return
-        try:
-            data = artifacts.verified(artifact)
-            metadata = artifacts.read_metadata(artifact)
-        except DamagedError as error:
-            artifacts.remove(artifact.path)
-            raise TransientError(f"{error.problem}: it was deleted; run again") from None
-        aside = name_aside(study)
-        try:
-            with store.studies.filled(aside) as fresh:
-                for name, digest in metadata["files"].items():
-                    (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                    with open_file(data / name) as source:
-                        (fresh / name).write_bytes(source.read())
-                    copied = folder.with_name(aside) / name
-                    artifacts.check_file(copied, digest, name, artifact.path)
-                (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
-            artifacts.remove(folder)
-            store.studies.rename(aside, study)
-        finally:
-            store.studies.remove(aside)
-
-
 def specification(study: StudySpec) -> str:
     """The resolved specification as YAML."""
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
-
-
-def save_study(store: Store, study: StudySpec) -> Path:
-    """Write a study's specification beside its results, so that it can be run again."""
-    path = store.study(f"{study.name}.yaml")
-    store.write_study_file(path.name, specification(study).encode())
-    return path

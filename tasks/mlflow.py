@@ -36,8 +36,8 @@ from papa.tasks.mlflow_address import (
     tracking_errors,
     unread_database,
 )
+from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import Pipeline
-from papa.tasks.results import PairSteps
 from papa.tasks.step import Step
 from papa.tasks.writer import Writer
 

@@ -23,8 +23,8 @@ from papa.tasks.cell import ConstantHeads
 from papa.tasks.cell_steps import score_baselines, score_heads_of_cell, seeds_by_draw
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
+from papa.tasks.pair_steps import PairSteps
 from papa.tasks.rank_steps import rank_heads, train_shuffled_lambda
-from papa.tasks.results import PairSteps
 from papa.tasks.step import Step, with_inputs
 from papa.tasks.substitute_steps import substitute_source
 from papa.tasks.substitutes import SubstituteSource

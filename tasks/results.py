@@ -1,100 +1,37 @@
-"""The results of a study, a row for each cell and seed (docs/results.md), and its head orders."""
+"""The tables of a study: results, a row for each cell and seed (docs/results.md), scores of heads,
+and head orders.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from papa.models.reference import EncoderReference
+import numpy as np
+import pandas
+
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.orders import scored_by
-from papa.spec import Metric, TaskSpec
-from papa.spec.orders import Cell, Head
-from papa.storage.artifacts import ArtifactReference, read_metadata
+from papa.scores.intervals import SeedScores
+from papa.scores.metrics import influence
+from papa.scores.order_comparison import StudiedOrder
+from papa.spec import Metric, StudySpec
+from papa.spec.orders import Head
+from papa.storage.artifacts import read_metadata
 from papa.tasks.cell import ScoredSeed, read_baseline, read_examples, read_scores
 from papa.tasks.context import in_threads
-from papa.tasks.rank import read_head_scores
+from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
-from papa.tasks.substitutes import SubstituteSource
-
-if TYPE_CHECKING:
-    import numpy as np
-    from pandas import DataFrame
-
-    from papa.ranking.head_scores import HeadScores, TrainedLambda
-    from papa.scores.intervals import SeedScores
-    from papa.scores.order_comparison import StudiedOrder
-
-Artifacts = Mapping[Step, ArtifactReference]
-"""The finished artifact of every step."""
 
 
-@dataclass(frozen=True)
-class PairSteps:
-    """The steps of one encoder on one task, by what they are for.
-
-    Attributes:
-        encoder_label: The encoder's short name in tables.
-        encoder: The encoder.
-        task: The task.
-        text: What tokenises its text.
-        cells: What scores each cell: a step for each seed; of a native head, which no seed changes,
-            one for all seeds with the same constant heads. Cells that share a result share steps.
-        substitutes: The substitutes that cells use, by label.
-        rankings: What computes head scores, by method and ranking seed.
-        baselines: What scores the baselines: of a probe a step for each seed; of a native head one
-            step, none without labels.
-        controls: λ trained on shuffled labels, by ranking seed; {} without a control.
-        frozen_probes: The probes that methods of scoring heads read.
-    """
-
-    encoder_label: str
-    encoder: EncoderReference
-    task: TaskSpec
-    text: Step
-    cells: Mapping[Cell, tuple[Step, ...]]
-    substitutes: Mapping[str, SubstituteSource]
-    rankings: Mapping[str, Mapping[int, Step]]
-    baselines: tuple[Step, ...]
-    controls: Mapping[int, Step]
-    frozen_probes: tuple[Step, ...]
-
-    @property
-    def pair(self) -> tuple[str, str]:
-        """The encoder's label and the task's name."""
-        return self.encoder_label, self.task.name
-
-    @property
-    def average(self) -> Step | None:
-        """What averages over the task's own text, where a cell uses it."""
-        substitute = self.substitutes.get("average")
-        return substitute.source if substitute else None
-
-    def head_scores(self, artifacts: Artifacts) -> dict[str, HeadScores | TrainedLambda]:
-        """The head scores that its rankings computed, by method."""
-        controls = {seed: artifacts[step] for seed, step in self.controls.items()}
-        scores_by_method = {}
-        for method, steps_by_seed in self.rankings.items():
-            rankings = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
-            scores_by_method[method] = read_head_scores(method, rankings, controls)
-        return scores_by_method
-
-
-def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> DataFrame:
+def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> pandas.DataFrame:
     """The frame of ``results.parquet``; cells that share a result have rows of their own."""
-    import pandas
-
     return pandas.DataFrame([row for pair in pairs for row in _rows(pair, artifacts)])
 
 
 def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     """A row for each cell of a pair and each seed that scores it."""
-    import numpy as np
-
-    from papa.scores.intervals import SeedScores
-    from papa.scores.metrics import influence
-
     metric = pair.task.metric
     steps = {step for scoring in pair.cells.values() for step in scoring}
     scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
@@ -151,8 +88,6 @@ def _measured(
     metric: Metric, scored: Iterable[tuple[tuple[ScoredSeed, ...], np.ndarray]]
 ) -> SeedScores:
     """The scores of all seeds, from those of some seeds and what examples add to them."""
-    from papa.scores.intervals import SeedScores
-
     scores: dict[int, float] = {}
     examples_by_seed: list[np.ndarray] = []
     for scored_seeds, examples in scored:
@@ -169,8 +104,6 @@ def head_orders(
 
     Work that two orders share, such as λ for both of its directions, counts for the first alone.
     """
-    from papa.scores.order_comparison import StudiedOrder
-
     orders: dict[tuple[str, str], dict[str, StudiedOrder]] = {}
     for pair in pairs:
         orders_of_pair = orders.setdefault(pair.pair, {})
@@ -204,3 +137,20 @@ def head_orders(
                 sum(evaluations) if evaluations else None,
             )
     return orders
+
+
+def heads_table(
+    scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec
+) -> pandas.DataFrame:
+    """The frame of ``heads.parquet``; external scores, which the study names, have no interval."""
+    external = {
+        f"scores:{scores.name}": HeadScores(np.array(scores.values, float)[None])
+        for scores in study.scores
+    }
+    frames = [
+        head_scores.frame(method).assign(encoder=encoder, task=task)
+        for (encoder, task), computed in scores_by_pair.items()
+        for method, head_scores in {**external, **computed}.items()
+    ]
+    columns = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+    return pandas.concat(frames)[columns] if frames else pandas.DataFrame(columns=columns)

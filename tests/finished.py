@@ -16,11 +16,12 @@ from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
-from papa.tasks.manifest import FinishedStudy, open_study, place_results, save_study
+from papa.tasks.manifest import FinishedStudy, open_study
 from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.results import results_table
 from papa.tasks.run import run_here
 from papa.tasks.step import Step
+from papa.tasks.study_files import place_results, save_study
 
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 

@@ -19,6 +19,7 @@ from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.tables import summary_markdown
 from papa.scores.summary import read_table
 from papa.storage.store import Store
+from papa.tasks.findings import findings_of
 from papa.tasks.manifest import open_study
 
 DOCS = Path(__file__).parents[1]
@@ -116,7 +117,7 @@ def main() -> None:
     for name, picture in pictures.items():
         (FOLDER / name).write_text(picture)
     # As SVG its 12,288 cells take 2.6 MB.
-    matrices = vl_convert.svg_to_png(drawn([chosen_figure(study.findings().averages[0])]))
+    matrices = vl_convert.svg_to_png(drawn([chosen_figure(findings_of(study).averages[0])]))
     (FOLDER / "matrices.png").write_bytes(matrices)
     (DOCS / "gallery.md").write_text(page(summary))
 

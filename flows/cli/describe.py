@@ -50,6 +50,7 @@ def describe(
 ) -> None:
     """Describe what heads do on texts, and how much of it is constant."""
     with options.one_sentence(verbose):
+        # They import transformers, which help does without.
         from papa.descriptions.treebank import read_trees
         from papa.library.describe_study import describe_study
 

@@ -14,6 +14,7 @@ import papa
 from papa.errors import SpecError, joined, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.options import option
+from papa.models.native import native_class
 from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
@@ -95,8 +96,8 @@ def export_cell(
     """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
     a limit with the most constant heads.
     """
+    # They import transformers, which help and a refusal do without.
     from papa.exported import family_to_export
-    from papa.models.native import native_class
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)

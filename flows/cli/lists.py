@@ -20,7 +20,8 @@ from papa.storage.artifacts import METADATA, read_metadata
 from papa.storage.locks import users
 from papa.storage.store import Store
 from papa.storage.unused import Contents
-from papa.tasks.manifest import fetch_studies, open_study
+from papa.tasks.manifest import open_study
+from papa.tasks.study_files import fetch_studies
 
 _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 

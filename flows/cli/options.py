@@ -20,7 +20,8 @@ from papa.errors import ArtifactError, PapaError, joined, printable
 from papa.flows.interrupt import Interruption
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.tasks.manifest import FinishedStudy, fetch_studies, open_study
+from papa.tasks.manifest import FinishedStudy, open_study
+from papa.tasks.study_files import fetch_studies
 from papa.tasks.versions import differing_keys
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from papa.flows.cli import options
 from papa.storage.artifacts import published, read_metadata
 from papa.storage.files import Files, open_file
 from papa.storage.locks import in_use
-from papa.tasks.manifest import place_results, tables_of
+from papa.tasks.manifest import tables_of
+from papa.tasks.study_files import place_results
 
 
 def report(
@@ -27,6 +28,7 @@ def report(
         finished = options.open_finished(store, study)
         # torch and a renderer of figures, which help and a refusal do without.
         from papa.reporting.report import write_report
+        from papa.tasks.findings import findings_of
 
         opened = finished.store
         name = finished.manifest.study
@@ -37,7 +39,7 @@ def report(
                 copy = Path(scratch, table)
                 with open_file(finished.folder / table) as source, open(copy, "xb") as target:
                     shutil.copyfileobj(source, target)
-            write_report(Path(scratch), finished.findings())
+            write_report(Path(scratch), findings_of(finished))
             artifact = opened.folder(metadata["stage"], metadata["key"])
             superseded = ""
             with suppress(DamagedError):

@@ -24,9 +24,9 @@ from papa.flows.progress import StudyProgress
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
 from papa.storage.store import Store
-from papa.tasks.manifest import save_study
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.stored import load_to_run
+from papa.tasks.study_files import save_study
 from papa.worker import uncollected
 
 

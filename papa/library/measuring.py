@@ -31,8 +31,9 @@ from papa.spec.orders import Cell, Head
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
+from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import build_pipeline
-from papa.tasks.results import PairSteps, results_table
+from papa.tasks.results import results_table
 from papa.tasks.step import Step
 
 

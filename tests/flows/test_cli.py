@@ -18,6 +18,7 @@ import yaml
 
 from papa.errors import CheckError
 from papa.flows.check import check_study
+from papa.flows.cli import COMMANDS, load_command
 from papa.flows.cli.options import one_sentence
 from papa.models.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
@@ -119,11 +120,22 @@ def test_a_refused_command_is_one_sentence_and_writes_nothing(
 
 
 @pytest.mark.server
-def test_help_imports_no_library_of_numbers() -> None:
-    code = "import papa.flows.cli, sys; print(*sys.modules)"
-    imported = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+def test_help_imports_no_command() -> None:
+    code = """
+import sys
+from papa.flows.cli import app
+app(standalone_mode=False)
+print(*sys.modules)"""
+    imported = subprocess.check_output([sys.executable, "-c", code, "--help"], text=True).split()
     assert "typer" in imported, "negative control"
-    assert not {"numpy", "pandas", "pydantic", "torch"} & {*imported}
+    assert not {"numpy", "pandas", "pydantic", "torch", "papa.flows.cli.options"} & {*imported}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_shows_the_first_paragraph_of_a_commands_help(name: str) -> None:
+    command = load_command(name)
+    first_paragraph, *_ = str(command.help).split("\n\n")
+    assert (command.name, " ".join(first_paragraph.split())) == (name, COMMANDS[name][1])
 
 
 def test_models_and_tasks_are_listed() -> None:

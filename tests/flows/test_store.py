@@ -22,8 +22,8 @@ from papa.scores.summary import read_table
 from papa.storage.artifacts import METADATA, published, read_metadata, signed
 from papa.storage.locks import in_use
 from papa.storage.store import Store
-from papa.tasks.manifest import save_study
 from papa.tasks.mlflow_address import artifact_folder, tracking_folder
+from papa.tasks.study_files import save_study
 from tests.finished import finish_study
 from tests.flows.conftest import IDENTITY, SMALL, everything, invoke, papa, refusal, write_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines

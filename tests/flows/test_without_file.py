@@ -17,7 +17,7 @@ from papa.spec import StudySpec
 from papa.spec.file import load_study
 from papa.spec.task import EMBEDDING_METRICS
 from papa.storage.store import Store
-from papa.tasks.manifest import save_study
+from papa.tasks.study_files import save_study
 from tests.models.inputs import with_tokenizer
 from tests.tasks.test_own import SMALL
 

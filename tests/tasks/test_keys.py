@@ -19,8 +19,8 @@ from papa.scores.custom import CustomCode
 from papa.spec import FilesSource
 from papa.spec.file import override, resolve_study
 from papa.tasks.inputs import StudyInputs
+from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import Pipeline, build_pipeline
-from papa.tasks.results import PairSteps
 from papa.tasks.step import Step
 from papa.tasks.substitutes import supplied_matrices
 from papa.text.sources import fingerprint

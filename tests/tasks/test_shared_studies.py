@@ -12,7 +12,8 @@ from fsspec.implementations.memory import MemoryFileSystem
 from papa.errors import SpecError
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.tasks.manifest import fetch_studies, open_study, save_study
+from papa.tasks.manifest import open_study
+from papa.tasks.study_files import fetch_studies, save_study
 from tests.finished import finish_study
 from tests.flows.conftest import TINY, write_study
 

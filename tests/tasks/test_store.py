@@ -29,8 +29,8 @@ from papa.storage.locks import claimed, users
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
 from papa.tasks.context import Context
-from papa.tasks.manifest import place_results
 from papa.tasks.step import Stage, Step
+from papa.tasks.study_files import place_results
 from tests.flows.conftest import everything
 from tests.storage.laws import names, put
 

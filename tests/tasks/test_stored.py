@@ -10,8 +10,8 @@ import pytest
 from papa.errors import SpecError
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.tasks.manifest import save_study
 from papa.tasks.stored import load_to_run
+from papa.tasks.study_files import save_study
 from tests.flows.conftest import invoke, refusal, rows_in, task_on, write_study
 
 ROWS = [{"text": f"text number {row}", "label": row % 2} for row in range(8)]

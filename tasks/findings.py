@@ -1,0 +1,45 @@
+"""What the report of a finished study shows."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from hashlib import sha256
+
+from papa.errors import DamagedError
+from papa.heads.constants import ConstantMatrices
+from papa.reporting.cite import citation
+from papa.reporting.heads import Average
+from papa.reporting.report import Findings
+from papa.reporting.tables import read_reference
+from papa.tasks.manifest import MANIFEST, PAPER, FinishedStudy
+
+
+def findings_of(finished: FinishedStudy) -> Findings:
+    """Collect what a study's report shows; without matrices that the store no longer holds."""
+    folder = finished.folder
+    manifest = finished.manifest
+    averages = []
+    for entry in manifest.averages:
+        encoder = manifest.encoders[entry.encoder]
+        with suppress(DamagedError):
+            artifact = finished.artifact(entry.artifact)
+            average = ConstantMatrices.load(artifact, encoder=encoder, slots=entry.slots)
+            counts = average.seen if average.counts is None else average.counts
+            averages.append(
+                Average(entry.encoder, entry.task, average.matrices, counts, entry.special)
+            )
+    digest = sha256((folder / MANIFEST).read_bytes()).hexdigest()
+    paper = folder / PAPER
+    return Findings(
+        finished.study,
+        finished.results,
+        finished.summary,
+        finished.heads,
+        orders=finished.orders,
+        averages=averages,
+        agreement=manifest.agreement,
+        texts=manifest.texts,
+        paper=read_reference(paper) if paper.exists() else None,
+        provenance=manifest.provenance,
+        citation=citation(manifest.study, digest),
+    )

@@ -1,0 +1,69 @@
+"""The steps of one encoder on one task, by what they are for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from papa.models.reference import EncoderReference
+from papa.ranking.head_scores import HeadScores, TrainedLambda
+from papa.spec import TaskSpec
+from papa.spec.orders import Cell
+from papa.storage.artifacts import ArtifactReference
+from papa.tasks.rank import read_head_scores
+from papa.tasks.step import Step
+from papa.tasks.substitutes import SubstituteSource
+
+Artifacts = Mapping[Step, ArtifactReference]
+"""The finished artifact of every step."""
+
+
+@dataclass(frozen=True)
+class PairSteps:
+    """The steps of one encoder on one task, by what they are for.
+
+    Attributes:
+        encoder_label: The encoder's short name in tables.
+        encoder: The encoder.
+        task: The task.
+        text: What tokenises its text.
+        cells: What scores each cell: a step for each seed; of a native head, which no seed changes,
+            one for all seeds with the same constant heads. Cells that share a result share steps.
+        substitutes: The substitutes that cells use, by label.
+        rankings: What computes head scores, by method and ranking seed.
+        baselines: What scores the baselines: of a probe a step for each seed; of a native head one
+            step, none without labels.
+        controls: λ trained on shuffled labels, by ranking seed; {} without a control.
+        frozen_probes: The probes that methods of scoring heads read.
+    """
+
+    encoder_label: str
+    encoder: EncoderReference
+    task: TaskSpec
+    text: Step
+    cells: Mapping[Cell, tuple[Step, ...]]
+    substitutes: Mapping[str, SubstituteSource]
+    rankings: Mapping[str, Mapping[int, Step]]
+    baselines: tuple[Step, ...]
+    controls: Mapping[int, Step]
+    frozen_probes: tuple[Step, ...]
+
+    @property
+    def pair(self) -> tuple[str, str]:
+        """The encoder's label and the task's name."""
+        return self.encoder_label, self.task.name
+
+    @property
+    def average(self) -> Step | None:
+        """What averages over the task's own text, where a cell uses it."""
+        substitute = self.substitutes.get("average")
+        return substitute.source if substitute else None
+
+    def head_scores(self, artifacts: Artifacts) -> dict[str, HeadScores | TrainedLambda]:
+        """The head scores that its rankings computed, by method."""
+        controls = {seed: artifacts[step] for seed, step in self.controls.items()}
+        scores_by_method = {}
+        for method, steps_by_seed in self.rankings.items():
+            rankings = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
+            scores_by_method[method] = read_head_scores(method, rankings, controls)
+        return scores_by_method
