@@ -249,6 +249,29 @@ def _words_of(name: str, layers: AttentionLayers) -> set[str]:
     return {layers.path, *name.split("."), *layers.path.split("."), key.removesuffix("_config")}
 
 
+def heads_per_kv_group(modules: Sequence[nn.Module]) -> int:
+    """Return how many heads of a layer share keys and values; 1 where each has its own.
+
+    Raises:
+        EncoderError: layers differ in it.
+    """
+    sizes = {_kv_group_size(module) for module in modules}
+    if len(sizes) > 1:
+        raise EncoderError(
+            f"{joined(map(str, sorted(sizes)))} heads share keys and values in different layers of "
+            "this model, so groups have no common size: take unit='head'"
+        )
+    return sizes.pop()
+
+
+def _kv_group_size(module: nn.Module) -> int:
+    size = getattr(module, "num_key_value_groups", None)
+    if isinstance(size, int):
+        return size
+    key_heads = getattr(getattr(module, "config", None), "num_key_value_heads", None)
+    return head_count(module) // key_heads if isinstance(key_heads, int) else 1
+
+
 def head_count(module: nn.Module) -> int:
     """Return how many heads an attention module has, counted by query."""
     config = getattr(module, "config", None)

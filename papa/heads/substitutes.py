@@ -190,17 +190,20 @@ def read_at(
 @dataclass(frozen=True)
 class Mixed(Substitute):
     """λA + (1-λ)C (Hassid et al., 2022, Section 3.2); with ``Streaming`` as C DuoAttention's
-    forward pass (Xiao et al., 2025). ``shares`` are λ, of every head, or of each in each text.
+    forward pass (Xiao et al., 2025). ``shares`` are λ of every head, or of every group of as many
+    neighbouring heads; for all texts, or for each.
     """
 
     substitute: Substitute
-    shares: Float[Tensor, "layers *batch heads"]
+    shares: Float[Tensor, "layers *batch heads_or_groups"]
     reads_attention: ClassVar[bool] = True
     mixes: ClassVar[bool] = True
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         share = self.shares[layer]
-        share = share[..., indices(heads, share.device), None, None].to(attention.value.device)
+        heads_per_share = attention.value.shape[1] // share.shape[-1]
+        owners = tuple(head // heads_per_share for head in heads)
+        share = share[..., indices(owners, share.device), None, None].to(attention.value.device)
         if attention.dropout > 0 and isinstance(self.substitute, Weights):
             # Entries of the mix itself are dropped, so here it is written out.
             constant = self.substitute.matrices_of(attention, layer, heads)

@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError, meant
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import METHODS, head_scores_in_memory, reads_score
+from papa.library.in_memory import METHODS, check_unit, head_scores_in_memory, reads_score
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
@@ -23,10 +23,10 @@ from papa.native.batches import rebatched
 from papa.native.scores import ScoringSettings
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
-from papa.ranking.kv_groups import scores_by_group
+from papa.ranking.kv_groups import group_scores, group_size_in
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.scores.custom import CustomScore
-from papa.spec.orders import Head, read_scores
+from papa.spec.orders import Head, Unit, heads_of_units, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
 from papa.tasks.pipeline import build_pipeline
@@ -57,6 +57,7 @@ def head_scores(
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: CustomScore | None = None,
     part: str | None = None,
+    unit: Unit = "head",
     progress: bool = True,
 ) -> pandas.DataFrame:
     """Score every head by how much it is missed; the smallest scores become constant first.
@@ -100,11 +101,16 @@ def head_scores(
             for ``fidelity``.
         part: For an in-memory model of several parts, the part whose heads are scored, as for
             ``ablated``.
+        unit: For an in-memory model, what is scored: "head", or "kv_group", the heads that share
+            keys and values by the model's configuration, as a cache of keys and values is saved
+            only where all of them are constant. They are replaced together, gates and λ are one
+            for all, and what is a mean over texts is their mean.
         progress: Whether to show progress bars.
 
     Returns:
         A row for every head: layer, head, method, score, and its 95 % interval (low, high), NaN
-        where nothing is known of it.
+        where nothing is known of it. With ``unit="kv_group"`` the heads of a group have one score,
+        and ``kv_group`` is the number of the group in its layer.
 
     Raises:
         SpecError: There is no such method or substitute for this model, or an argument is not for
@@ -117,9 +123,11 @@ def head_scores(
     if method not in known:
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
-    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
+    check_unit(unit)
+    groups = None if unit == "head" else unit
+    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part, groups)
     if any(argument is not None for argument in not_for_model):
-        names = "task" if in_memory else "tokenizer, substitute_data, score or part"
+        names = "task" if in_memory else "tokenizer, substitute_data, score, part or unit"
         raise SpecError(f"this kind of model takes no {names}: leave it out")
     if isinstance(model, nn.Module):
         check_answering(model)
@@ -138,7 +146,7 @@ def head_scores(
         replacement = substitute_for(model, substitute, averaged, seeds[0], tokenizer, part)
         scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
         return head_scores_in_memory(
-            model, batches, replacement, method, scoring, score, part, progress
+            model, batches, replacement, method, scoring, score, part, unit, progress
         )
     check_loaded(model, decoder=True, whole=True)
     settings = {
@@ -190,7 +198,6 @@ def constant_heads(
     *,
     keep: float | None = None,
     count: int | None = None,
-    heads_per_group: int = 1,
 ) -> tuple[Head, ...]:
     """Return the heads that become constant first; equal scores go by layer and head.
 
@@ -200,13 +207,12 @@ def constant_heads(
 
     Args:
         scores: A frame from ``head_scores`` or ``load_scores``, or numbers [layers, heads]; the
-            smallest become constant first.
+            smallest become constant first. With a column ``kv_group``, as ``head_scores`` returns
+            it for ``unit="kv_group"``, whole groups become constant, by the highest score of their
+            heads.
         keep: The share of heads that stay input-dependent, from 0 to 1: 0.25 returns 75 % of the
             heads.
-        count: Instead of ``keep``, how many heads become constant.
-        heads_per_group: How many query heads share keys and values,
-            ``num_attention_heads // num_key_value_heads`` of the configuration. Whole groups become
-            constant, by the highest score of their heads; what is left of the number stays.
+        count: Instead of ``keep``, how many heads become constant; of groups as many as fit.
 
     Returns:
         The heads as (layer, head) from 0.
@@ -223,13 +229,17 @@ def constant_heads(
             f"count (how many of the {numbers.size} heads become constant); found keep={keep} "
             f"and count={count}"
         )
-    by_group = scores_by_group(numbers, heads_per_group)
-    order = head_order("lambda", by_group, *numbers.shape)
+    heads_per_unit = group_size_in(scores)
+    unit_scores = group_scores(numbers, heads_per_unit)
+    units = head_order("lambda", unit_scores, *unit_scores.shape)
     if isinstance(scores, pandas.DataFrame):
         layers = sorted(scores["layer"].unique().tolist())
-        order = [(layers[layer], head) for layer, head in order]
-    constant = tuple(order[:count]) if keep is None else first_heads(order, keep)
-    return constant[: len(constant) // heads_per_group * heads_per_group]
+        units = [(layers[layer], unit) for layer, unit in units]
+    if keep is None:
+        constant = units[: (count or 0) // heads_per_unit]
+    else:
+        constant = list(first_heads(units, keep))
+    return tuple(heads_of_units(constant, heads_per_unit))
 
 
 def load_scores(path: str | Path) -> pandas.DataFrame:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pandas
@@ -32,6 +32,7 @@ from papa.native.scores import ScoringSettings, score_native_heads
 from papa.progress import bar
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
+from papa.ranking.kv_groups import group_scores, with_group_column
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scored_by
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty
@@ -39,7 +40,15 @@ from papa.scores.answers import commonest_answer, same_answer, score_answers
 from papa.scores.custom import CustomScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise
-from papa.spec.orders import REVERSED, Cell, Head, constant_heads, scores_in
+from papa.spec.orders import (
+    REVERSED,
+    Cell,
+    Head,
+    Unit,
+    constant_heads,
+    heads_of_units,
+    scores_in,
+)
 from papa.spec.task import LOSS
 
 METHODS = ("lambda", *(method for method in HEAD_SCORES if method != "self_lambda"))
@@ -57,7 +66,7 @@ class _CellResult:
 
 @dataclass
 class _Cells:
-    """The results of cells, each set of heads once.
+    """The results of cells, each set of units once.
 
     Attributes:
         native: The native head on the measured texts.
@@ -77,14 +86,14 @@ class _Cells:
         self._labels = labels_of_texts(self.native)
         self._original = self.native.all_answers()
 
-    def result(self, substitute: str, heads: Sequence[Head]) -> _CellResult:
-        """Return the result of a cell whose heads, by the index of their layer, are constant."""
-        key = (substitute if heads else "", frozenset(heads))
+    def result(self, substitute: str, units: Sequence[Head]) -> _CellResult:
+        """Return the result of a cell whose units, by the index of their layer, are constant."""
+        key = (substitute if units else "", frozenset(units))
         if key not in self._results:
             start = time.monotonic()
             answers = self._original
-            if heads:
-                answers = self.native.all_answers(self.substitutes[substitute], heads)
+            if units:
+                answers = self.native.all_answers(self.substitutes[substitute], units)
             scored = score_answers(self.metric, self._original, answers, self._labels)
             same = "" if self.metric == LOSS else same_answer(answers, self._classes)
             self._results[key] = _CellResult(scored, same, time.monotonic() - start)
@@ -103,6 +112,7 @@ def measure_in_memory(
     probe_seeds: Sequence[int],
     ranking_seeds: Sequence[int],
     part: str | None,
+    unit: Unit,
     progress: bool,
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says. Averages and head scores come of
@@ -118,18 +128,17 @@ def measure_in_memory(
         raise SpecError("keep holds shares of heads: give values from 0 to 1")
     train, validation = _splits(data, model, tokenizer, task)
     custom = score if callable(score) else None
-    native = open_in_memory(model, validation, custom, part=part)
+    native = open_in_memory(model, validation, custom, part=part, unit=unit)
     if callable(score):
         metric = custom_name(score)
         labelled = False
     else:
         metric, labelled = metric_of(native, native.all_answers(), score)
     numbers = native.layers.numbers
-    heads_per_layer = native.size[1]
     # Of layers without attention too, so that all layers have the model's numbers.
-    shape = (native.layers.layer_count, heads_per_layer)
-    names, external = _named_orders(orders, shape, numbers)
-    training = open_in_memory(model, train, custom, part=part)
+    shape = (native.layers.layer_count, native.size[1])
+    names, external = _named_orders(orders, native)
+    training = open_in_memory(model, train, custom, part=part, unit=unit)
     # Whatever batches the texts come in, substitutes are the same.
     inputs = rebatched(train, model)
     by_name = {
@@ -144,10 +153,10 @@ def measure_in_memory(
     for method in dict.fromkeys(filter(None, map(scored_by, names))):
         if not scores:
             for name in by_name:
-                cells.result(name, native.heads)
+                cells.result(name, native.units)
         ranked = training
         if custom is None or not reads_score(method):
-            ranked = _by_own_answers(model, train, method, labelled, part)
+            ranked = _by_own_answers(model, train, method, labelled, part, unit)
         first = next(iter(by_name.values()))
         scores[method] = score_native_heads(ranked, method, first, settings, progress)
         method_scores = scores[method]
@@ -164,8 +173,8 @@ def measure_in_memory(
         if method:
             values = np.zeros(shape)  # Nobody reads those of layers without attention.
             values[numbers] = scores[method].mean
-        all_heads = head_order(order, values, *shape, draw)
-        return [(layer, head) for layer, head in all_heads if layer in numbers]
+        all_units = head_order(order, values, *shape, draw)
+        return [(layer, unit) for layer, unit in all_units if layer in numbers]
 
     ordered = {(order, seed): in_order(order, seed) for order in names for seed in probe_seeds}
     index_of = {number: index for index, number in enumerate(numbers)}
@@ -176,10 +185,12 @@ def measure_in_memory(
     with bar("measuring", progress) as report:
         for done, (name, order, seed, share) in enumerate(combinations, 1):
             cell = Cell(label or type(model).__name__, task.name, name, order, float(share))
-            heads = constant_heads(ordered[order, seed], share)
-            result = cells.result(name, [(index_of[layer], head) for layer, head in heads])
+            units = constant_heads(ordered[order, seed], share)
+            result = cells.result(name, [(index_of[layer], unit) for layer, unit in units])
+            heads = heads_of_units(units, native.heads_per_unit)
             heads_of_cell.setdefault(cell, set()).add(tuple(sorted(heads)))
-            rows.append(_row(cell, seed, len(heads), len(native.heads), metric, result, baseline))
+            head_total = native.heads_per_layer * len(numbers)
+            rows.append(_row(cell, seed, len(heads), head_total, metric, result, baseline))
             report(done, len(combinations))
     results = pandas.DataFrame(rows)
     frames = [
@@ -204,6 +215,7 @@ def head_scores_in_memory(
     settings: ScoringSettings,
     score: CustomScore | None = None,
     part: str | None = None,
+    unit: Unit = "head",
     progress: bool = True,
 ) -> pandas.DataFrame:
     """Return a frame of head scores of an in-memory model.
@@ -211,9 +223,9 @@ def head_scores_in_memory(
     Raises:
         DataError: No token counts.
     """
-    native = open_in_memory(model, batches, score, part=part)
+    native = open_in_memory(model, batches, score, part=part, unit=unit)
     # A text that is longer than averages are is refused before anything is trained.
-    if not native.all_answers(substitute, native.heads)["lengths"].sum():
+    if not native.all_answers(substitute, native.units)["lengths"].sum():
         raise DataError(NOTHING_COUNTS)
     scores = score_native_heads(native, method, substitute, settings, progress)
     frame = numbered(native, scores.frame(method))
@@ -222,8 +234,19 @@ def head_scores_in_memory(
 
 
 def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
-    """Scores of layers with attention, by the model's numbers of these layers."""
-    return frame.assign(layer=np.array(native.layers.numbers)[frame["layer"]])
+    """A row for each head, by the model's numbers of the layers, from scores of all units."""
+    by_unit = frame.assign(layer=np.array(native.layers.numbers)[frame["layer"]])
+    if native.unit == "head":
+        return by_unit
+    return with_group_column(by_unit, native.heads_per_unit)
+
+
+def check_unit(unit: str) -> None:
+    """Refuse what is no unit."""
+    if unit not in get_args(Unit):
+        raise SpecError(
+            f"unit is {unit!r}{meant(unit, get_args(Unit))}: give one of {joined(get_args(Unit))}"
+        )
 
 
 def reads_score(method: str) -> bool:
@@ -232,10 +255,15 @@ def reads_score(method: str) -> bool:
 
 
 def _by_own_answers(
-    model: nn.Module, batches: Sequence[Inputs], method: str, labelled: bool, part: str | None
+    model: nn.Module,
+    batches: Sequence[Inputs],
+    method: str,
+    labelled: bool,
+    part: str | None,
+    unit: Unit,
 ) -> NativeHead:
     try:
-        return open_in_memory(model, batches, labelled=labelled, part=part)
+        return open_in_memory(model, batches, labelled=labelled, part=part, unit=unit)
     except DataError:
         why = "needs logits or hidden states, which this model does not output"
         raise SpecError(f"orders: '{method}' {why}: use 'effect', with score=") from None
@@ -252,22 +280,31 @@ def _certainty(
         )
     facts = trained.facts(keep)
     return certainty(
-        {**facts, "objective": native.loss.objective, "label_free": native.loss.is_label_free}
+        {
+            **facts,
+            "objective": native.loss.objective,
+            "label_free": native.loss.is_label_free,
+            "units": "heads" if native.unit == "head" else "groups of heads",
+        }
     )
 
 
 def _named_orders(
-    orders: Sequence[str | CustomOrder], shape: tuple[int, int], numbers: Sequence[int]
-) -> tuple[list[str], dict[str, Any]]:
+    orders: Sequence[str | CustomOrder], native: NativeHead
+) -> tuple[list[str], dict[str, Float[np.ndarray, "layers units"]]]:
     """The names of orders, and the scores of those that a user supplied, by name."""
-    if len(numbers) < shape[0]:
+    shape = (native.layers.layer_count, native.heads_per_layer)
+    if len(native.layers.numbers) < shape[0]:
         orders = [orders] if isinstance(orders, pandas.DataFrame) else orders
         orders = [
             _of_all_layers(order, shape) if isinstance(order, pandas.DataFrame) else order
             for order in orders
         ]
     document = named_orders(orders, *shape)
-    external = {scores["name"]: scores["values"] for scores in document.get("scores", ())}
+    external = {
+        scores["name"]: group_scores(np.array(scores["values"]), native.heads_per_unit)
+        for scores in document.get("scores", ())
+    }
     known = [*HEAD_ORDERS, *METHODS[1:]]
     for order in document["orders"]:
         name = order.removeprefix(REVERSED)

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import measure_in_memory
+from papa.library.in_memory import check_unit, measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
@@ -27,7 +27,7 @@ from papa.reporting.answers import answers, certainty, corpus_warnings
 from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
-from papa.spec.orders import Cell, Head
+from papa.spec.orders import Cell, Head, Unit
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
@@ -61,6 +61,7 @@ def measure(
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: str | CustomScore | None = None,
     part: str | None = None,
+    unit: Unit = "head",
     progress: bool = True,
 ) -> Measurement:
     """Measure how far a model's score falls as its heads become constant: a study in one call.
@@ -111,6 +112,9 @@ def measure(
             the first for a language model, else what the model keeps of its original answers.
         part: For an in-memory model of several parts, the part whose heads are measured, as for
             ``ablated``.
+        unit: For an in-memory model, what is scored and becomes constant as a whole: "head", or
+            "kv_group", the heads that share keys and values, as for ``head_scores``. A custom order
+            takes a group by the highest score of its heads.
         progress: Whether to show progress bars.
 
     Returns:
@@ -125,6 +129,7 @@ def measure(
     if not isinstance(substitutes, list | tuple) or not substitutes:
         name = type(substitutes).__name__
         raise SpecError(f"substitutes is {name}, expected a list of one or more")
+    check_unit(unit)
     rows = train_rows, validation_rows, ranking_rows
     if isinstance(model, nn.Module):
         task = Task() if task is None else task
@@ -160,14 +165,16 @@ def measure(
             probe_seeds,
             ranking_seeds,
             part,
+            unit,
             progress,
         )
         warnings = [f"Beware, {task.name}: {text}." for text in text_warnings(data, task)]
         return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(model, decoder=True, whole=True)
-    if any(argument is not None for argument in (tokenizer, score, part)):
+    groups = None if unit == "head" else unit
+    if any(argument is not None for argument in (tokenizer, score, part, groups)):
         raise SpecError(
-            "tokenizer, score and part are for an in-memory model: leave them out, or give "
+            "tokenizer, score, part and unit are for an in-memory model: leave them out, or give "
             "papa.Task(score=…)"
         )
     if store is not None and not model.path:

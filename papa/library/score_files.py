@@ -15,7 +15,7 @@ from torch import Tensor
 from papa.errors import SpecError, meant
 from papa.files import write_atomically
 from papa.ranking.external_scores import scores_by_head
-from papa.ranking.kv_groups import group_scores
+from papa.ranking.kv_groups import group_scores, group_size_in
 
 ScoreFormat = Literal["duo_attention", "retrieval_head"]
 _FORMATS = ("duo_attention", "retrieval_head")
@@ -28,11 +28,14 @@ def save_scores(
     path: str | Path,
     *,
     format: ScoreFormat,
-    heads_per_group: int = 1,
     sink_size: int = 64,
     recent_size: int = 256,
 ) -> None:
     """Write a score of every head in the format of another project; a higher score is kept longer.
+
+    "duo_attention" has a number for each group of heads that share keys and values. Groups are
+    numbered in the column ``kv_group`` of a frame, as ``head_scores`` returns it for
+    ``unit="kv_group"``; a group has the score of its highest head.
 
     Examples:
         >>> import pathlib, tempfile
@@ -42,21 +45,19 @@ def save_scores(
         '{"0-0": [0.5], "0-1": [0.1]}'
 
     Args:
-        scores: a frame as ``papa.head_scores`` gives it, or numbers [layers, heads].
+        scores: a frame as ``papa.head_scores`` gives it, or numbers [layers, heads]; for
+            "duo_attention" [layers, groups]. Without a column ``kv_group`` each head is a group.
         path: a folder for "duo_attention", a file for "retrieval_head".
         format: "duo_attention" writes ``full_attention_heads.tsv``, a line for each layer with a
             number from 0 to 1 for each group of heads, and ``config.json``, which DuoAttention and
             kvpress' DuoAttentionPress read (Xiao et al., 2025). The numbers are the share of groups
             with a lower score, so that a threshold keeps that share. "retrieval_head" writes JSON
             with a list of one score under each "layer-head" (Wu et al., 2025).
-        heads_per_group: query heads that share keys and values,
-            ``num_attention_heads // num_key_value_heads`` of the configuration. A cache is saved
-            only where a whole group is constant, so a group's score is its highest head's.
         sink_size: first tokens that heads which are not kept see; "duo_attention" alone.
         recent_size: last tokens that they see; "duo_attention" alone.
 
     Raises:
-        SpecError: there is no such format, or groups do not divide the heads.
+        SpecError: there is no such format, or ``kv_group`` numbers no groups of equal size.
         OSError: the path cannot be written.
     """
     if format not in _FORMATS:
@@ -68,7 +69,7 @@ def save_scores(
         return
     folder = Path(path)
     folder.mkdir(parents=True, exist_ok=True)
-    shares = _shares_below(group_scores(numbers, heads_per_group))
+    shares = _shares_below(group_scores(numbers, group_size_in(scores)))
     lines = ["\t".join(f"{share:.6f}" for share in layer) for layer in shares]
     write_atomically(folder / _PATTERN, ("\n".join(lines) + "\n").encode())
     settings = {"sink_size": sink_size, "recent_size": recent_size}

@@ -20,6 +20,7 @@ from papa.native.passes import NativeHead
 from papa.scores.answers import LEAST_SENTENCES, AnswerArrays
 from papa.scores.custom import CustomScore
 from papa.spec import Metric
+from papa.spec.orders import Unit
 from papa.spec.task import LOSS
 
 
@@ -29,6 +30,7 @@ def open_in_memory(
     score: CustomScore | None = None,
     labelled: bool = False,
     part: str | None = None,
+    unit: Unit = "head",
 ) -> NativeHead:
     """Return the native head of an in-memory model on a user's batches.
 
@@ -38,9 +40,10 @@ def open_in_memory(
         score: The user's own, which replaces its answers.
         labelled: Whether its loss compares answers with labels, where there are any.
         part: The part of the model whose heads are scored.
+        unit: What is scored.
     """
     texts = InMemoryTexts.from_batches(batches, model)
-    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part)
+    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part, unit=unit)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))
     return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))

@@ -13,8 +13,8 @@ def average_by_position(
     native: NativeHead, slots: int, progress: Progress = ignore_progress
 ) -> AttentionSums:
     """Return sums of A over all texts by position, which merge as those of encoders."""
-    layers, heads = native.size
-    averager = AttentionAverager(layers, heads, slots, native.device)
+    layers = len(native.layers.modules)
+    averager = AttentionAverager(layers, native.heads_per_layer, slots, native.device)
     native.observe(averager.observe, progress=progress)
     if not sum_is_finite(averager.sums):
         raise NumbersError("the decoder's attention", "look at the size of its weights")

@@ -13,7 +13,12 @@ from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
 from papa.errors import NumbersError
-from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
+from papa.heads.attention_layers import (
+    AttentionLayers,
+    attention_layers,
+    head_count,
+    heads_per_kv_group,
+)
 from papa.heads.interface import routed
 from papa.heads.reuse import LayerReuse, reuse_in
 from papa.heads.substitutes import Substitute, rules_of
@@ -27,7 +32,7 @@ from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.scores.answers import AnswerArrays
 from papa.scores.custom import CustomScore
-from papa.spec.orders import Head
+from papa.spec.orders import Head, Unit, heads_of_units
 
 NOTHING_COUNTS = (
     "data holds no token that counts: give longer texts, or labels that are not all -100"
@@ -38,7 +43,8 @@ NOTHING_COUNTS = (
 class NativeHead:
     """A model with its native head, its texts and its loss.
 
-    Heads are (layer, head); a layer is an index of ``layers.modules``, those with attention.
+    What is scored and replaced are units (layer, unit): heads, or groups of heads that share keys
+    and values. A layer is an index of ``layers.modules``, those with attention.
 
     Attributes:
         model: Of transformers, in eval mode.
@@ -47,6 +53,7 @@ class NativeHead:
         score: The user's own, which replaces its answers.
         part: The part of the model whose heads these are, as of ``attention_layers``.
         reuse_is_exact: Whether passes may reuse lower layers; None tries it on one text.
+        unit: Whether units are heads or groups.
     """
 
     model: PreTrainedModel
@@ -55,6 +62,7 @@ class NativeHead:
     score: CustomScore | None = None
     part: str | None = None
     reuse_is_exact: bool | None = None
+    unit: Unit = "head"
     by_text = True
 
     @cached_property
@@ -63,14 +71,28 @@ class NativeHead:
         return attention_layers(self.model, self.part)
 
     @cached_property
-    def size(self) -> tuple[int, int]:
-        """(layers with attention, heads in each)."""
-        return len(self.layers.modules), head_count(self.layers.modules[0])
+    def heads_per_layer(self) -> int:
+        """The number of heads of a layer, counted by query."""
+        return head_count(self.layers.modules[0])
+
+    @cached_property
+    def heads_per_unit(self) -> int:
+        """The number of heads of a unit."""
+        return 1 if self.unit == "head" else heads_per_kv_group(self.layers.modules)
 
     @property
-    def heads(self) -> list[Head]:
-        """All heads."""
-        return [(int(layer), int(head)) for layer, head in np.ndindex(*self.size)]
+    def size(self) -> tuple[int, int]:
+        """(layers with attention, units in each)."""
+        return len(self.layers.modules), self.heads_per_layer // self.heads_per_unit
+
+    @property
+    def units(self) -> list[Head]:
+        """All units."""
+        return [(int(layer), int(unit)) for layer, unit in np.ndindex(*self.size)]
+
+    def rules(self, substitute: Substitute, units: Sequence[Head]) -> Mapping[int, Rule]:
+        """Return the rules of the layers by which units output a substitute."""
+        return rules_of(substitute, heads_of_units(units, self.heads_per_unit))
 
     @cached_property
     def reuse(self) -> LayerReuse:
@@ -124,10 +146,10 @@ class NativeHead:
         yield from self.texts.batches(rows, chunk_tokens(self.device))
 
     def summed(self, batch: Batch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
-        """Return the sum of a batch's losses while ``heads`` output a substitute, and how many each
+        """Return the sum of a batch's losses while units output a substitute, and how many each
         text has; gradients pass.
         """
-        losses = self.losses(batch, rules_of(substitute, heads))
+        losses = self.losses(batch, self.rules(substitute, heads))
         return losses.values.sum(), losses.lengths
 
     @torch.inference_mode()
@@ -138,11 +160,11 @@ class NativeHead:
         rows: Rows | None = None,
         progress: Progress = ignore_progress,
     ) -> list[ExampleValues]:
-        """Return the loss of each text for each set of heads that output a substitute.
+        """Return the loss of each text for each set of units that output a substitute.
 
         Args:
             substitute: On the model's device.
-            head_sets: Sets of heads; an empty one leaves the model as it is.
+            head_sets: Sets of units; an empty one leaves the model as it is.
             rows: The texts; None takes all.
             progress: Called with (done, total) passes of one set over one text.
         """
@@ -154,7 +176,7 @@ class NativeHead:
             before = self.original_answers(batch)
             name = batch.rows.tobytes()
             for index, heads in enumerate(head_sets):
-                forward = partial(self.losses, batch, rules_of(substitute, heads), before)
+                forward = partial(self.losses, batch, self.rules(substitute, heads), before)
                 losses = self.reuse.run(name, substitute, heads, forward)
                 lengths[positions] = losses.lengths.cpu().numpy()
                 sums[index, positions] = sums_by_text(losses)
@@ -180,13 +202,13 @@ class NativeHead:
     def all_answers(
         self,
         substitute: Substitute | None = None,
-        heads: Sequence[Head] = (),
+        units: Sequence[Head] = (),
         progress: Progress = ignore_progress,
     ) -> AnswerArrays:
-        """Return the answers to all texts, in their order, while ``heads`` output a substitute."""
+        """Return the answers to all texts, in their order, while units output a substitute."""
         rules = None
-        if substitute is not None and heads:
-            rules = rules_of(substitute.to(self.device), heads)
+        if substitute is not None and units:
+            rules = self.rules(substitute.to(self.device), units)
         answers: list[Answers] = []
         rows: list[Rows] = []
         for batch in self.texts.batches():

@@ -92,7 +92,15 @@ def streamed(
     maps = None
     if "output_distance" in methods:
         maps = output_norms(output_weights(native, next(native.texts.batches(rows[:1]))))
-    means = RowMeans(methods, constants, native.size, native.device, _no_separators, maps)
+    means = RowMeans(
+        methods,
+        constants,
+        native.size,
+        native.device,
+        _no_separators,
+        maps,
+        native.heads_per_unit,
+    )
     done = 0
     for batch in native.texts.batches(rows):
         means.separators = partial(_separators, batch)
@@ -125,7 +133,8 @@ def output_weights(
     Raises:
         SpecError: A layer has none that takes the outputs of all heads.
     """
-    layers, heads = native.size
+    layers = len(native.layers.modules)
+    heads = native.heads_per_layer
     weights: dict[int, Tensor] = {}
     waiting: list[tuple[int, int]] = []  # The layer whose attention came last, and its width.
 

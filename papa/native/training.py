@@ -36,7 +36,7 @@ _WINDOW = 20
 
 @dataclass(frozen=True)
 class ThetaTraining:
-    """How θ, a number for every head, is trained on a native head.
+    """How θ, a number for every unit, is trained on a native head.
 
     Attributes:
         native: The native head.
@@ -88,7 +88,7 @@ def train_shares(
 
     def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:
         summed, lengths = native.summed(
-            batch, Mixed(training.substitute, shares(values)), native.heads
+            batch, Mixed(training.substitute, shares(values)), native.units
         )
         if not summed.requires_grad:
             raise SpecError("the score has no gradient, which training needs: use 'effect'")

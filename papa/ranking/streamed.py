@@ -105,6 +105,7 @@ class RowMeans:
         constants: On the model's device; None where no method compares with them.
         output_maps: What gives A·V the norms that W_O gives it; None where no method reads it.
         separators: Of a layer's call, the tokens that are separators.
+        heads_per_unit: How many neighbouring heads share one score, the mean of theirs.
         sums: Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their
             number.
     """
@@ -115,7 +116,8 @@ class RowMeans:
     device: torch.device
     separators: Callable[[LayerAttention], Bool[Tensor, "batch m"]]
     output_maps: Float[Tensor, "layers heads head_width head_width"] | None = None
-    sums: Float[Tensor, "layers heads methods 5"] = field(init=False)
+    heads_per_unit: int = 1
+    sums: Float[Tensor, "layers units methods 5"] = field(init=False)
 
     def __post_init__(self) -> None:
         shape = (*self.size, len(self.methods), 5)
@@ -138,7 +140,8 @@ class RowMeans:
             self.separators(attention),
         )
         for number, of_rows in enumerate(self.methods.values()):
-            values, counted = of_rows(rows)
+            by_head, counted = of_rows(rows)
+            values = by_head.unflatten(1, (-1, self.heads_per_unit)).mean(2)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             moments = torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)

@@ -123,7 +123,8 @@ def certainty(facts: Mapping[str, Any]) -> str:
     """Return in words whether λ's order and its constant heads are significantly reproducible.
 
     Args:
-        facts: the result of ``papa.ranking.head_scores.TrainedLambda.facts``.
+        facts: the result of ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what
+            is ordered, where that is not heads.
     """
     objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
     if "told" not in facts:
@@ -140,7 +141,7 @@ def certainty(facts: Mapping[str, Any]) -> str:
         f"Over {facts['seeds']} seeds the head order by λ {reproducible}: Kendall's τ is "
         f"{facts['kendall_tau']:.2f} between two of them (of random orders below "
         f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['heads_told']} of "
-        f"{facts['heads']} heads differs significantly from .5 (by chance "
+        f"{facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by chance "
         f"{0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
     )
 

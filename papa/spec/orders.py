@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -20,8 +20,22 @@ from papa.files import refuse_pointer
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
+Unit = Literal["head", "kv_group"]
+"""What is scored and becomes constant as a whole: a head, or the heads that share keys and values.
+"""
 _NUMPY = b"\x93NUMPY"
 """How a file begins that ``numpy.save`` wrote."""
+
+
+def heads_of_units(units: Iterable[Head], heads_per_unit: int) -> list[Head]:
+    """Return the heads (layer, head) of units (layer, unit), unit by unit."""
+    return [
+        (layer, unit * heads_per_unit + member)
+        for layer, unit in units
+        for member in range(heads_per_unit)
+    ]
+
+
 SCORES = "scores"
 REVERSED = "reversed:"
 _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.ASCII)

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 
 import papa
 from papa.errors import SpecError
 
 SCORES = np.array([[0.9, 0.1, 0.2, 0.3], [0.8, 0.7, -0.5, 0.4]])
+
+
+def in_pairs(scores: Sequence[Sequence[float]] | np.ndarray) -> pandas.DataFrame:
+    """A frame of scores whose heads share keys and values in pairs."""
+    layers, heads = np.indices(np.shape(scores)).reshape(2, -1)
+    return pandas.DataFrame(
+        {"layer": layers, "head": heads, "kv_group": heads // 2, "score": np.ravel(scores)}
+    )
 
 
 def duo_attention_pattern(folder: Path) -> np.ndarray:
@@ -28,14 +39,9 @@ def kept_by_quantile(pattern: np.ndarray, sparsity: float) -> np.ndarray:
 
 
 def test_a_duo_attention_pattern_has_a_column_for_each_group(tmp_path: Path) -> None:
-    papa.save_scores(
-        SCORES,
-        tmp_path / "pattern",
-        format="duo_attention",
-        heads_per_group=2,
-        sink_size=4,
-        recent_size=16,
-    )
+    settings = {"sink_size": 4, "recent_size": 16}
+    path = tmp_path / "pattern"
+    papa.save_scores(in_pairs(SCORES), path, format="duo_attention", **settings)
     pattern = duo_attention_pattern(tmp_path / "pattern")
     # Groups' highest scores are .9, .3 and .8, .4.
     np.testing.assert_allclose(pattern, [[1, 0], [2 / 3, 1 / 3]], atol=1e-6)
@@ -43,10 +49,8 @@ def test_a_duo_attention_pattern_has_a_column_for_each_group(tmp_path: Path) -> 
 
 
 def test_a_group_is_kept_if_one_of_its_heads_is(tmp_path: Path) -> None:
-    scores = [[0.9, -9.0, 0.5, 0.5]]
-    papa.save_scores(
-        scores, tmp_path, format="duo_attention", heads_per_group=2, sink_size=4, recent_size=16
-    )
+    scores = in_pairs([[0.9, -9.0, 0.5, 0.5]])
+    papa.save_scores(scores, tmp_path, format="duo_attention", sink_size=4, recent_size=16)
     assert kept_by_quantile(duo_attention_pattern(tmp_path), 0.5).tolist() == [True, False]
 
 
@@ -70,25 +74,27 @@ def test_saved_scores_load_again(tmp_path: Path) -> None:
     np.testing.assert_allclose(loaded, SCORES)
 
 
-@pytest.mark.parametrize("heads_per_group", [0, 3, 8])
-def test_groups_that_do_not_divide_the_heads_are_refused(
-    tmp_path: Path, heads_per_group: int
+@pytest.mark.parametrize("groups", [[0, 0, 0, 1], [0, 1, 0, 1], [1, 1, 2, 2]])
+def test_groups_that_are_no_neighbours_of_one_size_are_refused(
+    tmp_path: Path, groups: list[int]
 ) -> None:
+    scores = in_pairs(SCORES).assign(kv_group=groups * 2)
     with pytest.raises(SpecError) as error:
-        papa.save_scores(SCORES, tmp_path, format="duo_attention", heads_per_group=heads_per_group)
-    assert str(heads_per_group) in str(error.value)
+        papa.save_scores(scores, tmp_path, format="duo_attention")
+    assert "kv_group" in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("keep", "expected"),
+    ("number", "expected"),
     [
-        (0.75, [(0, 2), (0, 3)]),
-        (0.5, [(0, 2), (0, 3), (1, 2), (1, 3)]),
+        ({"keep": 0.75}, [(0, 2), (0, 3)]),
+        ({"keep": 0.5}, [(0, 2), (0, 3), (1, 2), (1, 3)]),
         # Three heads may become constant: one group does.
-        (0.625, [(0, 2), (0, 3)]),
+        ({"count": 3}, [(0, 2), (0, 3)]),
     ],
 )
-def test_whole_groups_become_constant(keep: float, expected: list[tuple[int, int]]) -> None:
-    heads = papa.constant_heads(SCORES, keep=keep, heads_per_group=2)
-    assert list(heads) == expected
+def test_whole_groups_become_constant(
+    number: dict[str, Any], expected: list[tuple[int, int]]
+) -> None:
+    assert list(papa.constant_heads(in_pairs(SCORES), **number)) == expected
     assert papa.constant_heads(SCORES, keep=0.75) == ((1, 2), (0, 1)), "negative control"

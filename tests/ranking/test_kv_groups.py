@@ -1,0 +1,174 @@
+"""Heads that share keys and values, scored and made constant as one unit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+
+import papa
+from papa.errors import EncoderError, SpecError
+from papa.heads.attention_layers import heads_per_kv_group
+
+LAYERS = 2
+HEADS = 8
+GROUPS = 4
+PAIRS = [(2 * group, 2 * group + 1) for group in range(GROUPS)]
+SIZES: dict[str, Any] = {
+    "num_hidden_layers": LAYERS,
+    "num_attention_heads": HEADS,
+    "num_key_value_heads": GROUPS,
+    "hidden_size": 64,
+    "intermediate_size": 64,
+    "vocab_size": 50,
+    "initializer_range": 0.35,
+}
+QUICK: dict[str, Any] = {"ranking_seeds": [0], "progress": False}
+
+
+@pytest.fixture(scope="module")
+def llama() -> LlamaForCausalLM:
+    torch.manual_seed(0)
+    return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[dict[str, torch.Tensor]]:
+    generator = torch.Generator().manual_seed(1)
+    return [{"input_ids": torch.randint(50, (8, 12), generator=generator)} for _ in range(2)]
+
+
+def scores_of(frame: pandas.DataFrame) -> np.ndarray:
+    return frame["score"].to_numpy().reshape(LAYERS, GROUPS, HEADS // GROUPS)
+
+
+def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    frame = papa.head_scores(llama, batches, method="effect", unit="kv_group", **QUICK)
+    sets = [[(layer, head) for head in pair] for layer in range(LAYERS) for pair in PAIRS]
+    effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False)
+    expected = effects["joint"].to_numpy().reshape(LAYERS, GROUPS)
+    np.testing.assert_allclose(scores_of(frame)[..., 0], expected, atol=1e-6)
+    np.testing.assert_allclose(scores_of(frame)[..., 1], expected, atol=1e-6)
+    assert np.abs(effects["joint"] - effects["single_sum"]).max() > 0.01, "negative control"
+    assert (frame["low"] < frame["high"]).all()
+    assert frame["kv_group"].tolist() == [group for group in range(GROUPS) for _ in "ab"] * LAYERS
+    assert frame["head"].tolist() == [*range(HEADS)] * LAYERS
+
+
+def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    by_group = papa.head_scores(llama, batches, method="output_norm", unit="kv_group", **QUICK)
+    by_head = papa.head_scores(llama, batches, method="output_norm", **QUICK)
+    expected = scores_of(by_head).mean(axis=2)
+    np.testing.assert_allclose(scores_of(by_group)[..., 1], expected, rtol=1e-6)
+    assert np.ptp(scores_of(by_head), axis=2).max() > 0.01, "negative control"
+
+
+@pytest.mark.parametrize("method", ["lambda", "gradient", "greedy", "shapley", "gates"])
+def test_heads_of_a_group_have_one_score(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], method: str
+) -> None:
+    options: dict[str, Any] = {"method": method, "evaluations": 80, "epochs": 1, **QUICK}
+    grouped = scores_of(papa.head_scores(llama, batches, unit="kv_group", **options))
+    np.testing.assert_array_equal(grouped[..., 0], grouped[..., 1])
+    assert np.ptp(grouped) > 0, "negative control"
+
+
+def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
+    llama: LlamaForCausalLM,
+) -> None:
+    text = {"input_ids": torch.arange(12)[None]}
+    grouped = papa.head_scores(llama, [text], method="gradient", unit="kv_group", **QUICK)
+    by_head = papa.head_scores(llama, [text], method="gradient", **QUICK)
+    # |a + b| of one text lies between ||a| - |b|| and |a| + |b|.
+    first, second = np.moveaxis(scores_of(by_head), -1, 0)
+    group = scores_of(grouped)[..., 0]
+    near = np.minimum(np.abs(group - (first + second)), np.abs(group - np.abs(first - second)))
+    assert near.max() < 1e-5
+
+
+@pytest.mark.parametrize("order", ["lambda", "random", "first_to_last", "reversed:effect"])
+def test_orders_take_whole_groups(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], order: str
+) -> None:
+    keep = [1, 0.875, 0.5, 0]
+    options: dict[str, Any] = {"orders": [order], "keep": keep, "probe_seeds": [3], **QUICK}
+    measurement = papa.measure(llama, batches, unit="kv_group", **options)
+    for cell, heads in measurement.constant_heads.items():
+        assert heads is not None
+        assert len(heads) == round((1 - cell.fraction) * LAYERS * HEADS)
+        groups = {(layer, head // 2) for layer, head in heads}
+        assert len(groups) == len(heads) / 2
+    by_head = papa.measure(llama, batches, **{**options, "orders": ["random"]})
+    (heads,) = (
+        heads for cell, heads in by_head.constant_heads.items() if cell.fraction == 0.5 and heads
+    )
+    assert len({(layer, head // 2) for layer, head in heads}) > len(heads) / 2, "negative control"
+
+
+def test_a_custom_order_takes_a_group_by_its_highest_head(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    scores = np.ones((LAYERS, HEADS))
+    scores[1, [2, 3]] = 0.0
+    scores[0, 0] = -5.0  # The other head of its group is kept, and so is the group.
+    measurement = papa.measure(
+        llama, batches, unit="kv_group", orders=[scores], keep=[0.875], probe_seeds=[0], **QUICK
+    )
+    assert [*measurement.constant_heads.values()] == [((1, 2), (1, 3))]
+
+
+def test_a_cell_of_groups_scores_what_its_heads_do(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    data = {"train": batches[:1], "validation": batches[1:]}
+    options: dict[str, Any] = {"orders": ["first_to_last"], "probe_seeds": [0], **QUICK}
+    grouped = papa.measure(llama, data, unit="kv_group", keep=[0.5], **options)
+    loss = papa.fidelity(
+        llama,
+        batches[1:],
+        heads=[(0, head) for head in range(HEADS)],
+        substitute_data=batches[:1],
+    )
+    expected = -loss.loc["loss_after", "value"]
+    assert grouped.summary["mean"].tolist() == pytest.approx([expected], abs=1e-5)
+    assert loss.loc["loss_difference", "value"] != pytest.approx(0, abs=0.01), "negative control"
+
+
+def test_scores_of_groups_become_files_and_constant_heads(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    scores = papa.head_scores(llama, batches, method="output_norm", unit="kv_group", **QUICK)
+    heads = papa.constant_heads(scores, keep=0.75)
+    assert len(heads) == 4
+    assert len({(layer, head // 2) for layer, head in heads}) == 2
+    papa.save_scores(scores, tmp_path, format="duo_attention")
+    assert np.loadtxt(tmp_path / "full_attention_heads.tsv").shape == (LAYERS, GROUPS)
+
+
+@pytest.mark.parametrize("call", [papa.measure, papa.head_scores])
+def test_an_unknown_unit_is_refused(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], call: Any
+) -> None:
+    with pytest.raises(SpecError) as error:
+        call(llama, batches, unit="kv_groups")
+    assert "'kv_groups'" in str(error.value)
+
+
+def test_groups_of_different_sizes_are_refused() -> None:
+    modules = [
+        LlamaModel(LlamaConfig(**{**SIZES, "num_key_value_heads": count})).layers[0].self_attn
+        for count in (GROUPS, HEADS)
+    ]
+    with pytest.raises(EncoderError) as error:
+        heads_per_kv_group(modules)
+    assert "1" in str(error.value)
+    assert heads_per_kv_group(modules[:1]) == HEADS // GROUPS
