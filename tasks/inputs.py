@@ -212,6 +212,9 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     """What of the study does not fit one of its encoders: where, and why."""
     study = resolved.study
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
+    for method in methods:
+        if not HEAD_SCORES[method].in_studies:
+            yield "orders", f"{method} is a score of models in memory alone: take another order"
     for task, method in product(study.tasks, methods):
         entry = HEAD_SCORES[method]
         unread = entry.native_head == "with a loss" and task.with_itself

@@ -75,7 +75,9 @@ def _score_heads(
     """Score heads by a method; those that are means over rows of attention share one pass."""
     study = pair.study
     method = HEAD_SCORES[name]
-    streamed = tuple(sorted(key for key in HEAD_SCORES if HEAD_SCORES[key].streamed))
+    streamed = tuple(
+        sorted(key for key, entry in HEAD_SCORES.items() if entry.streamed and entry.in_studies)
+    )
     frozen_probe: Step | None = None
     if method.label_free:
         loss = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))

@@ -66,10 +66,11 @@ def head_scores(
     "lambda" (paper, Section 3.2) or another method of docs/method.md.
 
     An in-memory model is scored by its own answers, without labels, by the same methods but
-    "self_lambda". They follow its loss, which ``attrs["measure"]`` names: that of a language model
-    or the divergence of other logits, in nats; 1 - the cosine of mean-pooled embeddings; or the
-    fall of ``score``. "causal_gates" separates facilitating, interfering and irrelevant heads of a
-    language model, in the column ``role`` (docs/method.md).
+    "self_lambda", and by "sink_share" if it has learned sinks. They follow its loss, which
+    ``attrs["measure"]`` names: that of a language model or the divergence of other logits, in nats;
+    1 - the cosine of mean-pooled embeddings; or the fall of ``score``. "causal_gates" separates
+    facilitating, interfering and irrelevant heads of a language model, in the column ``role``
+    (docs/method.md).
 
     Examples:
         >>> len(papa.head_scores(model, batches, method="effect"))
@@ -119,7 +120,8 @@ def head_scores(
         NumbersError: The model answers NaN or infinity.
     """
     in_memory = isinstance(model, nn.Module)
-    known = METHODS if in_memory else ("lambda", *HEAD_SCORES)
+    studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
+    known = METHODS if in_memory else ("lambda", *studied)
     if method not in known:
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")

@@ -51,7 +51,7 @@ from papa.spec.orders import (
 )
 from papa.spec.task import LOSS
 
-METHODS = ("lambda", *(method for method in HEAD_SCORES if method != "self_lambda"))
+METHODS = ("lambda", *(name for name, method in HEAD_SCORES.items() if method.in_memory))
 """That score the heads of an in-memory model."""
 
 

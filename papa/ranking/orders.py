@@ -29,6 +29,8 @@ class ScoringMethod:
         values_sets: whether it reads the losses of sets of heads, on a sample of the rows.
         label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
+        in_studies: whether studies and loaded encoders have it.
+        in_memory: whether in-memory models have it.
         minimum_evaluations: how many ``evaluations`` an estimate takes at least, of so many heads.
     """
 
@@ -41,6 +43,8 @@ class ScoringMethod:
     draws_nothing: bool = False
     values_sets: bool = False
     reads: tuple[str, ...] = ()
+    in_studies: bool = True
+    in_memory: bool = True
     minimum_evaluations: Callable[[int], int] = lambda heads: 0
 
 
@@ -57,6 +61,10 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     ),
     "first_token_attention": _streamed(
         "attention on the first token", f"{_RANKING}.streamed:first_token_attention"
+    ),
+    # No model that studies load has learned sinks.
+    "sink_share": _streamed(
+        "share of the learned sink", f"{_RANKING}.streamed:sink_share", in_studies=False
     ),
     "output_norm": _streamed("norm of outputs", f"{_RANKING}.streamed:output_norm"),
     # What compares answers with themselves has no gradient there.
@@ -87,7 +95,10 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         "causal gates", "papa.native.training:train_causal_gates", native_head="words"
     ),
     "self_lambda": _trained(
-        "λ that keeps hidden states", f"{_RANKING}.learned:self_lambda", label_free=True
+        "λ that keeps hidden states",
+        f"{_RANKING}.learned:self_lambda",
+        label_free=True,
+        in_memory=False,
     ),
 }
 Scores: TypeAlias = np.ndarray | None

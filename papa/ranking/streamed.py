@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from papa.errors import SpecError
 from papa.heads.average import check_sums
 from papa.heads.replacement import check_fits
 from papa.heads.substitutes import Weights
@@ -23,7 +24,8 @@ from papa.text.batches import micro_batches
 
 class AttentionRows(NamedTuple):
     """One layer's attention over one batch: A; C as it replaces A; V; what gives A·V the norms that
-    W_O gives it; where inputs have tokens; and which are separators: like that in the last slot.
+    W_O gives it; where inputs have tokens; which are separators: like that in the last slot; and
+    whether a learned sink takes what rows of A lack to one.
     """
 
     attention: Float[Tensor, "batch heads m m"]
@@ -32,6 +34,7 @@ class AttentionRows(NamedTuple):
     output_map: Float[Tensor, "heads head_width head_width"]
     real: Bool[Tensor, "batch m"]
     separators: Bool[Tensor, "batch m"]
+    has_sink: bool = False
 
 
 RowScores = tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]
@@ -91,6 +94,18 @@ def first_token_attention(rows: AttentionRows) -> RowScores:
     return -looked_at, rows.real & ~first
 
 
+def sink_share(rows: AttentionRows) -> RowScores:
+    """Σ_j A_ij - 1: the share of attention that a learned sink takes (gpt-oss), negated, as a head
+    that rests there is missed least.
+    """
+    if not rows.has_sink:
+        raise SpecError(
+            "sink_share is the share of a learned sink, which this model's attention does not "
+            "have: take first_token_attention"
+        )
+    return rows.attention.sum(-1) - 1, rows.real
+
+
 def output_norm(rows: AttentionRows) -> RowScores:
     """‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al., 2025)."""
     return (rows.attention @ rows.value).norm(dim=-1), rows.real
@@ -138,6 +153,7 @@ class RowMeans:
             self.output_maps[layer] if self.output_maps is not None else value.new_zeros(0),
             attention.real,
             self.separators(attention),
+            attention.sinks is not None,
         )
         for number, of_rows in enumerate(self.methods.values()):
             by_head, counted = of_rows(rows)
