@@ -10,7 +10,8 @@ entry that n inputs have, in batches of b, the error is at most b · 2^-24 · c 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -59,11 +60,16 @@ def attention_averager(model: ObservedModel) -> AttentionAverager:
 
 
 class AttentionAverager:
-    """Streams attention into sums, with room for as many slots as padded texts need."""
+    """Streams attention into sums of A by slot.
+
+    With no number of ``slots``, there are as many as the longest text has tokens. An encoder's last
+    token is then in the last of them, whatever the length of its text, as in a study's layout.
+    """
 
     def __init__(
         self, layers: int, heads: int, slots: int = 0, device: torch.device | str = "cpu"
     ) -> None:
+        self._has_end_slot = False if slots else None
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
 
@@ -73,6 +79,8 @@ class AttentionAverager:
         if growth > 0:
             self.sums = F.pad(self.sums, (0, growth, 0, growth))
             self.counts = F.pad(self.counts, (0, growth, 0, growth))
+        if self._has_end_slot is None:
+            self._has_end_slot = bool((attention.ends >= 0).all())
         if layer == 0:
             real = attention.real.double()
             self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
@@ -91,7 +99,8 @@ class AttentionAverager:
         weights: Float[Tensor, "batch heads queries keys"],
     ) -> None:
         """Add weights of pairs at their slots, rounded to the grid."""
-        pairs = chunk.query_slots[:, :, None] * len(self.counts) + chunk.key_slots[:, None, :]
+        query_slots, key_slots = map(partial(self._rows_of, chunk), chunk.slots)
+        pairs = query_slots[:, :, None] * len(self.counts) + key_slots[:, None, :]
         if len(pairs) == 1:
             weights = weights.sum(dim=0, keepdim=True)
         on_grid = weights.double().mul_(GRID).round_().div_(GRID)
@@ -100,11 +109,25 @@ class AttentionAverager:
         added = on_grid.transpose(0, 1).flatten(1).to(sums.device)
         sums.flatten(1).index_add_(1, entries.to(sums.device), added)
 
+    def _rows_of(
+        self, chunk: LayerAttention, slots: Int[Tensor, "#batch tokens"]
+    ) -> Int[Tensor, "#batch tokens"]:
+        """Where sums of tokens are kept: those of the last token come first while sums grow."""
+        if not self._has_end_slot:
+            return slots
+        # Beyond its last token a text has padding, which adds nothing.
+        following = (slots + 1).clamp(max=len(self.counts) - 1)
+        return torch.where(slots == chunk.ends[:, 0], 0, following)
+
     def result(self) -> AttentionSums:
-        return AttentionSums(self.sums.cpu(), self.counts.cpu())
+        if not self._has_end_slot:
+            return AttentionSums(self.sums.cpu(), self.counts.cpu())
+        sums = self.sums.cpu().roll((-1, -1), (-2, -1))
+        return AttentionSums(sums, self.counts.cpu().roll((-1, -1), (0, 1)))
 
     def substitute(self) -> ConstantMatrices:
-        return self.result().average()
+        average = self.result().average()
+        return replace(average, special=(average.slots - 1,)) if self._has_end_slot else average
 
 
 @torch.inference_mode()

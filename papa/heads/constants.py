@@ -63,7 +63,8 @@ class ConstantMatrices(Weights):
         seen: whether any input of the average had tokens at both slots; controls see all.
         counts: in how many inputs of the average both slots held a token.
         encoder_digest: of the encoder whose attention was averaged.
-        special: the slots of [CLS] and [SEP] in the average's texts.
+        special: the slots of [CLS] and [SEP] in the average's texts. With the last slot among them,
+            that is the slot of an encoder's last token, whatever the length of a text.
         entries: counts what packed inputs read, where that is asked.
     """
 
@@ -102,7 +103,13 @@ class ConstantMatrices(Weights):
             )
         matrices = self.matrices[layer].to(chunk.value.device)
         rows = indices(heads, matrices.device)
-        return read_at(matrices, rows, chunk.query_slots, chunk.key_slots)
+        query_slots, key_slots = chunk.slots
+        end_slot = self.slots - 1
+        if self.special is not None and end_slot in self.special:
+            last = chunk.ends[:, 0]
+            query_slots = torch.where(query_slots == last, end_slot, query_slots)
+            key_slots = torch.where(key_slots == last, end_slot, key_slots)
+        return read_at(matrices, rows, query_slots, key_slots)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         batch = attention.batch

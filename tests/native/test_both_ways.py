@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from transformers import (
     AutoTokenizer,
     BertConfig,
     BertForSequenceClassification,
+    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
 
@@ -109,6 +111,119 @@ def test_intervals_of_head_scores_are_the_same(
     np.testing.assert_allclose(scores, expected[["score", "low", "high"]], atol=2e-5)
     assert np.ptp(expected["score"]) > 1e-3, "negative control: heads differ"
     assert (expected["low"] < expected["high"]).all()
+
+
+SLOTS = 32
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A random classifier on texts of different lengths, and its study.
+
+    Attributes:
+        model: In memory.
+        folder: Of its files.
+        texts: By split.
+        labels: By split.
+        study: Scored by name.
+    """
+
+    model: BertForSequenceClassification
+    folder: Path
+    texts: dict[str, list[str]]
+    labels: dict[str, list[int]]
+    study: Scored
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        return AutoTokenizer.from_pretrained(self.folder)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)).eval()
+    folder = tmp_path_factory.mktemp("classifier")
+    saved = with_tokenizer(model, folder / "model")
+    sentences = [
+        " ".join(str(sentence).split()[: 1 + index % 5])
+        for index, sentence in enumerate(pairs(48)["a"])
+    ]
+    texts = {"train": sentences[:24], "validation": sentences[24:]}
+    labels = {split: [index % 3 for index in range(24)] for split in texts}
+    for split in texts:
+        lines = [
+            json.dumps({"text": text, "label": label})
+            for text, label in zip(texts[split], labels[split], strict=True)
+        ]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    columns = {"text": "text", "label": "label"}
+    task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
+    document = described(
+        saved,
+        {**task, "labels": ["0", "1", "2"], "slots": SLOTS},
+        substitutes=["average"],
+        orders=AVERAGED,
+        keep=[0.5],
+    )
+    return Classifier(model, saved, texts, labels, score_study(document, folder, folder / "store"))
+
+
+AVERAGED = ["effect", "distance", "lambda"]
+"""Methods that compare with the average."""
+
+
+def average_by_position(classifier: Classifier) -> torch.Tensor:
+    """Of each pair of positions, the last tokens of shorter texts as any others."""
+    size = 0
+    matrices: list[torch.Tensor] = []
+    classifier.model.set_attn_implementation("eager")
+    for text in classifier.texts["train"]:
+        inputs = classifier.tokenizer(text, return_tensors="pt")
+        with torch.inference_mode():
+            attention = classifier.model(**inputs, output_attentions=True).attentions
+        matrices.append(torch.cat(attention))
+        size = max(size, matrices[-1].shape[-1])
+    sums = torch.zeros(*matrices[0].shape[:2], size, size)
+    counts = torch.zeros(size, size)
+    for matrix in matrices:
+        length = matrix.shape[-1]
+        sums[..., :length, :length] += matrix
+        counts[:length, :length] += 1
+    return sums / counts.clamp(min=1)
+
+
+def scores_in_memory(
+    classifier: Classifier, method: str, substitute: str | torch.Tensor
+) -> np.ndarray:
+    measurement = papa.measure(
+        classifier.model,
+        {
+            split: {"text": classifier.texts[split], "label": classifier.labels[split]}
+            for split in classifier.texts
+        },
+        tokenizer=classifier.tokenizer,
+        score="accuracy",
+        substitutes=[substitute],
+        orders=[method],
+        keep=[1],
+        probe_seeds=[0],
+        ranking_seeds=[0],
+        progress=False,
+    )
+    return measurement.head_scores["score"].to_numpy()
+
+
+@pytest.mark.parametrize("method", AVERAGED)
+def test_scores_of_an_encoder_beside_its_average_are_the_same(
+    classifier: Classifier, method: str
+) -> None:
+    (pair,) = classifier.study.steps.pairs
+    expected = pair.head_scores(classifier.study.artifacts)[method].mean.ravel()
+    scores = scores_in_memory(classifier, method, "average")
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+    by_position = scores_in_memory(classifier, method, average_by_position(classifier))
+    assert np.abs(by_position - expected).max() > 1e-4, "negative control"
 
 
 def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
