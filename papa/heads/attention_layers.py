@@ -7,7 +7,7 @@ vision model and a text model. A part is chosen by the name that the model itsel
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,7 @@ from papa.heads.forward_source import (
     unserved_arguments,
 )
 from papa.models.supported import family_of
+from papa.spec.orders import Head
 
 _NOT_SERVED = {
     "blt_global_transformer": "it leaves its causal mask to the attention function",
@@ -54,6 +55,10 @@ class AttentionLayers:
         for number, module in zip(self.numbers, self.modules, strict=True):
             counts[number] = head_count(module)
         return counts
+
+    def indexed(self, heads: Iterable[Head]) -> list[Head]:
+        """Return heads by the index of their layer among those with attention."""
+        return [(self.numbers.index(layer), head) for layer, head in heads]
 
 
 def attention_modules(model: nn.Module, part: str | None = None) -> list[nn.Module]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import ClassVar
 
 import torch
@@ -99,7 +98,8 @@ class AttentionAverager:
         weights: Float[Tensor, "batch heads queries keys"],
     ) -> None:
         """Add weights of pairs at their slots, rounded to the grid."""
-        query_slots, key_slots = map(partial(self._rows_of, chunk), chunk.slots)
+        query_slots = self._rows_of(chunk.query_slots, chunk)
+        key_slots = self._rows_of(chunk.key_slots, chunk)
         pairs = query_slots[:, :, None] * len(self.counts) + key_slots[:, None, :]
         if len(pairs) == 1:
             weights = weights.sum(dim=0, keepdim=True)
@@ -110,7 +110,7 @@ class AttentionAverager:
         sums.flatten(1).index_add_(1, entries.to(sums.device), added)
 
     def _rows_of(
-        self, chunk: LayerAttention, slots: Int[Tensor, "#batch tokens"]
+        self, slots: Int[Tensor, "#batch tokens"], chunk: LayerAttention
     ) -> Int[Tensor, "#batch tokens"]:
         """Where sums of tokens are kept: those of the last token come first while sums grow."""
         if not self._has_end_slot:

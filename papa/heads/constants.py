@@ -103,7 +103,8 @@ class ConstantMatrices(Weights):
             )
         matrices = self.matrices[layer].to(chunk.value.device)
         rows = indices(heads, matrices.device)
-        query_slots, key_slots = chunk.slots
+        query_slots = chunk.query_slots
+        key_slots = chunk.key_slots
         end_slot = self.slots - 1
         if self.special is not None and end_slot in self.special:
             last = chunk.ends[:, 0]

@@ -18,14 +18,20 @@ from papa.errors import DataError, SpecError, joined
 from papa.heads.attention_layers import attention_layers
 from papa.heads.interface import routed
 from papa.heads.substitutes import rules_of
-from papa.library.batches import Batch, Data, batches_of, check_answering
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.renamed import formerly
 from papa.library.substitutes import RequestedSubstitute, substitute_for
-from papa.native.batches import given_batch
+from papa.models.layer import Rule
+from papa.native.batches import InMemoryTexts, Rows
 from papa.native.losses import kl_divergence
-from papa.native.outputs import answers_of, concatenated
-from papa.native.passes import NOTHING_COUNTS, call_model
-from papa.scores.answers import LEAST_SENTENCES, embedding_fidelity, mean_over_examples
+from papa.native.outputs import Answers, concatenated
+from papa.native.passes import NOTHING_COUNTS, NativeHead
+from papa.scores.answers import (
+    LEAST_SENTENCES,
+    AnswerArrays,
+    embedding_fidelity,
+    mean_over_examples,
+)
 from papa.scores.custom import CustomScore
 from papa.spec.orders import Head
 
@@ -76,10 +82,7 @@ def ablated(
         ArtifactError: The matrices do not fit the model.
     """
     layers = attention_layers(model, part)
-    chosen = [
-        (layers.numbers.index(layer), head)
-        for layer, head in checked_heads(heads, layers.head_counts)
-    ]
+    chosen = layers.indexed(checked_heads(heads, layers.head_counts))
     rules = rules_of(substitute_for(model, substitute, data, seed, tokenizer, part), chosen)
     with routed(cast("PreTrainedModel", model), layers.modules, rules):
         yield
@@ -168,16 +171,10 @@ def fidelity(
     batches = batches_of(data, model, tokenizer)
     computed_from = batches if substitute_data is None else substitute_data
     replacement = substitute_for(model, substitute, computed_from, seed, tokenizer, part)
-    pairs: list[tuple[dict[str, Tensor], dict[str, Tensor]]] = []
-    with torch.inference_mode():
-        for inputs in batches:
-            original = of_batch(model, inputs, score)
-            with ablated(model, heads, substitute=replacement, part=part):
-                replaced = of_batch(model, inputs, score)
-            if "words" in original:
-                replaced["divergence"] = kl_divergence(original.pop("words"), replaced.pop("words"))
-            pairs.append((original, replaced))
-    before, after = (concatenated(side) for side in zip(*pairs, strict=True))
+    texts = InMemoryTexts.from_batches(batches, model)
+    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part)
+    chosen = native.layers.indexed(checked_heads(heads, native.layers.head_counts))
+    before, after = _answers_beside(native, native.rules(replacement, chosen))
     lengths = before["lengths"]
     if "embeddings" in before:
         if len(lengths) < LEAST_SENTENCES:
@@ -188,7 +185,7 @@ def fidelity(
     else:
         measures = {
             name: mean_over_examples(name, values, lengths)
-            for name, values in compared(before, after).items()
+            for name, values in _compared(before, after).items()
         }
     rows = {name: (measure.mean, measure.low, measure.high) for name, measure in measures.items()}
     frame = pandas.DataFrame.from_dict(rows, "index", columns=["value", "low", "high"])
@@ -196,7 +193,28 @@ def fidelity(
     return frame.rename_axis("measure")
 
 
-def compared(
+@torch.inference_mode()
+def _answers_beside(
+    native: NativeHead, rules: Mapping[int, Rule]
+) -> tuple[AnswerArrays, AnswerArrays]:
+    """The original model's answers to all texts, and those under rules, with the divergence of
+    words, whose logits are too large to keep.
+    """
+    before: list[Answers] = []
+    after: list[Answers] = []
+    rows: list[Rows] = []
+    for batch in native.texts.batches():
+        original = native.answers(batch)
+        replaced = native.answers(batch, rules)
+        if "words" in original:
+            replaced["divergence"] = kl_divergence(original.pop("words"), replaced.pop("words"))
+        before.append(original)
+        after.append(replaced)
+        rows.append(batch.rows)
+    return concatenated(before, rows), concatenated(after, rows)
+
+
+def _compared(
     before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
     """What answers without embeddings differ in, by measure: a number for each answer."""
@@ -222,22 +240,3 @@ def compared(
     if "numbers" in before:
         values["squared_difference"] = (after["numbers"] - before["numbers"]) ** 2
     return values
-
-
-@torch.inference_mode()
-def answers(
-    model: nn.Module, batches: Sequence[Batch], score: CustomScore | None = None
-) -> dict[str, np.ndarray]:
-    """``of_batch`` of all batches, without the logits of words."""
-    by_batch: list[dict[str, Tensor]] = []
-    for inputs in batches:
-        by_batch.append(of_batch(model, inputs, score))
-        by_batch[-1].pop("words", None)
-    return concatenated(by_batch)
-
-
-def of_batch(
-    model: nn.Module, inputs: Batch, score: CustomScore | None = None
-) -> dict[str, Tensor]:
-    """What a model answers to one batch."""
-    return answers_of(model, call_model(model, inputs), given_batch(inputs), score)

@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError, meant
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import METHODS, check_unit, head_scores_in_memory, reads_score
+from papa.library.in_memory import head_scores_in_memory
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
-from papa.native.batches import rebatched
+from papa.library.unit_orders import METHODS, check_unit, reads_score
 from papa.native.scores import ScoringSettings
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
@@ -140,15 +140,19 @@ def head_scores(
         if score is not None and not reads_score(method):
             raise SpecError(f"method='{method}' reads no score: leave out score")
         batches = batches_of(data, model, tokenizer)
-        averaged = batches
-        if substitute_data is not None:
-            averaged = batches_of(substitute_data, model, tokenizer)
-        # Whatever batches the texts come in, the substitute is the same.
-        averaged = rebatched(averaged, model)
-        replacement = substitute_for(model, substitute, averaged, seeds[0], tokenizer, part)
+        computed_from = batches if substitute_data is None else substitute_data
+        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
         scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
         return head_scores_in_memory(
-            model, batches, replacement, method, scoring, score, part, unit, progress
+            model,
+            batches,
+            replacement,
+            method,
+            scoring,
+            score=score,
+            part=part,
+            unit=unit,
+            progress=progress,
         )
     check_loaded(model, decoder=True, whole=True)
     settings = {

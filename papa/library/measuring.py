@@ -15,12 +15,13 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import check_unit, measure_in_memory
+from papa.library.in_memory import Design, measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for
 from papa.library.tasks import Task, as_list, study_inputs, text_warnings
+from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.reporting.answers import answers, certainty, corpus_warnings
@@ -156,17 +157,14 @@ def measure(
         measurement = measure_in_memory(
             model,
             data,
-            task,
-            tokenizer,
-            score or task.score,
-            substitutes,
-            orders,
-            keep,
-            probe_seeds,
-            ranking_seeds,
-            part,
-            unit,
-            progress,
+            Design(orders, keep, probe_seeds, ranking_seeds),
+            substitutes=substitutes,
+            task=task,
+            tokenizer=tokenizer,
+            score=score or task.score,
+            part=part,
+            unit=unit,
+            progress=progress,
         )
         warnings = [f"Beware, {task.name}: {text}." for text in text_warnings(data, task)]
         return replace(measurement, answers=[*measurement.answers, *warnings])

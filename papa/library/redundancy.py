@@ -14,7 +14,6 @@ from papa.errors import SpecError
 from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import substitute_for
-from papa.native.batches import rebatched
 from papa.native.in_memory import open_in_memory
 from papa.progress import bar
 from papa.ranking.redundancy import joint_effects_of
@@ -69,9 +68,8 @@ def joint_effects(
     named = [checked_heads(heads, native.layers.head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")
-    replacement = substitute_for(model, substitute, rebatched(batches, model), 0, tokenizer)
-    index_of = {number: index for index, number in enumerate(native.layers.numbers)}
-    indexed = [[(index_of[layer], head) for layer, head in heads] for heads in named]
+    replacement = substitute_for(model, substitute, batches, 0, tokenizer)
+    indexed = [native.layers.indexed(heads) for heads in named]
     rows = np.arange(len(native.texts))
     with bar("joint effects", progress) as report:
         effects = joint_effects_of(native, replacement.to(native.device), indexed, rows, report)

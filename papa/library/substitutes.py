@@ -4,7 +4,7 @@ matrices of a loaded encoder. The names are the entries of ``papa.spec.substitut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 from pkgutil import resolve_name
@@ -18,15 +18,14 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
-from papa.heads.attention_layers import AttentionLayers, attention_layers, head_count
+from papa.heads.attention_layers import attention_layers, head_count
 from papa.heads.constants import ConstantMatrices, control, derived
-from papa.heads.interface import routed
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import FunctionMatrices, Substitute
-from papa.library.batches import Batch, Data, batches_of
+from papa.library.batches import Data, batches_of
 from papa.library.encoder import Encoder
-from papa.models.layer import Watching
-from papa.native.passes import call_model
+from papa.native.batches import InMemoryTexts
+from papa.native.passes import NativeHead
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
 
@@ -93,8 +92,15 @@ def substitute_for(
             f"the substitute '{name}' is computed from text: give texts in data=, constant "
             "matrices such as papa.average returns, or another substitute such as 'zeros'"
         )
-    batches = batches_of(data, model, tokenizer)
-    return _observed(model, layers, name, seed, batches).to(device)
+    # Whatever batches the texts come in, the substitute is the same.
+    texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer), model)
+    native = NativeHead(cast("PreTrainedModel", model), texts, part=part)
+    observer = observer_of(
+        name,
+        ObservedModel(len(layers.modules), native.heads_per_layer, device=device, seed=seed),
+    )
+    native.observe(observer.observe)
+    return observer.substitute().to(device)
 
 
 def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
@@ -133,24 +139,6 @@ def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitut
         return matrices_of(2 ** (slots - 1).bit_length())[head, :slots, :slots]
 
     return FunctionMatrices(matrix)
-
-
-def _observed(
-    model: nn.Module, layers: AttentionLayers, name: str, seed: int, batches: Sequence[Batch]
-) -> Substitute:
-    """A substitute that is computed from the model's passes over batches."""
-    pretrained = cast("PreTrainedModel", model)
-    heads = head_count(layers.modules[0])
-    observer = observer_of(
-        name, ObservedModel(len(layers.modules), heads, device=pretrained.device, seed=seed)
-    )
-    rules = {
-        layer: Watching(see=observer.observe, layer=layer) for layer in range(len(layers.modules))
-    }
-    with torch.no_grad(), routed(pretrained, layers.modules, rules):
-        for inputs in batches:
-            call_model(pretrained, inputs)
-    return observer.substitute()
 
 
 def checked_matrices(values: object, layers: int, heads: int, slots: int | None = None) -> Tensor:

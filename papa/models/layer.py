@@ -95,11 +95,6 @@ class LayerAttention:
         """The keys that constants may weigh: tokens, or what the mask allows; None for all."""
         return self.mask if self.batch is None else real_keys(self.batch)
 
-    @property
-    def slots(self) -> tuple[Int[Tensor, "#batch queries"], Int[Tensor, "#batch keys"]]:
-        """The slots of queries and of keys."""
-        return self.query_slots, self.key_slots
-
     def parts(self) -> Iterator[LayerAttention]:
         """The same call, some queries at a time: A of a part is small, however long a text is."""
         batch, heads, queries, _ = self.query.shape

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ from jaxtyping import Bool, Int, Shaped
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
+from papa.heads.masks import real_tokens
 from papa.text.batches import rows_of_like_length
 from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED, SpecialTokens
@@ -129,29 +130,38 @@ class InMemoryTexts:
         texts: Inputs of one text each.
         padding: The token ids of padding, by the name of an input; 0 for others.
         has_labels: Whether the input ``labels`` is of classes or numbers, not of words.
+        unsplit_batches: How many of the texts are batches that cannot be split.
     """
 
     texts: Sequence[Inputs]
     padding: Mapping[str, int]
     has_labels: bool = False
+    unsplit_batches: int = 0
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    @cached_property
+    def lengths(self) -> Int[np.ndarray, " texts"]:
+        """How many tokens, or other entries, each text has."""
+        return np.array([_length_of(text) for text in self.texts])
 
     @classmethod
     def from_batches(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
         """Split a user's batches into texts."""
         config: Any = model.config
         is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
-        texts = single_texts(batches, is_trimmed=not is_encoder_decoder)
+        # Of an encoder-decoder the mask says nothing of the decoder's tokens.
+        texts, unsplit_batches = _single_texts(batches, is_trimmed=not is_encoder_decoder)
         classes = getattr(model, "get_output_embeddings", lambda: None)() is None
         has_labels = classes and all(isinstance(text.get("labels"), Tensor) for text in texts)
-        return cls(texts, padding_of(model), has_labels)
+        padding = {"input_ids": getattr(config, "pad_token_id", None) or 0, "labels": IGNORED}
+        return cls(texts, padding, has_labels, unsplit_batches)
 
     def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
         rows = np.arange(len(self)) if rows is None else rows
         texts = [self.texts[row] for row in rows.tolist()]
-        lengths = np.array([text_length(text) for text in texts])
+        lengths = self.lengths[rows]
         if tokens is None:
             order = np.argsort(lengths, kind="stable")
             starts = range(0, len(rows), BATCH_TEXTS)
@@ -159,7 +169,7 @@ class InMemoryTexts:
         else:
             groups = [*rows_of_like_length(0 * lengths, lengths, tokens)]
         for group in groups:
-            for indices in alike_texts([texts[index] for index in group.tolist()]):
+            for indices in _alike_texts([texts[index] for index in group.tolist()]):
                 members = group[indices]
                 inputs = self.joined([texts[index] for index in members.tolist()])
                 labels = inputs["labels"] if self.has_labels else None
@@ -175,48 +185,30 @@ class InMemoryTexts:
         }
 
 
-def rebatched(batches: Sequence[Inputs], model: nn.Module) -> list[Inputs]:
-    """A user's texts in batches of the engine's own size."""
-    return [batch.inputs for batch in InMemoryTexts.from_batches(batches, model).batches()]
-
-
-def padding_of(model: nn.Module) -> dict[str, int]:
-    """Padding of an in-memory model's inputs, by name."""
-    config: Any = model.config
-    return {"input_ids": getattr(config, "pad_token_id", None) or 0, "labels": IGNORED}
-
-
-def given_batch(inputs: Inputs, rows: Rows | None = None) -> Batch:
-    """A batch of the user's, as it is."""
-    return Batch(inputs, np.arange(0) if rows is None else rows)
-
-
-def text_length(text: Inputs) -> int:
-    """How many tokens, or other entries, a text has."""
+def _length_of(text: Inputs) -> int:
+    real = real_tokens(text.get("attention_mask"))
+    if real is not None:
+        return int(real.sum())
     first = next(value for value in text.values() if isinstance(value, Tensor) and value.dim())
     return first[0].numel() if len(first) == 1 else first.numel()
 
 
-def single_texts(batches: Sequence[Inputs], *, is_trimmed: bool = True) -> list[Inputs]:
-    """Split batches into inputs of one text each, in their order, without padding.
+def _single_texts(batches: Sequence[Inputs], *, is_trimmed: bool) -> tuple[list[Inputs], int]:
+    """Split batches into inputs of one text each, in their order, without padding; return also how
+    many batches cannot be split.
 
     Padding is what a mask of [texts, tokens] hides at either end of a text. A batch that holds
-    tensors without a row for each text stays whole, with a warning: several texts may be packed
-    in one row, or share their positions.
-
-    Args:
-        batches: The batches.
-        is_trimmed: Whether padding is removed; of an encoder-decoder the mask says nothing of the
-            decoder's tokens, so all columns stay.
+    tensors without a row for each text stays whole: several texts may be packed in one row, or
+    share their positions.
     """
     texts: list[Inputs] = []
-    whole = 0
+    unsplit = 0
     for batch in batches:
         tensors = [value for value in batch.values() if isinstance(value, Tensor) and value.dim()]
         sizes = {len(tensor) for tensor in tensors}
         if len(sizes) != 1:
             texts.append(batch)
-            whole += 1
+            unsplit += 1
             continue
         for row in range(sizes.pop()):
             text = {
@@ -224,13 +216,7 @@ def single_texts(batches: Sequence[Inputs], *, is_trimmed: bool = True) -> list[
                 for name, value in batch.items()
             }
             texts.append(_without_padding(text) if is_trimmed else text)
-    if whole:
-        warnings.warn(
-            f"{whole} of {len(batches)} batches have tensors of different numbers of rows, so they "
-            "cannot be split into texts: each counts as one text",
-            stacklevel=3,
-        )
-    return texts
+    return texts, unsplit
 
 
 def _without_padding(text: Inputs) -> Inputs:
@@ -264,7 +250,7 @@ def _is_padded_by_column(text: Inputs) -> bool:
     return widths == {mask.shape[1]}
 
 
-def alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
+def _alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
     """The indices of texts that one batch can hold, for each of as few batches as that takes."""
     groups: dict[Any, list[int]] = {}
     for index, text in enumerate(texts):

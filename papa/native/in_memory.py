@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
@@ -43,6 +44,12 @@ def open_in_memory(
         unit: What is scored.
     """
     texts = InMemoryTexts.from_batches(batches, model)
+    if texts.unsplit_batches:
+        warnings.warn(
+            f"{texts.unsplit_batches} of {len(batches)} batches have tensors of different numbers "
+            "of rows, so they cannot be split into texts: each counts as one text",
+            stacklevel=3,
+        )
     native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part, unit=unit)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))

@@ -218,7 +218,7 @@ class NativeHead:
             progress(sum(map(len, rows)), len(self.texts))
         return concatenated(answers, rows)
 
-    @torch.inference_mode()
+    @torch.no_grad()  # Not inference mode: λ is trained beside what observers compute.
     def observe(
         self, see: See, rows: Rows | None = None, progress: Progress = ignore_progress
     ) -> None:

@@ -14,8 +14,8 @@ from scipy.stats import entropy
 import papa
 from papa.errors import DataError
 from papa.heads.substitutes import Mixed, Zeros
-from papa.library.ablating import answers
-from papa.native.batches import BATCH_TEXTS
+from papa.native.batches import BATCH_TEXTS, InMemoryTexts
+from papa.native.passes import NativeHead
 from papa.scores.answers import embedding_fidelity
 from tests.make import GPT2, RANGE, SIZES, inputs_of, model_factory, random_model
 
@@ -381,7 +381,8 @@ def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
 
     def loss(theta: torch.Tensor) -> float:
         with papa.ablated(model, EVERY_HEAD, substitute=Mixed(Zeros(), theta.sigmoid())):
-            return -float(answers(model, data)["log_probabilities"].mean())
+            answers = NativeHead(model, InMemoryTexts.from_batches(data, model)).all_answers()
+        return -float(answers["log_probabilities"].mean())
 
     signs = np.empty((2, 4))
     for layer in range(2):
