@@ -1,4 +1,4 @@
-"""Training texts of an in-memory model, for averages and head scores, and those it is measured on."""
+"""Texts of an in-memory model: those that averages and head scores come of, and those measured."""
 
 from __future__ import annotations
 
