@@ -42,7 +42,7 @@ def averaged(inputs: int) -> None:
     encoder = Encoder(base_sized("eager"))
     averager = AttentionAverager(encoder.layers, encoder.heads, 256)
     with torch.inference_mode():
-        encoder.watch(averager.observe, (full_batch(8, 256) for _ in range(inputs // 8)))
+        encoder.observe(averager.observe, (full_batch(8, 256) for _ in range(inputs // 8)))
         averager.result().average()
 
 

@@ -213,7 +213,7 @@ def average_lines(device: str, extent: Extent) -> Iterator[Line]:
     @torch.inference_mode()
     def average() -> None:
         averager = AttentionAverager(encoder.layers, encoder.heads, extent.slots, encoder.device)
-        encoder.watch(averager.observe, batches)
+        encoder.observe(averager.observe, batches)
         averages.append(averager.result().average().matrices.cpu())
 
     @torch.inference_mode()

@@ -224,7 +224,7 @@ def score_heads(
             error = np.ascontiguousarray(scores.standard_error)
             tensors[STANDARD_ERROR.format(method)] = error
         if isinstance(scores, CausalGateScores):
-            tensors[KEPT] = scores.kept
+            tensors[KEPT] = scores.pulled_open
             tensors[SETTLED] = scores.settled
     with context.published(
         order_of_rows=order_of_rows_read,

@@ -87,7 +87,7 @@ def observe_text(
     """
     # They import models and transformers, which a report does without.
     from papa.heads.replacement import check_fits
-    from papa.models.layer import Watching, at_least_single
+    from papa.models.layer import Observing, at_least_single
 
     check_fits(constants, encoder)
     (row,) = batch.rows.tolist()
@@ -113,7 +113,9 @@ def observe_text(
         values.append(value)
         return (rows @ value)[None]
 
-    rules = {layer: Watching(see=observe_layer, layer=layer) for layer in range(encoder.layers)}
+    rules = {
+        layer: Observing(observe=observe_layer, layer=layer) for layer in range(encoder.layers)
+    }
     for source in ("input-dependent", "replaced"):
         attentions.clear()
         values.clear()

@@ -79,17 +79,19 @@ class AttentionAverager:
             self.sums = F.pad(self.sums, (0, growth, 0, growth))
             self.counts = F.pad(self.counts, (0, growth, 0, growth))
         if self._has_end_slot is None:
-            self._has_end_slot = bool((attention.ends >= 0).all())
+            self._has_end_slot = bool((attention.last_slots >= 0).all())
         if layer == 0:
             real = attention.real.double()
             self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
         outputs: list[Tensor] = []
-        for chunk in attention.parts():
-            probabilities = chunk.probabilities(chunk.every)
+        for chunk in attention.chunks():
+            probabilities = chunk.probabilities(chunk.all_heads)
             outputs.append(probabilities @ chunk.value.to(probabilities.dtype))
             # A row of an input without a token there adds nothing.
             self._add(self.sums[layer], chunk, probabilities * chunk.real[:, None, :, None])
-        return attention.output(attention.every) if attention.rules else torch.cat(outputs, dim=2)
+        return (
+            attention.output(attention.all_heads) if attention.rules else torch.cat(outputs, dim=2)
+        )
 
     def _add(
         self,
@@ -117,7 +119,7 @@ class AttentionAverager:
             return slots
         # Beyond its last token a text has padding, which adds nothing.
         following = (slots + 1).clamp(max=len(self.counts) - 1)
-        return torch.where(slots == chunk.ends[:, 0], 0, following)
+        return torch.where(slots == chunk.last_slots[:, 0], 0, following)
 
     def result(self) -> AttentionSums:
         if not self._has_end_slot:
@@ -142,7 +144,7 @@ def average_split(
     """Sum attention in one pass over a split; memory does not grow with the number of rows."""
     averager = AttentionAverager(encoder.layers, encoder.heads, slots, encoder.device)
     batches = micro_batches(split, None, batch_tokens)
-    encoder.watch(averager.observe, batches, len(split), progress)
+    encoder.observe(averager.observe, batches, len(split), progress)
     repeated_batches = micro_batches(split, None, batch_tokens)
     check_sums(averager.sums, encoder, repeated_batches, f"the {split.name} split")
     return averager.result()
@@ -206,7 +208,7 @@ def _distance_columns(chunk: LayerAttention, reach: int) -> Int[Tensor, "#batch 
     """
     keys = chunk.key_slots[:, None, :]
     columns = (chunk.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _BOUNDARY
-    return torch.where(keys == 0, 0, torch.where(keys == chunk.ends, 1, columns))
+    return torch.where(keys == 0, 0, torch.where(keys == chunk.last_slots, 1, columns))
 
 
 def average_by_distance(_model: ObservedModel) -> AverageByDistance:
@@ -223,7 +225,7 @@ class AverageByDistance:
     queries: dict[int, int] = field(default_factory=dict)
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
-        heads = len(attention.every)
+        heads = len(attention.all_heads)
         empty = attention.value.new_zeros(heads + 1, _BOUNDARY + 1, dtype=torch.float64)
         sums = self.sums.get(layer, empty)
         growth = attention.longest - 1 - (sums.shape[1] - _BOUNDARY) // 2
@@ -232,10 +234,10 @@ class AverageByDistance:
             sums = torch.cat([sums[:, :_BOUNDARY], distances], dim=1)
         self.sums[layer] = sums
         reach = (sums.shape[1] - _BOUNDARY) // 2
-        for chunk in attention.parts():
+        for chunk in attention.chunks():
             pairs = chunk.real[:, :, None].expand(-1, -1, chunk.key.shape[-2])
             pairs = pairs if chunk.mask is None else pairs & chunk.mask[:, 0]
-            weights = chunk.probabilities(chunk.every).double() * pairs[:, None]
+            weights = chunk.probabilities(chunk.all_heads).double() * pairs[:, None]
             columns = _distance_columns(chunk, reach).expand(pairs.shape).flatten()
             sums[:-1].index_add_(1, columns, weights.transpose(0, 1).flatten(1))
             sums[-1].index_add_(0, columns, pairs.double().flatten())
@@ -243,7 +245,7 @@ class AverageByDistance:
                 shares = (1 - weights.sum(dim=-1)) * chunk.real[:, None]
                 self.sink_sums[layer] = self.sink_sums.get(layer, 0) + shares.sum(dim=(0, 2))
                 self.queries[layer] = self.queries.get(layer, 0) + int(chunk.real.sum())
-        return attention.output(attention.every)
+        return attention.output(attention.all_heads)
 
     def substitute(self) -> ByDistance:
         weights: list[Tensor] = []

@@ -107,7 +107,7 @@ class ConstantMatrices(Weights):
         key_slots = chunk.key_slots
         end_slot = self.slots - 1
         if self.special is not None and end_slot in self.special:
-            last = chunk.ends[:, 0]
+            last = chunk.last_slots[:, 0]
             query_slots = torch.where(query_slots == last, end_slot, query_slots)
             key_slots = torch.where(key_slots == last, end_slot, key_slots)
         return read_at(matrices, rows, query_slots, key_slots)

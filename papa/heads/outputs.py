@@ -75,7 +75,7 @@ class MeanOutputs:
     counts: Float[Tensor, " slots"] | float = 0.0
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
-        output = attention.output(attention.every)
+        output = attention.output(attention.all_heads)
         real = attention.real
         slots = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
         states = output.double() * real[:, None, :, None]
@@ -137,7 +137,7 @@ class DrawnOutputs:
     calls: int = 1
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
-        output = attention.output(attention.every)
+        output = attention.output(attention.all_heads)
         real = attention.real
         self.calls = max(self.calls, attention.call + 1)
         if layer == 0 and attention.call == 0:
@@ -267,7 +267,7 @@ def outputs_over(
     if entry.drawn:
         rows = np.array(sorted(drawn_rows(split, model.seed).values()))
     batches = micro_batches(split, rows, batch_tokens)
-    encoder.watch(observer.observe, batches, len(rows), progress)
+    encoder.observe(observer.observe, batches, len(rows), progress)
     return observer.constant_outputs(split.slots)
 
 

@@ -90,7 +90,7 @@ class Weights(Substitute):
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         value = at_least_single(chosen(attention.value, heads))
         outputs: list[Tensor] = []
-        for chunk in attention.parts():
+        for chunk in attention.chunks():
             rows = F.dropout(self.matrices_of(chunk, layer, heads), attention.dropout)
             outputs.append(rows @ value)
         return torch.cat(outputs, dim=2)
@@ -232,7 +232,7 @@ class Replacing(Rule):
             return outer.difference(self.heads)
         return outer.union(self.heads)
 
-    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+    def output(self, attention: LayerAttention, heads: Heads) -> Tensor:
         replaced = tuple(head for head in heads if head in self.heads)
         if replaced == heads:
             return self.substitute.output(attention, self.layer, heads)

@@ -146,7 +146,7 @@ def measure_in_memory(
         labelled = False
     else:
         metric, labelled = metric_of(native, original, score)
-    orders = UnitOrders.of(design.orders, native)
+    orders = UnitOrders.from_requested(design.orders, native)
     by_name = {
         name: substitute_for(model, substitute, train, part=part)
         for name, substitute in _names_of(substitutes)

@@ -106,7 +106,7 @@ def average(
     inputs = laid_out(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress) as report:
-        running.watch(averager.observe, inputs.batches(), len(inputs), report)
+        running.observe(averager.observe, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     matrices = averager.result().average()
     return ConstantMatrices(

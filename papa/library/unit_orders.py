@@ -50,7 +50,7 @@ class UnitOrders:
     size: tuple[int, int]
 
     @classmethod
-    def of(cls, orders: Sequence[str | CustomOrder], native: NativeHead) -> UnitOrders:
+    def from_requested(cls, orders: Sequence[str | CustomOrder], native: NativeHead) -> UnitOrders:
         """Name the orders that a user requested.
 
         Raises:

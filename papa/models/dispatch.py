@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
@@ -20,22 +19,11 @@ from transformers.masking_utils import eager_mask
 
 from papa.errors import EncoderError
 from papa.models.layer import Heads, LayerAttention, PassTexts, Rule, chosen, real_keys
+from papa.models.slots import TokenSlots, no_slots, packed_slots, padded_slots
 from papa.text.batches import MicroBatch
 
 ScoreBias = Callable[[Tensor, Tensor], Float[Tensor, "#batch #heads queries keys"] | None]
 """What is added to scaled scores, from the queries and keys of the heads that need them."""
-
-
-@dataclass(frozen=True)
-class TokenSlots:
-    """Where the queries and keys of a call stand in their texts; as in ``LayerAttention``."""
-
-    query_slots: Int[Tensor, "#batch queries"]
-    key_slots: Int[Tensor, "#batch keys"]
-    real: Bool[Tensor, "batch queries"]
-    lengths: Int[Tensor, " batch"]
-    ends: Int[Tensor, "#batch 1 1"]
-    longest: int = 0
 
 
 @dataclass
@@ -116,68 +104,24 @@ class Dispatch:
     ) -> TokenSlots:
         """Return where queries and keys stand; once a pass, as on a GPU this waits."""
         size = (query.shape[-2], key.shape[-2], query.device)
-        if size not in self.slots_by_size:
-            if self.slots is None:
-                slots = self._padded_slots(query, key, mask, position_ids, causal)
-            else:
-                slots = self._packed_slots(query.device, causal)
-            self.slots_by_size[size] = slots
-        return self.slots_by_size[size]
-
-    def _packed_slots(self, device: torch.device, causal: bool) -> TokenSlots:
-        """Slots of a packed batch, which are given."""
-        assert self.slots is not None
-        assert self.real is not None
-        slots = self.slots.to(device)  # A model may lie on several devices.
-        longest = 0 if self.batch is not None else int(slots.max()) + 1
-        lengths = self.real.sum(dim=1)
-        return TokenSlots(
-            slots, slots, self.real, lengths, _ends(slots, self.real, causal), longest
-        )
-
-    def _padded_slots(
-        self,
-        query: Tensor,
-        key: Tensor,
-        mask: Tensor | None,
-        position_ids: Tensor | None,
-        causal: bool,
-    ) -> TokenSlots:
-        """Slots of padded texts, counted from the first token of each.
-
-        Texts may be padded on either side: in a causal model real tokens count, and keys may come
-        from a cache of a fixed size or of a window.
-        """
-        queries = query.shape[-2]
-        keys = key.shape[-2]
-        device = query.device
-        # The key at which the first query itself stands.
-        first_query = 0
-        if self.seen_real is not None and not causal and self.seen_real.shape[1] == keys:
-            padding = self.seen_real.int().argmax(dim=1)[:, None].to(device)
-            query_slots = (torch.arange(keys, device=device) - padding).clamp(min=0)
-            key_slots = query_slots
-        elif self.seen_real is not None and causal:
-            real_before = (self.seen_real.long().cumsum(dim=1) - 1).clamp(min=0)
-            slots = (real_before + self.before).to(device)
-            # A cache of a fixed size has keys to come, one of a window has lost the first.
-            first_query = min(keys, slots.shape[1]) - queries
-            query_slots = slots[:, -queries:]
-            key_slots = F.pad(slots, (0, max(0, keys - slots.shape[1])))[:, -keys:]
+        if size in self.slots_by_size:
+            return self.slots_by_size[size]
+        if self.slots is not None and self.real is not None:
+            # A model may lie on several devices.
+            on_device = self.slots.to(query.device)
+            slots = packed_slots(on_device, self.real, causal, self.batch is not None)
         else:
-            end = keys if position_ids is None else int(position_ids[..., -1].max()) + 1
-            indices = torch.arange(max(keys, end), device=device)[None]
-            query_slots = indices[:, end - queries : end]
-            keys_are_last = not causal or end > keys
-            first_query = (keys if keys_are_last else end) - queries
-            key_slots = indices[:, -keys:] if keys_are_last else indices[:, :keys]
-        # Tokens, and no padding, may look at themselves.
-        allowed = query.new_ones(1, 1, 1, keys, dtype=torch.bool) if mask is None else mask
-        square = allowed[:, 0].expand(len(query), queries, -1)
-        real = square.diagonal(offset=first_query, dim1=-2, dim2=-1)
-        last = (query_slots * real).amax(dim=1)
-        ends = _ends(query_slots, real, causal)
-        return TokenSlots(query_slots, key_slots, real, last + 1, ends, int(key_slots.max()) + 1)
+            slots = padded_slots(
+                query,
+                key,
+                mask,
+                position_ids,
+                causal,
+                seen_real=self.seen_real,
+                before=self.before,
+            )
+        self.slots_by_size[size] = slots
+        return slots
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
@@ -189,14 +133,6 @@ class Dispatch:
             yield
         finally:
             self.rules = outer
-
-
-def _ends(
-    slots: Int[Tensor, "#batch queries"], real: Bool[Tensor, "batch queries"], causal: bool
-) -> Int[Tensor, "#batch 1 1"]:
-    """The slot of each text's last token; -1 in a causal model, where it is no special one."""
-    last = (slots * real).amax(dim=1)
-    return last.new_full((1, 1, 1), -1) if causal else last[:, None, None]
 
 
 def split_heads(
@@ -229,18 +165,6 @@ def is_served(argument: str) -> bool:
     return argument in known
 
 
-def _without_slots(query: Tensor, key: Tensor) -> TokenSlots:
-    """Of attention without rules, such as a decoder's to an encoder's tokens."""
-    zeros = query.new_zeros
-    return TokenSlots(
-        query_slots=zeros(1, query.shape[-2], dtype=torch.long),
-        key_slots=zeros(1, key.shape[-2], dtype=torch.long),
-        real=zeros(len(query), query.shape[-2], dtype=torch.bool),
-        lengths=zeros(len(query), dtype=torch.long),
-        ends=zeros(1, 1, 1, dtype=torch.long),
-    )
-
-
 # A compiled pass would keep the rules of the block in which it was compiled.
 @torch.compiler.disable
 def attend(
@@ -257,7 +181,7 @@ def attend(
     position_bias: Float[Tensor, "#batch heads m_queries m_keys"] | None = None,
     s_aux: Float[Tensor, " heads"] | None = None,
     score_bias: ScoreBias | None = None,
-    **others: object,
+    **further: object,
 ) -> tuple[
     Float[Tensor, "batch queries heads value_width"],
     Float[Tensor, "batch heads queries keys"] | None,
@@ -270,7 +194,7 @@ def attend(
     Raises:
         EncoderError: the module passes an argument that changes attention and is not served.
     """
-    for name, argument in others.items():
+    for name, argument in further.items():
         if argument is not None and name not in _WITHOUT_EFFECT:
             raise EncoderError(
                 f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
@@ -312,7 +236,7 @@ def attend(
     if routed:
         slots = dispatch.token_slots(query, key, mask, position_ids, causal)
     else:
-        slots = _without_slots(query, key)
+        slots = no_slots(query, key)
     attention = LayerAttention(
         query=query,
         key=key,
@@ -323,7 +247,7 @@ def attend(
         key_slots=slots.key_slots,
         real=slots.real,
         lengths=slots.lengths,
-        ends=slots.ends,
+        last_slots=slots.last_slots,
         longest=slots.longest,
         bias=bias,
         sinks=s_aux,
@@ -337,7 +261,7 @@ def attend(
     )
     dispatch.calls[module] += 1
     dispatch.reached = True
-    output = attention.output(attention.every).to(value.dtype)
+    output = attention.output(attention.all_heads).to(value.dtype)
     if batch is not None:
         output = batch.pack(output)
     matrices = attention.matrices() if dispatch.matrices and batch is None else None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
-from papa.models.layer import Rule, See, StopForward, Watching, at_least_single, indices
+from papa.models.layer import Observe, Observing, Rule, StopForward, at_least_single, indices
 from papa.models.reference import EncoderReference, check_device, check_precision
 from papa.models.supported import family_for
 from papa.models.weights import load_model, sharing_weights
@@ -119,17 +119,19 @@ class Encoder:
         check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
-    def watch(
+    def observe(
         self,
-        see: See,
+        observe: Observe,
         batches: Iterable[MicroBatch],
         rows: int = 0,
         progress: Progress = ignore_progress,
     ) -> None:
-        """Show every layer of all batches, which hold so many rows, and compute no further."""
+        """Call ``observe`` with every layer of all batches, which hold so many rows; layers after
+        the last attention are not computed.
+        """
         done = 0
         rules: dict[int, Rule] = {
-            layer: Watching(see=see, layer=layer, last=layer == self.layers - 1)
+            layer: Observing(observe=observe, layer=layer, last=layer == self.layers - 1)
             for layer in range(self.layers)
         }
         with self.ruled(rules):

@@ -54,7 +54,7 @@ class LayerAttention:
         mask: whether a query may look at a key; None where all may.
         query_slots, key_slots: the slot of each; one row where all inputs have the same.
         real, lengths: which queries are tokens, and how many each input has up to the last query.
-        ends: the slot of each text's last token where it is apart, as in an encoder; else -1.
+        last_slots: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
         bias: added to the scaled scores, which ``softcap`` bounds where it is set (Gemma 2).
         sinks: a learned score of each head beside those of its keys, so that its weights sum to
@@ -74,7 +74,7 @@ class LayerAttention:
     key_slots: Int[Tensor, "#batch keys"]
     real: Bool[Tensor, "batch queries"]
     lengths: Int[Tensor, " batch"]
-    ends: Int[Tensor, "#batch 1 1"]
+    last_slots: Int[Tensor, "#batch 1 1"]
     longest: int = 0
     bias: Float[Tensor, "#batch #dependent #queries keys"] | None = None
     sinks: Float[Tensor, " heads"] | None = None
@@ -87,7 +87,7 @@ class LayerAttention:
     batch: MicroBatch | None = None
 
     @property
-    def every(self) -> Heads:
+    def all_heads(self) -> Heads:
         return tuple(range(self.value.shape[1]))
 
     @property
@@ -95,8 +95,8 @@ class LayerAttention:
         """The keys that constants may weigh: tokens, or what the mask allows; None for all."""
         return self.mask if self.batch is None else real_keys(self.batch)
 
-    def parts(self) -> Iterator[LayerAttention]:
-        """The same call, some queries at a time: A of a part is small, however long a text is."""
+    def chunks(self) -> Iterator[LayerAttention]:
+        """The same call, some queries at a time: A of a chunk is small, however long a text is."""
         batch, heads, queries, _ = self.query.shape
         rows = max(1, _ENTRIES // max(1, batch * heads * self.key.shape[-2]))
         if rows >= queries:
@@ -137,11 +137,11 @@ class LayerAttention:
         """What some heads output: A·V by the fused kernel, or as the innermost rule has it."""
         if self.rules:
             *outer, rule = self.rules
-            return rule.put_out(replace(self, rules=tuple(outer)), heads)
+            return rule.output(replace(self, rules=tuple(outer)), heads)
         value = chosen(self.value, heads)
         # The fused kernel has neither.
         if self.softcap is not None or self.sinks is not None:
-            rows = (call.probabilities(heads).to(value.dtype) for call in self.parts())
+            rows = (call.probabilities(heads).to(value.dtype) for call in self.chunks())
             return torch.cat([F.dropout(weights, self.dropout) @ value for weights in rows], dim=2)
         query, key, bias = self._queries_and_keys(heads)
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
@@ -163,7 +163,7 @@ class LayerAttention:
 
     def matrices(self) -> Float[Tensor, "batch heads queries keys"]:
         """By what all heads mix values: A, or what rules put in its place; without dropout."""
-        rules = tuple(rule for rule in self.rules if not isinstance(rule, Watching))
+        rules = tuple(rule for rule in self.rules if not isinstance(rule, Observing))
         if not all(rule.mixes for rule in rules):
             raise EncoderError(
                 "heads that output something else than attention times values have no matrices: "
@@ -173,7 +173,7 @@ class LayerAttention:
         keys = self.key.shape[-2]
         apart = torch.eye(keys, dtype=self.value.dtype, device=self.value.device)
         apart = apart.expand(*self.value.shape[:2], keys, keys)
-        return replace(self, value=apart, dropout=0.0, rules=rules).output(self.every)
+        return replace(self, value=apart, dropout=0.0, rules=rules).output(self.all_heads)
 
     def _queries_and_keys(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.dependent is not None:
@@ -193,7 +193,7 @@ class Rule:
         """Heads that need no queries and keys, where by the block around it ``outer`` do not."""
         return frozenset()
 
-    def put_out(
+    def output(
         self, attention: LayerAttention, heads: Heads
     ) -> Float[Tensor, "batch chosen queries width"]:
         """What these heads output, where ``attention.output`` is that of the block around."""
@@ -201,23 +201,23 @@ class Rule:
 
 
 class StopForward(Exception):
-    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.watch``."""
+    """Raised by a rule that needs no more of the forward pass; ends it in ``Encoder.observe``."""
 
 
-See = Callable[[LayerAttention, int], Tensor]
-"""What is shown a layer's attention and number, and gives what all its heads output."""
+Observe = Callable[[LayerAttention, int], Tensor]
+"""Called with a layer's attention and number; returns what all its heads output."""
 
 
 @dataclass(frozen=True)
-class Watching(Rule):
-    """The rule of one layer that is seen; what a ``last`` one outputs is seen by nobody."""
+class Observing(Rule):
+    """The rule of one layer that is observed; what a ``last`` one outputs nobody reads."""
 
-    see: See
+    observe: Observe
     layer: int
     last: bool = False
 
-    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
-        output = self.see(attention, self.layer)
+    def output(self, attention: LayerAttention, heads: Heads) -> Tensor:
+        output = self.observe(attention, self.layer)
         if self.last:
             raise StopForward
         return output

@@ -22,7 +22,7 @@ from papa.heads.attention_layers import (
 from papa.heads.interface import routed
 from papa.heads.reuse import LayerReuse, reuse_in
 from papa.heads.substitutes import Substitute, rules_of
-from papa.models.layer import Rule, See, Watching
+from papa.models.layer import Observe, Observing, Rule
 from papa.native.batches import Batch, Rows, Texts
 from papa.native.losses import ANSWERS, AnswerLosses, Loss
 from papa.native.outputs import Answers, answers_of, concatenated
@@ -220,19 +220,19 @@ class NativeHead:
 
     @torch.no_grad()  # Not inference mode: λ is trained beside what observers compute.
     def observe(
-        self, see: See, rows: Rows | None = None, progress: Progress = ignore_progress
+        self, observe: Observe, rows: Rows | None = None, progress: Progress = ignore_progress
     ) -> None:
-        """Show ``see`` the attention of every layer in passes over the texts."""
+        """Call ``observe`` with the attention of every layer in passes over the texts."""
         done = 0
         for batch in self.texts.batches(rows):
-            self.observe_batch(see, batch)
+            self.observe_batch(observe, batch)
             done += len(batch.rows)
             progress(done, len(self.texts) if rows is None else len(rows))
 
-    def observe_batch(self, see: See, batch: Batch) -> None:
-        """Show ``see`` the attention of every layer in one pass."""
+    def observe_batch(self, observe: Observe, batch: Batch) -> None:
+        """Call ``observe`` with the attention of every layer in one pass."""
         layers = range(len(self.layers.modules))
-        self.outputs(batch, {layer: Watching(see=see, layer=layer) for layer in layers})
+        self.outputs(batch, {layer: Observing(observe=observe, layer=layer) for layer in layers})
 
 
 def sums_by_text(losses: AnswerLosses) -> Float[np.ndarray, " texts"]:

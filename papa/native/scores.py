@@ -118,10 +118,10 @@ def _no_separators(attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
 
 def _separators(batch: Batch, attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
     ids = batch.inputs.get("input_ids")
-    is_causal = bool((attention.ends < 0).any())
+    is_causal = bool((attention.last_slots < 0).any())
     if not isinstance(ids, Tensor) or ids.shape != attention.real.shape or is_causal:
         return _no_separators(attention)
-    is_last = (attention.query_slots == attention.ends[:, 0]) & attention.real
+    is_last = (attention.query_slots == attention.last_slots[:, 0]) & attention.real
     return torch.isin(ids, ids[is_last])
 
 
@@ -140,7 +140,7 @@ def output_weights(
 
     def observe(attention: LayerAttention, layer: int) -> Tensor:
         waiting[:] = [(layer, heads * attention.value.shape[-1])]
-        return attention.output(attention.every)
+        return attention.output(attention.all_heads)
 
     def take(module: nn.Module, inputs: tuple[Any, ...]) -> None:
         if not waiting:
@@ -186,7 +186,10 @@ def score_heads_by(
         if "causal_gates" in methods:
             gates = train_causal_gates(training, progress=request.progress)
             scores = CausalGateScores(
-                gates.removed[None], gates.kept, gates.settled, evaluations=6 * spec.epochs
+                gates.pulled_closed[None],
+                gates.pulled_open,
+                gates.settled,
+                evaluations=6 * spec.epochs,
             )
             return {"causal_gates": scores}
         values = train_gates(training, progress=request.progress)
@@ -297,30 +300,30 @@ class CausalGateScores(HeadScores):
     names its role. A head whose gates still moved at the end of a run has none.
 
     Args:
-        removed: G⁻ of each seed.
-        kept: G⁺, the mean over seeds.
+        pulled_closed: G⁻ of each seed.
+        pulled_open: G⁺, the mean over seeds.
         settled: Whether gates no longer moved, of all seeds.
     """
 
     def __init__(
         self,
-        removed: Float[np.ndarray, "seeds layers heads"],
-        kept: Float[np.ndarray, "layers heads"],
+        pulled_closed: Float[np.ndarray, "seeds layers heads"],
+        pulled_open: Float[np.ndarray, "layers heads"],
         settled: Bool[np.ndarray, "layers heads"],
         evaluations: int = 0,
     ) -> None:
-        super().__init__(removed, evaluations=evaluations)
-        self.kept = kept
+        super().__init__(pulled_closed, evaluations=evaluations)
+        self.pulled_open = pulled_open
         self.settled = settled
 
     @classmethod
     def of_seeds(cls, scores: Sequence[HeadScores], own_rows: bool) -> CausalGateScores:
         """The scores of all seeds; without rows of their own they have no interval."""
         gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
-        removed = np.concatenate([of_seed.by_seed for of_seed in gates])
+        pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
         return cls(
-            removed if own_rows else removed.mean(axis=0)[None],
-            np.mean([of_seed.kept for of_seed in gates], axis=0),
+            pulled_closed if own_rows else pulled_closed.mean(axis=0)[None],
+            np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
             np.all([of_seed.settled for of_seed in gates], axis=0),
         )
 
@@ -329,7 +332,7 @@ class CausalGateScores(HeadScores):
         import pandas
 
         frame = super().frame(method)
-        plus = self.kept.ravel()
+        plus = self.pulled_open.ravel()
         minus = frame["score"]
         roles = {"facilitating": minus, "interfering": 1 - plus, "irrelevant": plus * (1 - minus)}
         largest = pandas.DataFrame(roles).idxmax(axis=1)

@@ -156,13 +156,13 @@ class CausalGates:
     """Causal gates of one seed (Nam et al., 2025).
 
     Attributes:
-        kept: G⁺, gates that were pulled to 1.
-        removed: G⁻, gates that were pulled to 0.
+        pulled_open: G⁺, gates that were pulled to 1.
+        pulled_closed: G⁻, gates that were pulled to 0.
         settled: Whether gates no longer moved at the end of both runs.
     """
 
-    kept: Float[np.ndarray, "layers heads"]
-    removed: Float[np.ndarray, "layers heads"]
+    pulled_open: Float[np.ndarray, "layers heads"]
+    pulled_closed: Float[np.ndarray, "layers heads"]
     settled: Bool[np.ndarray, "layers heads"]
 
 
@@ -198,8 +198,8 @@ def train_causal_gates(
         logits = torch.stack(by_step).double().numpy()
         means.append((1 / (1 + np.exp(-logits[-_WINDOW:]))).mean(axis=0))
         settled &= has_settled(logits, training.spec.learning_rate)
-    kept, removed = means
-    return CausalGates(kept, removed, settled)
+    pulled_open, pulled_closed = means
+    return CausalGates(pulled_open, pulled_closed, settled)
 
 
 def _thirds(progress: Progress) -> Iterator[Progress]:

@@ -140,7 +140,7 @@ class RowMeans:
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         """Add the rows of one layer's call; what its heads output."""
-        heads = attention.every
+        heads = attention.all_heads
         probabilities = attention.probabilities(heads)
         value = attention.value.to(probabilities.dtype)
         constant = probabilities
@@ -209,6 +209,6 @@ def streamed(request: ScoringRequest, methods: Mapping[str, ScoreRows]) -> dict[
         output_norms(encoder.output_maps),
     )
     tokens = encoder.tokens_per_batch(request.execution.batch_tokens)
-    encoder.watch(means.observe, micro_batches(split, rows, tokens), len(rows), request.progress)
+    encoder.observe(means.observe, micro_batches(split, rows, tokens), len(rows), request.progress)
     check_sums(means.sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
     return means.scores(len(rows))

@@ -64,7 +64,7 @@ class Case:
 
     def average(self, *batches: Inputs) -> AttentionSums:
         averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
-        self.encoder.watch(averager.observe, [batch.compact() for batch in batches])
+        self.encoder.observe(averager.observe, [batch.compact() for batch in batches])
         return averager.result()
 
     def constants(self, seed: int = 5) -> ConstantMatrices:

@@ -59,7 +59,7 @@ class AsAssigned(Rule):
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         return outer
 
-    def put_out(self, attention: LayerAttention, heads: Heads) -> Tensor:
+    def output(self, attention: LayerAttention, heads: Heads) -> Tensor:
         if attention.dependent:
             positions = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
             source = tuple(positions.index(head) for head in sorted(positions))
@@ -94,7 +94,7 @@ def test_average(golden: Golden, minilm: Encoder) -> None:
     by_length = corpus.attention_mask.sum(dim=1).argsort(stable=True)
     averager = AttentionAverager(minilm.layers, minilm.heads, SLOTS)
     with torch.inference_mode():
-        minilm.watch(averager.observe, [corpus[rows].compact() for rows in by_length.split(50)])
+        minilm.observe(averager.observe, [corpus[rows].compact() for rows in by_length.split(50)])
     assert torch.equal(averager.counts.float(), golden.tensors["counts"])
     matrices = averager.result().average().matrices
     assert float((matrices - golden.tensors["average_attention"]).abs().max()) < 2e-6

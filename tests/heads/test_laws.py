@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by, replaced
-from papa.models.layer import LayerAttention, Watching
+from papa.models.layer import LayerAttention, Observing
 from tests.heads.cases import EVERY, HALF, Case, distance
 from tests.make import DROPOUT
 from tests.models.inputs import some_inputs
@@ -188,7 +188,7 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
         def output(dropout: float) -> Tensor:
             mask = real[:, None, None, :]
             attention = LayerAttention(*drawn, mask, 0.3, *layout, dropout=dropout, **settings)
-            return attention.output(attention.every).unflatten(0, (copies, 4))
+            return attention.output(attention.all_heads).unflatten(0, (copies, 4))
 
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])
         exact = output(0.0)[0]
@@ -204,9 +204,9 @@ def test_attention_dropout_is_the_models_own(case: Case) -> None:
 
     def listen(attention: LayerAttention, layer: int) -> Tensor:
         dropouts.append(attention.dropout)
-        return attention.output(attention.every)
+        return attention.output(attention.all_heads)
 
-    rules = {n: Watching(see=listen, layer=n) for n in range(case.encoder.layers)}
+    rules = {n: Observing(observe=listen, layer=n) for n in range(case.encoder.layers)}
     with case.encoder.ruled(rules):
         for training in (False, True, False):
             case.encoder.model.train(training)

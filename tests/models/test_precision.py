@@ -47,7 +47,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
 
     def average(batch: Inputs) -> AttentionSums:
         averager = AttentionAverager(half.layers, half.heads, SLOTS)
-        half.watch(averager.observe, [batch.compact()])
+        half.observe(averager.observe, [batch.compact()])
         return averager.result()
 
     def away(batch: Inputs, expected: list[Tensor]) -> float:
