@@ -235,7 +235,7 @@ def publish_effect(
     progress: Progress,
 ) -> None:
     """On a worker: publish the effect of every head, and its standard error over texts."""
-    from papa.ranking.loss_scores import effect_of_losses
+    from papa.ranking.set_values import effect_of_losses
 
     context = Context((step,), store, execution, progress)
     scores = effect_of_losses(lost, lengths, size, by_text=True)

@@ -78,18 +78,18 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": _valued(
         "Shapley values",
-        f"{_RANKING}.loss_scores:shapley",
+        f"{_RANKING}.set_values:shapley",
         reads=("evaluations",),
         minimum_evaluations=lambda heads: 4 * heads - 2,
     ),
     "greedy": _valued(
         "the steps of a greedy order",
-        f"{_RANKING}.loss_scores:greedy",
+        f"{_RANKING}.set_values:greedy",
         draws_nothing=True,
         reads=("evaluations",),
         minimum_evaluations=lambda heads: heads,
     ),
-    "effect": _valued("effect", f"{_RANKING}.loss_scores:effect", draws_nothing=True),
+    "effect": _valued("effect", f"{_RANKING}.set_values:effect", draws_nothing=True),
     "gates": _trained("L0 gates", f"{_RANKING}.learned:gates"),
     "causal_gates": _trained(
         "causal gates", "papa.native.training:train_causal_gates", native_head="words"

@@ -10,7 +10,8 @@ import pandas
 from papa.heads.substitutes import Substitute
 from papa.probes.training import Rows
 from papa.progress import Progress, ignore_progress
-from papa.ranking.loss_scores import HeadLoss, effect_of_losses
+from papa.ranking.loss_scores import HeadLoss
+from papa.ranking.set_values import effect_of_losses
 from papa.spec.orders import Head
 
 

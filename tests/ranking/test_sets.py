@@ -22,15 +22,8 @@ from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference
 from papa.probes.features import live_features
 from papa.ranking.head_scores import HeadScores
-from papa.ranking.loss_scores import (
-    LossValue,
-    ScoringRequest,
-    Value,
-    effect,
-    gradient,
-    greedy_positions,
-    shapley_values,
-)
+from papa.ranking.loss_scores import ScoringRequest, gradient
+from papa.ranking.set_values import LossValue, Value, effect, greedy_positions, shapley_values
 from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
 from papa.spec import RankingSpec
 from papa.spec.orders import Head
