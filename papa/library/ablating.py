@@ -167,12 +167,12 @@ def fidelity(
         EncoderError: The model is in train mode, or its heads cannot be replaced.
         SpecError: There is no such head, substitute or part, or ``score`` is no function.
     """
-    check_answering(model)
+    pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
     computed_from = batches if substitute_data is None else substitute_data
     replacement = substitute_for(model, substitute, computed_from, seed, tokenizer, part)
-    texts = InMemoryTexts.from_batches(batches, model)
-    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part)
+    texts = InMemoryTexts.from_batches(batches, pretrained)
+    native = NativeHead(pretrained, texts, score=score, part=part)
     chosen = native.layers.indexed(checked_heads(heads, native.layers.head_counts))
     before, after = _answers_beside(native, native.rules(replacement, chosen))
     lengths = before["lengths"]

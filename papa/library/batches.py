@@ -85,13 +85,18 @@ def batches_of(
     return list(_tokenised(texts, labels, pretrained, tokenizer))
 
 
-def check_answering(model: nn.Module) -> None:
-    """Refuse a model that shall answer and is in train mode."""
+def check_answering(model: nn.Module) -> PreTrainedModel:
+    """Return a model that can answer while its heads are replaced.
+
+    Raises:
+        EncoderError: Its heads cannot be replaced, or it is in train mode.
+    """
     attention_parts(model)
     if any(module.training for module in model.modules()):
         raise EncoderError(
             "the model is in train mode, where dropout changes its answers: call model.eval() first"
         )
+    return cast("PreTrainedModel", model)
 
 
 def _check_padding(number: int, batch: Batch, config: object) -> None:

@@ -132,7 +132,7 @@ def head_scores(
         names = "task" if in_memory else "tokenizer, substitute_data, score, part or unit"
         raise SpecError(f"this kind of model takes no {names}: leave it out")
     if isinstance(model, nn.Module):
-        check_answering(model)
+        pretrained = check_answering(model)
         is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
         seeds = [*ranking_seeds] if is_listed else []
         if not seeds:
@@ -144,7 +144,7 @@ def head_scores(
         replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
         scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
         return head_scores_in_memory(
-            model,
+            pretrained,
             batches,
             replacement,
             method,

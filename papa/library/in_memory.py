@@ -15,7 +15,7 @@ import numpy as np
 import pandas
 from jaxtyping import Float
 from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
 from papa.heads.substitutes import Substitute
@@ -135,9 +135,9 @@ def measure_in_memory(
     ``train``, against the first substitute; a text that they do not fit is refused before anything
     is trained.
     """
-    check_answering(model)
-    train, validation = splits_of(data, model, tokenizer, task)
-    open_head = partial(open_in_memory, model, part=part, unit=unit)
+    pretrained = check_answering(model)
+    train, validation = splits_of(data, pretrained, tokenizer, task)
+    open_head = partial(open_in_memory, pretrained, part=part, unit=unit)
     custom = score if callable(score) else None
     native = open_head(validation, custom)
     original = native.all_answers()
@@ -226,7 +226,7 @@ def _score_cells(
 
 
 def head_scores_in_memory(
-    model: nn.Module,
+    model: PreTrainedModel,
     batches: Sequence[Inputs],
     substitute: Substitute,
     method: str,

@@ -62,9 +62,9 @@ def joint_effects(
         SpecError: There is no set, one is empty, or the model has no such head.
         DataError: ``data`` cannot be read.
     """
-    check_answering(model)
+    pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
-    native = open_in_memory(model, batches, score)
+    native = open_in_memory(pretrained, batches, score)
     named = [checked_heads(heads, native.layers.head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")

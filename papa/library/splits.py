@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from torch import nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError
 from papa.library.batches import Batch, Data, batches_of
@@ -15,7 +14,7 @@ from papa.native.batches import InMemoryTexts
 
 
 def splits_of(
-    data: Data, model: nn.Module, tokenizer: PreTrainedTokenizerBase | None, task: Task
+    data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, task: Task
 ) -> tuple[list[Batch], list[Batch]]:
     """Return training and validation batches: as a user divided them, or every other text, the
     longest first.

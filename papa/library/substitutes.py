@@ -65,7 +65,8 @@ def substitute_for(
         ArtifactError: The matrices do not fit the model.
     """
     layers = attention_layers(model, part)
-    device = cast("PreTrainedModel", model).device
+    pretrained = cast("PreTrainedModel", model)  # Its layers were found.
+    device = pretrained.device
     if isinstance(requested, ConstantMatrices):
         checked_matrices(requested.matrices, len(layers.modules), head_count(layers.modules[0]))
     if isinstance(requested, Tensor | np.ndarray):
@@ -93,8 +94,8 @@ def substitute_for(
             "matrices such as papa.average returns, or another substitute such as 'zeros'"
         )
     # Whatever batches the texts come in, the substitute is the same.
-    texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer), model)
-    native = NativeHead(cast("PreTrainedModel", model), texts, part=part)
+    texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer), pretrained)
+    native = NativeHead(pretrained, texts, part=part)
     observer = observer_of(
         name,
         ObservedModel(len(layers.modules), native.heads_per_layer, device=device, seed=seed),

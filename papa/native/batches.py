@@ -10,8 +10,9 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import numpy as np
 import torch
 from jaxtyping import Bool, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel
 
 from papa.heads.masks import real_tokens
 from papa.text.batches import rows_of_like_length
@@ -147,15 +148,14 @@ class InMemoryTexts:
         return np.array([_length_of(text) for text in self.texts])
 
     @classmethod
-    def from_batches(cls, batches: Sequence[Inputs], model: nn.Module) -> InMemoryTexts:
+    def from_batches(cls, batches: Sequence[Inputs], model: PreTrainedModel) -> InMemoryTexts:
         """Split a user's batches into texts."""
-        config: Any = model.config
-        is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
+        is_encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
         # Of an encoder-decoder the mask says nothing of the decoder's tokens.
         texts, unsplit_batches = _single_texts(batches, is_trimmed=not is_encoder_decoder)
-        classes = getattr(model, "get_output_embeddings", lambda: None)() is None
+        classes = model.get_output_embeddings() is None
         has_labels = classes and all(isinstance(text.get("labels"), Tensor) for text in texts)
-        padding = {"input_ids": getattr(config, "pad_token_id", None) or 0, "labels": IGNORED}
+        padding = {"input_ids": getattr(model.config, "pad_token_id", None) or 0, "labels": IGNORED}
         return cls(texts, padding, has_labels, unsplit_batches)
 
     def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
@@ -252,7 +252,7 @@ def _is_padded_by_column(text: Inputs) -> bool:
 
 def _alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
     """The indices of texts that one batch can hold, for each of as few batches as that takes."""
-    groups: dict[Any, list[int]] = {}
+    groups: dict[object, list[int]] = {}
     for index, text in enumerate(texts):
         tensors = {name: value for name, value in text.items() if isinstance(value, Tensor)}
         # Padded by column, texts may differ in tokens; else shapes have to be the same.
@@ -267,10 +267,11 @@ def _alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
     return list(groups.values())
 
 
-def _below_each_other(values: Sequence[Any], padding: int) -> Any:
+def _below_each_other(values: Sequence[object], padding: int) -> object:
     """Rows below each other, padded along axis 1; what is no tensor of rows is equal in all."""
-    if not isinstance(values[0], Tensor) or not values[0].dim():
+    tensors = [value for value in values if isinstance(value, Tensor) and value.dim()]
+    if len(tensors) < len(values):
         return values[0]
-    if values[0].dim() == 1:
-        return torch.cat([*values])
-    return pad_sequence([row for value in values for row in value], True, padding)
+    if tensors[0].dim() == 1:
+        return torch.cat(tensors)
+    return pad_sequence([row for tensor in tensors for row in tensor], True, padding)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
 
 import numpy as np
 import torch
 from jaxtyping import Shaped
-from torch import Tensor, nn
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from papa.errors import DataError, SpecError, joined
@@ -26,7 +25,7 @@ from papa.spec.task import LOSS
 
 
 def open_in_memory(
-    model: nn.Module,
+    model: PreTrainedModel,
     batches: Sequence[Inputs],
     score: CustomScore | None = None,
     labelled: bool = False,
@@ -50,7 +49,7 @@ def open_in_memory(
             "of rows, so they cannot be split into texts: each counts as one text",
             stacklevel=3,
         )
-    native = NativeHead(cast("PreTrainedModel", model), texts, score=score, part=part, unit=unit)
+    native = NativeHead(model, texts, score=score, part=part, unit=unit)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))
     return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))
@@ -91,7 +90,8 @@ def metric_of(
         SpecError: The metric is not of this model and data.
     """
     texts = len(native.texts)
-    of_labels: list[Any] = []
+    of_labels: list[Metric] = []
+    known: list[Metric]
     if "embeddings" in answers:
         if texts < LEAST_SENTENCES:
             raise DataError(f"{texts} texts are measured, expected {LEAST_SENTENCES} or more")

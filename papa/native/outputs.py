@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from papa.errors import DataError, EncoderError, HubUnreachableError, SpecError
 from papa.heads.masks import real_tokens
@@ -35,22 +36,24 @@ Answers: TypeAlias = dict[str, Tensor]
 """
 
 
-def has_many_labels(config: Any) -> bool:
+def has_many_labels(config: PreTrainedConfig) -> bool:
     """Whether a classifier decides on each label of a text by itself, by its sigmoid."""
-    return bool(config.problem_type == "multi_label_classification")
+    return config.problem_type == "multi_label_classification"
 
 
-def class_names(model: Any) -> tuple[str, ...]:
+def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     """The classes of a head, in its order."""
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
-def is_language_model(model: Any) -> bool:
+def is_language_model(model: PreTrainedModel) -> bool:
     """Whether a model answers with words of its vocabulary."""
     return model.get_output_embeddings() is not None
 
 
-def answers_of(model: Any, outputs: Any, batch: Batch, score: CustomScore | None = None) -> Answers:
+def answers_of(
+    model: PreTrainedModel, outputs: object, batch: Batch, score: CustomScore | None = None
+) -> Answers:
     """Return what a model's outputs answer to a batch; gradients pass.
 
     Args:
@@ -116,7 +119,7 @@ def concatenated(
     return arrays
 
 
-def real_of(model: Any, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts tokens"]:
+def real_of(model: PreTrainedModel, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts tokens"]:
     """Which tokens, or frames of sound, are no padding."""
     if batch.real is not None:
         return batch.real
@@ -126,12 +129,14 @@ def real_of(model: Any, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts to
     real = real_tokens(mask) if mask.dim() == 4 else None
     if real is not None:
         return nn.functional.pad(real, (0, outputs.shape[1] - real.shape[1])).to(outputs.device)
-    if mask.shape[1] != outputs.shape[1] and hasattr(model, "_get_feature_vector_attention_mask"):
-        mask = model._get_feature_vector_attention_mask(outputs.shape[1], mask)
+    # Of speech, whose mask is of samples.
+    mask_of_frames = getattr(model, "_get_feature_vector_attention_mask", None)
+    if mask.shape[1] != outputs.shape[1] and callable(mask_of_frames):
+        mask = mask_of_frames(outputs.shape[1], mask)
     return mask.bool().to(outputs.device)
 
 
-def _user_scores(score: CustomScore, outputs: Any, batch: Batch) -> Answers:
+def _user_scores(score: CustomScore, outputs: object, batch: Batch) -> Answers:
     if not callable(score):
         raise SpecError(f"score is {score!r}, expected a function of outputs and batch")
     inputs = dict(batch.inputs)
@@ -146,7 +151,9 @@ def _user_scores(score: CustomScore, outputs: Any, batch: Batch) -> Answers:
     return {"score": scores, "lengths": torch.ones(len(scores), dtype=torch.int64)}
 
 
-def _embeddings(model: Any, states: Float[Tensor, "texts tokens width"], batch: Batch) -> Answers:
+def _embeddings(
+    model: PreTrainedModel, states: Float[Tensor, "texts tokens width"], batch: Batch
+) -> Answers:
     """Means of the last hidden states over tokens."""
     if batch.slots is None:
         _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
@@ -165,7 +172,9 @@ def _answers_by_label(logits: Float[Tensor, "texts labels"]) -> Answers:
     return {"logits": by_label.flatten(0, 1), "lengths": lengths}
 
 
-def _words(model: Any, logits: Float[Tensor, "texts tokens vocabulary"], batch: Batch) -> Answers:
+def _words(
+    model: PreTrainedModel, logits: Float[Tensor, "texts tokens vocabulary"], batch: Batch
+) -> Answers:
     """The words at each token that counts: in a causal model those that have a next token, in an
     encoder-decoder those of the decoder.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +22,7 @@ from papa.heads.interface import routed
 from papa.heads.reuse import LayerReuse, reuse_in
 from papa.heads.substitutes import Substitute, rules_of
 from papa.models.layer import Observe, Observing, Rule
-from papa.native.batches import Batch, Rows, Texts
+from papa.native.batches import Batch, Inputs, Rows, Texts
 from papa.native.losses import ANSWERS, AnswerLosses, Loss
 from papa.native.outputs import Answers, answers_of, concatenated
 from papa.probes.chunks import chunk_tokens
@@ -105,7 +104,7 @@ class NativeHead:
         """Where the model lies."""
         return self.model.device
 
-    def outputs(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> Any:
+    def outputs(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> object:
         """Return what the model outputs while its layers follow ``rules``; gradients pass.
 
         None calls the model as it is. No rules at all route its attention like any others, so that
@@ -244,7 +243,7 @@ def sums_by_text(losses: AnswerLosses) -> Float[np.ndarray, " texts"]:
     return sums
 
 
-def call_model(model: Any, inputs: Mapping[str, Any]) -> Any:
+def call_model(model: PreTrainedModel, inputs: Inputs) -> object:
     """Return what a model outputs; its configuration keeps no kind of problem read off labels."""
     config = model.config
     before = config.problem_type

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -142,7 +142,7 @@ def output_weights(
         waiting[:] = [(layer, heads * attention.value.shape[-1])]
         return attention.output(attention.all_heads)
 
-    def take(module: nn.Module, inputs: tuple[Any, ...]) -> None:
+    def take(module: nn.Module, inputs: tuple[object, ...]) -> None:
         if not waiting:
             return
         layer, width = waiting.pop()
