@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutput
 
 from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
@@ -34,12 +36,15 @@ class Encoder:
     reference: EncoderReference | None = None
 
     def __init__(
-        self, model: nn.Module, device: str | torch.device = "cpu", precision: Precision = "float32"
+        self,
+        model: PreTrainedModel,
+        device: str | torch.device = "cpu",
+        precision: Precision = "float32",
     ) -> None:
         self.family = family = family_for(model.config, "this model")
         self._original = model
         model = sharing_weights(model)
-        config: Any = model.config
+        config = model.config
         if getattr(model, "dtype", None) in (torch.float16, torch.bfloat16):
             model.float()
         if hasattr(model, "pooler"):
@@ -115,6 +120,7 @@ class Encoder:
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
         outputs = self._forward(batch, output_hidden_states=True)
+        assert outputs.hidden_states is not None, "they were requested"
         layers = [states.squeeze(0) for states in outputs.hidden_states]
         check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
@@ -141,13 +147,13 @@ class Encoder:
                 done += len(batch.rows)
                 progress(done, rows)
 
-    def _forward(self, batch: MicroBatch, **options: bool) -> Any:
+    def _forward(self, batch: MicroBatch, **options: bool) -> BaseModelOutput:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
         autocast = self.precision == "bfloat16" and self.device.type != "cpu"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
-            output = self.model(**inputs, return_dict=True, **options)
+            output: BaseModelOutput = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
         calls = self.dispatch.calls.total()
         if calls != self.layers:
@@ -179,10 +185,10 @@ def _hold_in_bfloat16(model: nn.Module) -> None:
 def _project(
     linear: nn.Linear,
     whole: Callable[[Tensor], Tensor],
-    module: Any,
+    module: nn.Module,
     states: Float[Tensor, "1 tokens width"],
 ) -> Float[Tensor, "1 tokens own_width"]:
-    dispatch: Dispatch = module.papa_dispatch
+    dispatch = cast("Dispatch", module.papa_dispatch)
     heads = dispatch.dependent_heads(module)
     if heads is None:
         return whole(states)

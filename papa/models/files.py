@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from papa.errors import EncoderError
 from papa.files import (
@@ -21,6 +21,9 @@ from papa.files import (
     write_atomically,
 )
 
+Json: TypeAlias = dict[str, Any]
+"""What a file in JSON holds, of which nothing is checked."""
+Checked = TypeVar("Checked")
 CONFIGURATION = "config.json"
 MODULES = "modules.json"
 SETTINGS = "config_sentence_transformers.json"
@@ -39,7 +42,7 @@ SAFETENSORS = "model.safetensors"
 _PICKLED = "pytorch_model.bin"
 
 
-def read_configuration_file(folder: Path, subject: str) -> tuple[dict[str, Any], str]:
+def read_configuration_file(folder: Path, subject: str) -> tuple[Json, str]:
     """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
     refuse_pointer(path, EncoderError)
@@ -146,7 +149,7 @@ _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
-def remembered(subject: str, content: str, check: Callable[[], Any]) -> Any:
+def remembered(subject: str, content: str, check: Callable[[], Checked]) -> Checked:
     """What ``check`` found before, a JSON value, else what it finds now: by the digest of what it
     looks at, the libraries that look, and PAPA's own code that decides.
     """
@@ -155,7 +158,8 @@ def remembered(subject: str, content: str, check: Callable[[], Any]) -> Any:
     made_by = [*map(version, ("torch", "transformers", "tokenizers")), *map(sha256_of_file, code)]
     path = cache_folder() / "checked" / f"{sha256_of_json([subject, content, made_by])}.json"
     with suppress(OSError, ValueError):
-        return json.loads(path.read_bytes())
+        earlier: Checked = json.loads(path.read_bytes())
+        return earlier
     with _one_at_a_time:
         result = check()
     # A check that raises leaves nothing: what failed is looked at again.

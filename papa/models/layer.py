@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
-from typing import Any
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -17,6 +17,7 @@ from papa.errors import EncoderError
 from papa.text.batches import MicroBatch
 
 Heads = tuple[int, ...]
+States = TypeVar("States", Tensor, Tensor | None)
 _ENTRIES = 2**22
 """Of A, held at once where it is written out."""
 
@@ -235,7 +236,7 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
-def chosen(states: Any, heads: Heads) -> Any:
+def chosen(states: States, heads: Heads) -> States:
     """Some heads of states [batch, heads, …], if any; themselves where these are all or shared."""
     if states is None or states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
         return states

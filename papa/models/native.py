@@ -70,8 +70,7 @@ def native_model_without_weights(reference: EncoderReference, model_class: str) 
     """
     from papa.models.weights import load_model
 
-    model = load_model(reference, head=model_class, with_weights=False)
-    return cast("PreTrainedModel", model.eval())
+    return load_model(reference, head=model_class, with_weights=False).eval()
 
 
 def load_native_model(

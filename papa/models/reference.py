@@ -17,7 +17,7 @@ from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import refuse_pointer, sha256_of_file
 from papa.hub import fetched
 from papa.models import files
-from papa.models.files import CONFIGURATION, tokenizer_files
+from papa.models.files import CONFIGURATION, Json, tokenizer_files
 from papa.models.identity import DECODERS, EncoderReference
 from papa.spec import EncoderSpec, Precision
 
@@ -88,7 +88,7 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)
 
 
-def _shape(document: dict[str, Any], folder: Path, subject: str) -> dict[str, Any]:
+def _shape(document: Json, folder: Path, subject: str) -> Json:
     from papa.models.supported import family_for
     from papa.models.weights import checked_configuration
 

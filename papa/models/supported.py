@@ -18,6 +18,11 @@ from papa.models.dispatch import Dispatch, attend, split_heads
 from papa.text.batches import MicroBatch
 
 
+def _layers_in(path: str, model: nn.Module) -> Iterable[nn.Module]:
+    """A model's list of layers."""
+    return model.get_submodule(path).children()
+
+
 @dataclass(frozen=True)
 class Family:
     """One encoder family behind transformers' classes; unless it says otherwise, all is as in BERT.
@@ -42,7 +47,9 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     note: str
-    layers: Callable[[Any], Iterable[nn.Module]] = lambda model: model.encoder.layer
+    layers: Callable[[nn.Module], Iterable[nn.Module]] = lambda model: _layers_in(
+        "encoder.layer", model
+    )
     attention: str = "attention.self"
     output: str = "attention.output.dense"
     norm: str | None = "attention.output.LayerNorm"
@@ -53,11 +60,11 @@ class Family:
     prepare: Callable[[Any, Dispatch], None] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
-    def modules(self, model: nn.Module, path: str) -> list[Any]:
+    def modules(self, model: nn.Module, path: str) -> list[nn.Module]:
         """What is at a path in each layer, such as ``attention``."""
         return [layer.get_submodule(path) for layer in self.layers(model)]
 
-    def positions(self, config: Any) -> int:
+    def positions(self, config: PreTrainedConfig) -> int:
         before = 0 if self.padding is None else self.padding(config) + 1
         return int(config.max_position_embeddings) - before
 
@@ -96,7 +103,7 @@ ROBERTA = Family(
 DISTILBERT = Family(
     name="DistilBERT",
     model_types=("distilbert",),
-    layers=lambda model: model.transformer.layer,
+    layers=partial(_layers_in, "transformer.layer"),
     attention="attention",
     output="attention.out_lin",
     norm="sa_layer_norm",
@@ -134,7 +141,7 @@ ALBERT = Family(
 MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
-    layers=lambda model: model.layers,
+    layers=partial(_layers_in, "layers"),
     attention="attn",
     output="attn.Wo",
     norm=None,
@@ -226,7 +233,7 @@ def family_of(model_type: str) -> Family | None:
     return next((family for family in FAMILIES if model_type in family.model_types), None)
 
 
-def family_for(config: Any, subject: str) -> Family:
+def family_for(config: PreTrainedConfig, subject: str) -> Family:
     """The family of a configuration; EncoderError where PAPA does not measure such models."""
     family = family_of(config.model_type)
     if family is None:

@@ -11,26 +11,28 @@ from contextlib import contextmanager
 from copy import deepcopy
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import torch
 import transformers
 from safetensors import safe_open
 from safetensors.torch import load
 from torch import Tensor, nn
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
 from papa.errors import EncoderError, in_one_line, shortened, shown
 from papa.models import files
-from papa.models.files import CONFIGURATION
+from papa.models.files import CONFIGURATION, Json
 from papa.models.identity import DECODERS, EncoderReference
 from papa.models.supported import family_of, unsupported
 
+Model = TypeVar("Model", bound=nn.Module)
 _REFUSED = "quantization_config", "attn_implementation", "_attn_implementation", "use_kernels"
 """Settings with which transformers would compute other attention than PAPA measures."""
 
 
-def checked_configuration(document: dict[str, Any], folder: Path, subject: str) -> Any:
+def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrainedConfig:
     """What the config.json of the encoder in ``folder`` holds, as transformers reads it."""
     path = folder / CONFIGURATION
     kind = document.get("model_type")
@@ -75,7 +77,7 @@ def load_model(
     head: str = "AutoModel",
     dtype: torch.dtype = torch.float32,
     with_weights: bool = True,
-) -> nn.Module:
+) -> PreTrainedModel:
     """The model of a reference, by a class of transformers; what is read is checked. Without
     weights only their names and shapes are read: all are zeros, which take no memory.
     """
@@ -177,7 +179,7 @@ def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
 
 
 def _pruned_weight(
-    mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: Any
+    mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: PreTrainedConfig
 ) -> str:
     """Which weight lacks whole heads, with both its shapes; empty where none does."""
     width = config.hidden_size // config.num_attention_heads
@@ -225,10 +227,10 @@ def _quiet() -> Iterator[None]:
                 logging.enable_progress_bar()
 
 
-def sharing_weights(model: nn.Module) -> nn.Module:
+def sharing_weights(model: Model) -> Model:
     """A copy of the modules of ``model``, without hooks, whose parameters share its memory."""
     # deepcopy takes what its memo names for copied already.
-    memo: dict[int, Any] = {id(buffer): buffer.detach() for buffer in model.buffers()}
+    memo: dict[int, object] = {id(buffer): buffer.detach() for buffer in model.buffers()}
     for parameter in model.parameters():
         memo[id(parameter)] = nn.Parameter(parameter.detach(), requires_grad=False)
     for module in model.modules():
