@@ -19,6 +19,8 @@ from transformers import (
     BertForSequenceClassification,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
+    RobertaConfig,
+    RobertaForSequenceClassification,
 )
 
 import papa
@@ -118,7 +120,8 @@ SLOTS = 32
 
 @dataclass(frozen=True)
 class Classifier:
-    """A random classifier on texts of different lengths, and its study.
+    """A random classifier on texts of different lengths, and its study; its positions count tokens,
+    wherever a layout puts them.
 
     Attributes:
         model: In memory.
@@ -128,7 +131,7 @@ class Classifier:
         study: Scored by name.
     """
 
-    model: BertForSequenceClassification
+    model: RobertaForSequenceClassification
     folder: Path
     texts: dict[str, list[str]]
     labels: dict[str, list[int]]
@@ -142,7 +145,8 @@ class Classifier:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)).eval()
+    config = RobertaConfig(**SMALL, num_labels=3, pad_token_id=0, type_vocab_size=2)
+    model = RobertaForSequenceClassification(config).eval()
     folder = tmp_path_factory.mktemp("classifier")
     saved = with_tokenizer(model, folder / "model")
     sentences = [
