@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import Annotated
 
 import typer
 from pandas import DataFrame
@@ -22,10 +22,6 @@ from papa.scores.summary import heads_at
 from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS
 from papa.tasks.manifest import CellEntry, FinishedStudy
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
 
 _LINE = ["encoder", "task", "constants", "order"]
 _OPTIONS = {
@@ -123,7 +119,7 @@ def export_cell(
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
-    model = cast("PreTrainedModel", load_model(encoder, head=head, attention="sdpa"))
+    model = load_model(encoder, head=head, attention="sdpa")
     model.eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":

@@ -51,7 +51,7 @@ class Encoder:
             # It reads [CLS] alone, and probes read every slot.
             model.pooler = None  # type: ignore[assignment]
         if getattr(model, "_supports_attention_backend", False):
-            model.set_attn_implementation(PACKED)  # type: ignore[operator]
+            model.set_attn_implementation(PACKED)
         self.model = model.requires_grad_(False).eval().to(device)
         self.device = torch.device(device)
         self.precision = precision
@@ -67,7 +67,7 @@ class Encoder:
         self.ruled = self.dispatch.ruled
         for module in dict.fromkeys(modules):
             # The interface hands its function the module and nothing else of ours.
-            module.papa_dispatch = self.dispatch
+            module.papa_dispatch = self.dispatch  # type: ignore[assignment]
             for name in family.projections:
                 # Queries and keys (or values too, side by side) of the heads alone that need them.
                 linear = getattr(module, name, None)
@@ -102,7 +102,7 @@ class Encoder:
     def output_maps(self) -> Float[Tensor, "layers heads head_width width"]:
         """W_O of every head: its part of the linear map of what a layer's heads output."""
         maps = self.family.modules(self.model, self.family.output)
-        weights = [at_least_single(linear.weight.T) for linear in maps]
+        weights = [at_least_single(cast("nn.Linear", linear).weight.T) for linear in maps]
         return torch.stack(weights).unflatten(1, (self.heads, -1))
 
     @property
@@ -111,11 +111,12 @@ class Encoder:
         path = self.family.norm
         if path is None:
             return None
-        return torch.stack([norm.weight for norm in self.family.modules(self.model, path)])
+        norms = self.family.modules(self.model, path)
+        return torch.stack([cast("nn.LayerNorm", norm).weight for norm in norms])
 
     @property
     def word_embeddings(self) -> Float[Tensor, "vocabulary embedding"]:
-        return self.model.get_input_embeddings().weight  # type: ignore[operator]
+        return self.model.get_input_embeddings().weight
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""

@@ -179,8 +179,7 @@ class LayerAttention:
     def _queries_and_keys(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
-        query, key, bias = (chosen(states, heads) for states in (self.query, self.key, self.bias))
-        return query, key, bias
+        return chosen(self.query, heads), chosen(self.key, heads), chosen(self.bias, heads)
 
 
 class Rule:

@@ -117,7 +117,7 @@ class WordEmbeddings:
     layers = 0
 
     def __init__(self, encoder: Encoder) -> None:
-        self.model: nn.Module = encoder.model.get_input_embeddings()  # type: ignore[operator]
+        self.model: nn.Module = encoder.model.get_input_embeddings()
         self.config = encoder.config
         self.device = encoder.device
         self.precision = encoder.precision

@@ -154,6 +154,7 @@ def test_scores_of_groups_become_files_and_constant_heads(
     assert np.loadtxt(tmp_path / "full_attention_heads.tsv").shape == (LAYERS, GROUPS)
 
 
+@pytest.mark.unchecked
 @pytest.mark.parametrize("call", [papa.measure, papa.head_scores])
 def test_an_unknown_unit_is_refused(
     llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], call: Any
