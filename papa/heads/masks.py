@@ -77,7 +77,9 @@ def real_tokens(mask: object) -> Bool[Tensor, "batch observed"] | None:
     allowed = visible(mask)[:, 0]
     keys = torch.arange(mask.shape[-1], device=mask.device)
     last_keys = (allowed * keys).amax(dim=-1)
-    length = int(last_keys[:, -1].max()) + 1
+    # Without a cache all keys are of this pass, also those that only pad the longest text.
+    is_square = mask.shape[-2] == mask.shape[-1]
+    length = mask.shape[-1] if is_square else int(last_keys[:, -1].max()) + 1
     # Rows of padding may see all.
     whole = allowed.all(dim=-1, keepdim=True)
     whole[:, -1] = False

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutput
 
 from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
@@ -121,7 +120,6 @@ class Encoder:
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
         """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
         outputs = self._forward(batch, output_hidden_states=True)
-        assert outputs.hidden_states is not None, "they were requested"
         layers = [states.squeeze(0) for states in outputs.hidden_states]
         check_states(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
@@ -148,13 +146,13 @@ class Encoder:
                 done += len(batch.rows)
                 progress(done, rows)
 
-    def _forward(self, batch: MicroBatch, **options: bool) -> BaseModelOutput:
+    def _forward(self, batch: MicroBatch, **options: bool) -> Any:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
         inputs = self.family.model_inputs(batch, self.config)
         autocast = self.precision == "bfloat16" and self.device.type != "cpu"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
-            output: BaseModelOutput = self.model(**inputs, return_dict=True, **options)
+            output = self.model(**inputs, return_dict=True, **options)
         # Silence here would report scores of heads that were never replaced.
         calls = self.dispatch.calls.total()
         if calls != self.layers:

@@ -48,7 +48,7 @@ def shares_of_sinks(model: GptOssForCausalLM) -> np.ndarray:
         for batch in TEXTS:
             matrices = model(**batch, output_attentions=True).attentions
             shares = 1 - torch.stack(matrices, dim=1).double().sum(-1)
-            by_text += shares.numpy()
+            by_text.extend(shares.numpy())
     return np.array([shares.mean(-1) for shares in by_text])
 
 
