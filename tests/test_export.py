@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from tests.flows.conftest import hurried  # noqa: F401
-from tests.library.test_pages import PAGE, pasted
+from tests.library.pages import PAGE, pasted
 from tests.make import random_model
 
 pytestmark = pytest.mark.usefixtures("hurried")

@@ -30,7 +30,7 @@ from papa.models.architectures import (  # noqa: E402
     read_architectures,
     write_architectures,
 )
-from tests.architectures.laws import architectures_of  # noqa: E402
+from tests.architectures.model_types import architectures_of  # noqa: E402
 
 PAGE = ROOT / "docs" / "architectures.md"
 _SECONDS = 240

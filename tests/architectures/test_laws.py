@@ -6,7 +6,7 @@ import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from papa.models.architectures import Outcome, read_architectures
-from tests.architectures.laws import architectures_of
+from tests.architectures.model_types import architectures_of
 
 TABLE = read_architectures()
 REPRESENTATIVE = (

@@ -39,14 +39,3 @@ def test_every_package_that_is_named_is_pinned_inside_its_range(file: str) -> No
         if name not in versions or versions[name] not in requirement_name.specifier
     }
     assert not wrong
-
-
-def test_the_lowest_versions_are_low() -> None:
-    lowest = pinned("constraints-lowest.txt")
-    usual = pinned("constraints.txt")
-    requirements = required()
-    assert not {name for name in requirements if lowest[name] > usual[name]}
-    lower = {name for name in requirements if lowest[name] < usual[name]}
-    assert {
-        "transformers", "datasets", "mlflow", "numpy", "pyarrow", "huggingface-hub", "pydantic",
-    } <= lower  # fmt: skip

@@ -8,19 +8,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pandas import DataFrame, Series
+from pandas import DataFrame
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import kurtosis as scipy_kurtosis
-from torch import Tensor
 from transformers import AutoModel
 
 import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.observation import ATTENTIONS, Means, Observation
-from papa.descriptions.treebank import Tree
 from papa.models.encoder import Encoder
-from papa.reporting.tables import described_tables
 from papa.scores.intervals import interval
+from tests.descriptions.observations import observation_of, values
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import some_inputs
 
@@ -34,8 +32,14 @@ def encoder() -> papa.Encoder:
 
 
 @pytest.fixture(scope="module")
-def frame_of_texts(encoder: papa.Encoder):
+def frame_of_texts(encoder: papa.Encoder) -> DataFrame:
     return papa.describe(encoder, TEXTS, progress=False)
+
+
+@pytest.fixture(scope="module")
+def frame_of_one_text(encoder: papa.Encoder) -> DataFrame:
+    names = ["separators", "outliers"]
+    return papa.describe(encoder, TEXTS[:1], descriptions=names, progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -93,30 +97,26 @@ def test_outliers_or_separators_are_those_of_the_stock_model(frame_of_texts, sto
     assert values(frame_of_texts, "kurtosis")[3] == pytest.approx(first, rel=0.01)
     largest = np.mean([h[3].abs().max() for *_, h in stock])
     assert values(frame_of_texts, "largest")[3] == pytest.approx(largest, abs=1e-4)
-    of_texts, *tables = described_tables(frame_of_texts)
-    tokens = str(sum(A.shape[-1] for A, *_ in stock))
-    assert of_texts.rows[0][2:] == ["3", tokens, "0", "72 of 72"]
-    shown = [float(row[2].partition(" ±")[0]) for row in tables[-1].rows if row[0] == "largest"]
-    assert max(shown) == pytest.approx(max(values(frame_of_texts, "largest")), abs=1e-3)
 
 
-def test_what_is_constant_is_told_apart(encoder, frame_of_texts) -> None:
-    single_text = papa.describe(
-        encoder, TEXTS[:1], descriptions=["separators", "outliers"], progress=False
+@pytest.mark.parametrize("measure", ["separator_mass", "update", "kurtosis", "largest"])
+def test_the_average_of_one_text_changes_nothing(
+    frame_of_one_text: DataFrame, frame_of_texts: DataFrame, measure: str
+) -> None:
+    before = values(frame_of_one_text, measure)
+    np.testing.assert_allclose(
+        before, values(frame_of_one_text, measure, "replaced"), rtol=1e-3, atol=1e-4
     )
-    assert single_text[["low", "high"]].isna().all(axis=None), "one text has no interval"
-    for measure in ("separator_mass", "update", "kurtosis", "largest"):
-        # The average of one text is its attention: nothing changes when it is replaced.
-        before = values(single_text, measure)
-        after = values(single_text, measure, "replaced")
-        np.testing.assert_allclose(before, after, rtol=1e-3, atol=1e-4)
-    three, replaced = (
-        values(frame_of_texts, "update", attention) for attention in ("input-dependent", "replaced")
-    )
-    assert not np.allclose(three, replaced, rtol=1e-3), "negative control"
-    divergences = {
-        attention: values(frame_of_texts, "divergence", attention) for attention in ATTENTIONS
-    }
+    of_three = [values(frame_of_texts, "update", kind) for kind in ("input-dependent", "replaced")]
+    assert not np.allclose(*of_three, rtol=1e-3), "negative control"
+
+
+def test_one_text_has_no_interval(frame_of_one_text: DataFrame) -> None:
+    assert frame_of_one_text[["low", "high"]].isna().all(axis=None)
+
+
+def test_replaced_heads_have_the_constant_attention(frame_of_texts: DataFrame) -> None:
+    divergences = {kind: values(frame_of_texts, "divergence", kind) for kind in ATTENTIONS}
     assert np.allclose(divergences["constant"], divergences["replaced"], atol=1e-6)
     assert not np.allclose(divergences["constant"], divergences["input-dependent"], atol=1e-3)
 
@@ -140,32 +140,30 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     assert 0.9 < covered / 400 < 0.98
 
 
-def test_heads_that_stay_have_an_attention_of_their_own_after_replacement(
-    encoder, frame_of_texts
-) -> None:
-    every_head = [(layer, head) for layer in range(6) for head in range(12)]
+def test_heads_that_stay_see_the_replaced_ones_below(encoder, frame_of_texts) -> None:
     dependent_heads = [(0, 3), (4, 1)]
-    names = ["separators", "rollout"]
-    constant_heads = [head for head in every_head if head not in dependent_heads]
-    some = papa.describe(encoder, TEXTS, descriptions=names, heads=constant_heads, progress=False)
-    (record,) = some.attrs["texts"]
-    assert (record["texts"], record["constant_heads"], record["heads"]) == (3, 70, 72)
-    mass = {attention: values(some, "separator_mass", attention) for attention in ATTENTIONS}
+    every_head = [(layer, head) for layer in range(6) for head in range(12)]
+    frame = papa.describe(
+        encoder,
+        TEXTS,
+        descriptions=["separators"],
+        heads=[head for head in every_head if head not in dependent_heads],
+        progress=False,
+    )
+    mass = {attention: values(frame, "separator_mass", attention) for attention in ATTENTIONS}
     stays = np.array([head in dependent_heads for head in mass["constant"].index])
     same = np.isclose(mass["replaced"], mass["constant"], atol=1e-6)
     assert same.tolist() == (~stays).tolist()
-    below = pytest.approx(mass["input-dependent"][0, 3], abs=1e-6)
-    assert mass["replaced"][0, 3] == below, "below all constants"
-    assert mass["replaced"][4, 1] != pytest.approx(mass["input-dependent"][4, 1], abs=1e-4)
-    none = papa.describe(encoder, TEXTS, descriptions=names, heads=[], progress=False)
-    for measure in ("separator_mass", "update", "own", "from_separators"):
-        np.testing.assert_allclose(values(none, measure), values(none, measure, "replaced"))
-    every_constant, some_constant = (
-        values(described, "update", "replaced") for described in (frame_of_texts, some)
-    )
-    assert not np.allclose(every_constant, some_constant, atol=1e-3)
-    with pytest.raises(papa.PapaError, match="no head"):
-        papa.describe(encoder, TEXTS, heads=[(6, 0)])
+    expected = mass["input-dependent"]
+    assert mass["replaced"][0, 3] == pytest.approx(expected[0, 3], abs=1e-6), "nothing is below it"
+    assert mass["replaced"][4, 1] != pytest.approx(expected[4, 1], abs=1e-4)
+
+
+@pytest.mark.parametrize("measure", ["separator_mass", "own"])
+def test_without_constant_heads_nothing_is_replaced(encoder, measure: str) -> None:
+    names = ["separators", "rollout"]
+    frame = papa.describe(encoder, TEXTS, descriptions=names, heads=[], progress=False)
+    np.testing.assert_allclose(values(frame, measure), values(frame, measure, "replaced"))
 
 
 @pytest.mark.parametrize("variant", sorted(ENCODERS))
@@ -274,26 +272,3 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     assert shares_alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), (
         "each token its own"
     )
-
-
-def observation_of(
-    attention_kind: str, attention: Tensor, tree: Tree | None = None, words: Any = None
-) -> Observation:
-    """A text of random values and states, whose last token is a separator."""
-    layers, heads, n, _ = attention.shape
-    generator = torch.Generator().manual_seed(n)
-    value, states, maps = (
-        torch.randn(*shape, generator=generator)
-        for shape in ((layers, heads, n, 3), (layers + 1, n, 6), (layers, heads, 3, 6))
-    )
-    separators = torch.arange(n) == n - 1
-    numbers = None if words is None else torch.tensor(words)
-    return Observation(attention_kind, attention, value, states, separators, maps, tree, numbers)
-
-
-def values(frame: DataFrame, measure: str, attention_kind: str = "input-dependent") -> Series:
-    """What a description tells of a measure of one attention, by layer and what else it has."""
-    selected = frame[(frame["measure"] == measure) & (frame["attention"] == attention_kind)]
-    index = [name for name in ("layer", "head") if selected[name].notna().any()]
-    index += ["of"] if selected["of"].ne("").any() else []
-    return selected.set_index(index)["value"]

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from itertools import product
-from pathlib import Path
-from typing import Any
 
 import networkx as nx
 import numpy as np
-import pyarrow as pa
 import pytest
 import torch
 from scipy.stats import binomtest
-from transformers import PreTrainedTokenizerBase
 
 from papa.descriptions.observation import ATTENTIONS
-from papa.descriptions.registry import TREE_DESCRIPTIONS, joined
+from papa.descriptions.registry import TREE_DESCRIPTIONS
 from papa.descriptions.relations import (
     ALL,
     POSITION,
@@ -24,13 +20,9 @@ from papa.descriptions.relations import (
     cross_validated_best,
 )
 from papa.descriptions.rollout import INPUT_DEPENDENT_PART, Rollout, flows_from, step_matrices
-from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
-from papa.errors import DataError
-from papa.reporting.tables import described_tables
+from papa.descriptions.treebank import Tree
 from papa.scores.intervals import wilson
-from papa.text.table import SourceTable
-from papa.text.tokens import special_tokens_of
-from tests.descriptions.test_descriptions import observation_of, values
+from tests.descriptions.observations import observation_of, values
 from tests.text.conftest import bert  # noqa: F401
 
 
@@ -194,99 +186,7 @@ def test_the_best_head_is_counted_in_the_other_half() -> None:
     )
 
 
-def test_the_best_head_is_told_with_its_interval() -> None:
-    frame = joined({"syntax": frames("syntax")}, ["description"], [])
-    _, table = described_tables(frame)
-    assert table.headings[-3:] == ["input-dependent", "constant", "replaced"]
-    rows = {row[0]: row[1:] for row in table.rows}
-    assert rows[ALL][0] == "12"
-    assert rows[ALL][2] == "1.00 [0.76, 1.00] 0.0"
-    for count, total in ((7, 10), (0, 9)):
-        expected = binomtest(count, total).proportion_ci(method="wilson")
-        assert wilson(np.array([count / total]), total) == pytest.approx(
-            (expected.low, expected.high)
-        )
-
-
-FILE = """\
-# sent_id = 1
-# text = He didn't run.
-1\tHe\the\tPRON\tPRP\t_\t4\tnsubj:outer\t_\t_
-2-3\tdidn't\t_\t_\t_\t_\t_\t_\t_\t_
-2\tdid\tdo\tAUX\tVBD\t_\t4\taux\t_\t_
-3\tn't\tnot\tPART\tRB\t_\t4\tadvmod\t_\t_
-3.1\tmaybe\t_\t_\t_\t_\t_\t_\t4:dep\t_
-4\trun\trun\tVERB\tVB\t_\t0\troot\t_\tSpaceAfter=No
-5\t.\t.\tPUNCT\t.\t_\t4\tpunct\t_\t_
-
-# sent_id = 2
-1\tUnbelievably\t_\tADV\tRB\t_\t2\tadvmod\t_\t_
-2\tgood\t_\tADJ\tJJ\t_\t0\troot\t_\t_
-"""
-
-
-def table(tokens: object, head: object, deprel: object) -> SourceTable:
-    return SourceTable(pa.table({"tokens": tokens, "head": head, "deprel": deprel}), "trees.jsonl")
-
-
-def written(folder: Path, text: str) -> list[Tree]:
-    (folder / "two.conllu").write_text(text)
-    return read_trees(folder / "two.conllu")
-
-
-def test_a_table_of_the_hub_gives_the_trees_of_conllu(tmp_path: Path) -> None:
-    first, second = written(tmp_path, FILE)
-    assert first.words == ("He", "did", "n't", "run", ".")
-    assert first.heads.tolist() == [3, 3, 3, -1, 3]
-    assert first.relations == ("nsubj", "aux", "advmod", "root", "punct")
-    assert second.heads.tolist() == [1, -1]
-    words = ["He", "didn't", "did", "n't", "run", "."]
-    heads = ["4", "None", "4", "4", "0", "4"]
-    (trees_of_table,) = trees_of(
-        table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]])
-    )
-    assert (trees_of_table.words, trees_of_table.heads.tolist()) == (
-        first.words,
-        first.heads.tolist(),
-    )
-
-
-def test_tokens_know_their_words(tmp_path: Path, bert: PreTrainedTokenizerBase) -> None:  # noqa: F811
-    trees = written(tmp_path, FILE)
-    special_tokens = special_tokens_of(bert)
-    laid = lay_out(trees, bert, special_tokens, 32)
-    rows = np.split(laid.tokens.input_ids, laid.tokens.offsets[1:-1])
-    for tree, words, ids in zip(laid.trees, laid.words, rows, strict=True):
-        assert words[[0, -1]].tolist() == [-1, -1]
-        for number, word in enumerate(tree.words):
-            assert bert.decode(ids[words == number]).replace(" ", "") == word.lower()
-    assert len(np.unique(laid.words[1])) < len(laid.words[1]), "a word of several tokens is tried"
-    short = lay_out(trees, bert, special_tokens, 8)
-    assert [tree.words[0] for tree in short.trees] == ["Unbelievably"]
-    assert short.dropped == 1
-    with pytest.raises(DataError, match="slots, now 4"):
-        lay_out(trees, bert, special_tokens, 4)
-
-
-@pytest.mark.parametrize(
-    ("head", "relations", "expected"),
-    [
-        ([2, 2], ["x", "x"], r"sentence 1 is no tree .0 roots"),
-        ([0, 0], ["x", "x"], r"sentence 1 is no tree .2 roots"),
-        ([3, 0], ["x", "x"], "sentence 1 is no tree"),
-        ([2, 1, 0], ["x", "x", "x"], "sentence 1 is no tree .1 roots among 3"),
-        (["x", "0"], ["x", "x"], "as heads the numbers of words"),
-        ([0], ["x"], "lists of one length"),
-    ],
-)
-def test_what_is_no_tree_is_one_sentence(head: Any, relations: Any, expected: str) -> None:
-    with pytest.raises(DataError, match=expected):
-        trees_of(table([["a", "b", "c"][: max(len(head), 2)]], [head], [relations]))
-
-
-def test_files_without_trees(tmp_path: Path) -> None:
-    (tmp_path / "texts.csv").write_text("text\na\n")
-    with pytest.raises(DataError, match=r"texts.csv has no trees .columns: text."):
-        read_trees(tmp_path / "texts.csv")
-    with pytest.raises(DataError, match="sentence 1 has a word without a head"):
-        written(tmp_path, "1\tw\t_\tX\t_\t_\t0\troot\t_\t_\n2\tw\t_\tX\t_\t_\t_\tdep\t_\t_\n")
+@pytest.mark.parametrize(("count", "total"), [(7, 10), (0, 9)])
+def test_intervals_of_shares_are_wilsons(count: int, total: int) -> None:
+    expected = binomtest(count, total).proportion_ci(method="wilson")
+    assert wilson(np.array([count / total]), total) == pytest.approx((expected.low, expected.high))

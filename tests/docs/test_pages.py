@@ -25,7 +25,7 @@ from papa.spec.file import load_study, resolve_study
 from papa.text.sources import read_reviews
 from tests.finished import described, score_study
 from tests.flows.conftest import SMALL, environment
-from tests.library.test_pages import pasted
+from tests.library.pages import pasted
 from tests.reporting.studies import results
 
 pytest.importorskip(

@@ -17,7 +17,7 @@ from papa.descriptions.observation import ATTENTIONS
 from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
-from tests.descriptions.test_descriptions import values
+from tests.descriptions.observations import values
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, invoke, refusal, write_study
 

@@ -4,11 +4,12 @@ under a mask of four dimensions; packed texts are refused.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from itertools import pairwise
 
 import pytest
 import torch
-from transformers import StaticCache
+from transformers import PreTrainedModel, StaticCache
 
 import papa
 from papa.errors import DataError
@@ -26,15 +27,19 @@ DATA = [
 ]
 STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
 MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
-OF_ALL = pytest.mark.parametrize(
-    "substitute",
-    ["mean_output", "average", "relative", "resampled_output", STREAMING, MATRICES],
-    ids=lambda substitute: substitute if isinstance(substitute, str) else type(substitute).__name__,
-)
+Substitute = str | dict[str, object] | torch.Tensor | Callable[[int, int, int], torch.Tensor]
+SUBSTITUTES: dict[str, Substitute] = {
+    "mean_output": "mean_output",
+    "average": "average",
+    "relative": "relative",
+    "resampled_output": "resampled_output",
+    "streaming": STREAMING,
+    "matrices": MATRICES,
+}
 
 
 @torch.no_grad()
-def states(model: Any, **inputs: Any) -> torch.Tensor:
+def states(model: PreTrainedModel, **inputs: object) -> torch.Tensor:
     outputs = model(**inputs)
     return outputs.logits if "logits" in outputs else outputs.last_hidden_state
 
@@ -50,12 +55,28 @@ def boolean(mask: torch.Tensor, causal: bool) -> torch.Tensor:
     return (visible.tril() if causal else visible) & mask[:, None, None].bool()
 
 
+def generated(
+    model: PreTrainedModel, inputs: dict[str, torch.Tensor], cache_implementation: str | None = None
+) -> torch.Tensor:
+    """The logits of six tokens that a model adds to each text."""
+    outputs = model.generate(
+        **inputs,
+        max_new_tokens=6,
+        min_new_tokens=6,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        cache_implementation=cache_implementation,
+    )
+    return torch.stack(outputs.logits)
+
+
 def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
     return torch.where(boolean(mask, causal=True), 0.0, torch.finfo(torch.float32).min)
 
 
-@OF_ALL
-def test_an_encoder_whose_positions_do_not_care(substitute: Any) -> None:
+@pytest.mark.parametrize("substitute", [*SUBSTITUTES.values(), last_token])
+def test_padding_on_either_side_of_an_encoder_changes_nothing(substitute: Substitute) -> None:
     model = random_model("modernbert")
     with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
         unpadded = states(model, input_ids=TEXT)[0]
@@ -67,10 +88,11 @@ def test_an_encoder_whose_positions_do_not_care(substitute: Any) -> None:
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"])
-@OF_ALL
-def test_a_decoder_padded_on_the_left(family: str, substitute: Any) -> None:
+@pytest.mark.parametrize("name", SUBSTITUTES)
+def test_padding_on_the_left_of_a_decoder_changes_nothing(family: str, name: str) -> None:
     """With a mask of two and of four dimensions, and token by token behind a static cache."""
     model = random_model(family)
+    substitute = SUBSTITUTES[name]
     mask = (LEFT != 0).long()
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     inputs = {"input_ids": LEFT, "position_ids": positions}
@@ -82,19 +104,15 @@ def test_a_decoder_padded_on_the_left(family: str, substitute: Any) -> None:
         if family in ("gpt2", "llama", "qwen3"):  # Of the others some layers slide.
             torch.testing.assert_close(four, unpadded, atol=1e-4, rtol=0)
         cache = StaticCache(config=model.config, max_cache_len=12)
-        most = 4  # Of the 8 tokens; the rest one by one.
-        options = {"past_key_values": cache, "use_cache": True}
+        # The first 4 of the 8 tokens, then the rest one by one.
+        bounds = [0, *range(4, LEFT.shape[1] + 1)]
         pieces = []
-        for start, end in [
-            (0, most),
-            *((position, position + 1) for position in range(most, LEFT.shape[1])),
-        ]:
-            piece = {name: values[:, start:end] for name, values in inputs.items()}
-            pieces.append(states(model, **piece, attention_mask=mask[:, :end], **options)[1])
+        for start, end in pairwise(bounds):
+            piece = {key: values[:, start:end] for key, values in inputs.items()}
+            cached = {"past_key_values": cache, "use_cache": True}
+            pieces.append(states(model, **piece, attention_mask=mask[:, :end], **cached)[1])
         pieces[0] = pieces[0][PADDED:]
-        if (
-            not isinstance(substitute, str) or substitute != "resampled_output"
-        ):  # A token alone does not tell its text.
+        if name != "resampled_output":  # A token alone does not tell its text.
             torch.testing.assert_close(torch.cat(pieces), unpadded, atol=1e-4, rtol=0)
     assert float((states(model, input_ids=TEXT)[0] - unpadded).abs().max()) > 0.01
 
@@ -110,56 +128,55 @@ WINDOWED = {
 
 
 @pytest.mark.parametrize("make", WINDOWED.values(), ids=WINDOWED)
-@pytest.mark.parametrize(
-    "substitute", [MATRICES, "first", STREAMING], ids=["matrices", "first", "stream"]
-)
-def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Any) -> None:
+@pytest.mark.parametrize("substitute", [MATRICES, "first", STREAMING])
+def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Substitute) -> None:
     """Of texts that outgrow the window, one of them padded on the left."""
     torch.manual_seed(0)
     model = make().eval().double()
     inputs = {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}
-    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False}
-    options |= {"output_logits": True, "return_dict_in_generate": True}
-    original = torch.stack(model.generate(**inputs, **options).logits)
+    original = generated(model, inputs)
     with papa.ablated(model, HEADS, substitute=substitute):
-        expected = torch.stack(model.generate(**inputs, **options).logits)
-        options["cache_implementation"] = "static"
-        static = torch.stack(model.generate(**inputs, **options).logits)
+        expected = generated(model, inputs)
+        static = generated(model, inputs, cache_implementation="static")
     torch.testing.assert_close(static, expected, atol=1e-4, rtol=0)
     assert float((expected - original).abs().max()) > 0.01, "negative control"
 
 
+PACKED = torch.cat([LONG, TEXT], dim=1)
+POSITIONS = torch.stack([torch.cat([torch.arange(8), torch.arange(5)]), torch.arange(13)])
+
+
 @pytest.mark.parametrize("family", ["modernbert", "llama"])
-def test_packed_texts_are_refused(family: str) -> None:
+@pytest.mark.parametrize("rows", [[0, 0], [0, 1]], ids=["both rows", "one row"])
+def test_texts_packed_by_positions_are_refused(family: str, rows: list[int]) -> None:
     model = random_model(family)
-    rows = torch.cat([LONG, TEXT], dim=1).expand(2, -1)
-    packed = torch.cat([torch.arange(8), torch.arange(5)])
-    for positions in (packed.expand(2, -1), torch.stack([packed, torch.arange(13)])):
-        with (
-            papa.ablated(model, HEADS, substitute="average", data=DATA),
-            pytest.raises(DataError, match="restart inside a row"),
-        ):
-            states(model, input_ids=rows, position_ids=positions)
+    with (
+        papa.ablated(model, HEADS, substitute="average", data=DATA),
+        pytest.raises(DataError),
+    ):
+        states(model, input_ids=PACKED.expand(2, -1), position_ids=POSITIONS[rows])
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize("substitute", ["zeros", "average"])
-def test_texts_that_a_mask_parts_are_refused(family: str, substitute: str) -> None:
+@pytest.mark.parametrize("hidden", [None, -1e4], ids=["boolean", "additive"])
+def test_texts_packed_by_a_mask_are_refused(
+    family: str, substitute: str, hidden: float | None
+) -> None:
     model = random_model(family)
-    rows = torch.cat([LONG, TEXT], dim=1)
-    blocks = torch.block_diag(torch.ones(8, 8), torch.ones(5, 5)).bool()
-    blocks = (blocks.tril() if family == "llama" else blocks)[None, None]
-    for mask in (blocks, torch.where(blocks, 0.0, -1e4)):
-        with (
-            papa.ablated(model, HEADS, substitute=substitute, data=DATA),
-            pytest.raises(DataError, match="attention_mask"),
-        ):
-            states(model, input_ids=rows, attention_mask=mask)
+    mask = torch.block_diag(torch.ones(8, 8), torch.ones(5, 5)).bool()[None, None]
+    mask = mask.tril() if family == "llama" else mask
+    mask = mask if hidden is None else torch.where(mask, 0.0, hidden)
+    with (
+        papa.ablated(model, HEADS, substitute=substitute, data=DATA),
+        pytest.raises(DataError, match="attention_mask"),
+    ):
+        states(model, input_ids=PACKED, attention_mask=mask)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize("substitute", ["average", "relative", "first", last_token])
-def test_masks_of_four_dimensions_are_those_of_two(family: str, substitute: Any) -> None:
+def test_masks_of_four_dimensions_are_those_of_two(family: str, substitute: Substitute) -> None:
     model = random_model(family)
     mask = (RIGHT != 0).long()
     whole = boolean(mask, causal=family == "llama")
@@ -175,18 +192,6 @@ def test_masks_of_four_dimensions_are_those_of_two(family: str, substitute: Any)
     assert float((original - expected).abs().max()) > 0.01, "negative control"
 
 
-@pytest.mark.parametrize("family", ["bert", "llama"])
-def test_a_function_makes_matrices_of_each_text(family: str) -> None:
-    model = random_model(family)
-    with papa.ablated(model, HEADS, substitute=last_token):
-        unpadded = states(model, input_ids=TEXT)[0]
-        padded = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
-    torch.testing.assert_close(padded, unpadded, atol=1e-5, rtol=0)
-    with papa.ablated(model, HEADS, substitute="zeros"):
-        zeros = states(model, input_ids=TEXT)[0]
-    assert float((zeros - unpadded).abs().max()) > 0.01, "negative control"
-
-
 def test_a_donor_is_another_text() -> None:
     model = random_model("bert")
     texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
@@ -200,6 +205,6 @@ def test_a_donor_is_another_text() -> None:
     for same_text in (texts[:1], [texts[0], dict(texts[0])]):
         with (
             papa.ablated(model, whole, substitute="resampled_output", data=same_text),
-            pytest.raises(DataError, match="no other text"),
+            pytest.raises(DataError),
         ):
             states(model, **texts[0])

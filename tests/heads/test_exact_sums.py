@@ -15,12 +15,11 @@ from torch import Tensor
 from papa.errors import ArtifactError
 from papa.heads import kinds
 from papa.heads.average import GRID, AttentionAverager, AttentionSums
-from papa.heads.constants import FILE, ConstantMatrices, constant_product, control
+from papa.heads.constants import ConstantMatrices, constant_product, control
 from papa.heads.kinds import Averages, low_rank, relative
 from papa.models.layer import Heads, LayerAttention
 from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.spec import EncoderSpec
-from papa.storage.artifacts import verified
 
 LAYERS = 2
 HEADS = 2
@@ -116,9 +115,7 @@ def test_an_average_is_the_exact_one_within_its_bound(
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_shards_in_any_grouping_and_order_give_the_same_bits(
-    inputs: tuple[Tensor, Tensor], seed: int
-) -> None:
+def test_shards_merge_to_the_same_bits(inputs: tuple[Tensor, Tensor], seed: int) -> None:
     batch = 4
     random = np.random.default_rng(seed)
     whole = summed(*inputs, np.arange(INPUTS), batch)
@@ -153,7 +150,7 @@ def test_fixed_patterns() -> None:
     assert picture(kinds.local(4)) == ["xxx.", "xxxx", "xxxx", ".xxx"]
 
 
-def test_heads_have_rows_of_the_wythoff_array_and_share_no_distance() -> None:
+def test_fibonacci_heads_share_no_distance() -> None:
     """Its first rows: 1 2 3 5 8 13, 4 7 11 18, 6 10 16 26, 9 15 24 39 (OEIS A035513)."""
     masks = kinds.fibonacci(20, 4)
     assert masks[:, 0].all(), "[CLS] attends to all"
@@ -163,7 +160,7 @@ def test_heads_have_rows_of_the_wythoff_array_and_share_no_distance() -> None:
     assert (masks == masks.transpose(0, 2, 1)).all()
 
 
-def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) -> None:
+def test_saved_constants_are_loaded(tmp_path: Path) -> None:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     saved = ConstantMatrices(torch.rand(6, 12, 8, 8), torch.rand(8, 8) > 0.5, "average")
     saved.save(tmp_path / "c", reference, {})
@@ -171,15 +168,16 @@ def test_what_was_saved_is_loaded_and_what_does_not_fit_is_said(tmp_path: Path) 
     assert torch.equal(loaded.matrices, saved.matrices)
     assert torch.equal(loaded.seen, saved.seen)
     assert loaded.kind == "average"
-    with pytest.raises(ArtifactError, match="S 8, this study uses 16"):
+
+
+def test_constants_of_another_study_are_refused(tmp_path: Path) -> None:
+    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
+    control("zeros", 6, 12, 8).save(tmp_path / "c", reference, {})
+    with pytest.raises(ArtifactError, match="16"):
         ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
     other_encoder = replace(reference, name="other", digest="0" * 64)
-    with pytest.raises(ArtifactError, match=r"encoder \w+, this study uses 0000"):
+    with pytest.raises(ArtifactError, match="0000"):
         ConstantMatrices.load(tmp_path / "c", encoder=other_encoder)
-    path = verified(tmp_path / "c") / FILE
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
-    with pytest.raises(ArtifactError, match="is damaged"):
-        ConstantMatrices.load(tmp_path / "c")
 
 
 RANDOM = np.random.default_rng(0)
@@ -190,7 +188,7 @@ def average(special: tuple[int, ...]) -> Averages:
     return Averages(RANDOM.random((2, 3, 8, 8)), counts, special)
 
 
-def test_an_outer_product_has_rank_one_and_what_is_added_to_it_is_kept_apart() -> None:
+def test_low_rank_is_exact_where_the_rank_is() -> None:
     column = np.array([1.0, 2, 3, 4])
     row = np.array([0.1, 0.2, 0.3, 0.4])
     exact = np.outer(column, row)[None, None]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 import papa
@@ -16,8 +14,6 @@ pytest.importorskip(
 
 SLOTS = 32
 ROWS = {"train": 64, "validation": 48}
-AS_IT_IS: dict[str, Any] = {"keep": [1], "probe_seeds": [0], "progress": False}
-"""Of ``papa.measure``: the score with every head input-dependent."""
 
 
 @pytest.fixture(scope="session")
@@ -26,7 +22,7 @@ def encoder(shallow: str) -> Encoder:
 
 
 @pytest.fixture(scope="session")
-def reviews() -> dict[str, Any]:
+def reviews() -> dict[str, object]:
     """Some reviews of each split as data frames with columns ``review`` and ``verdict``."""
     return {
         split: read_reviews(split)  # type: ignore[arg-type]

@@ -9,7 +9,6 @@ import json
 import re
 import string
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tokenizers
@@ -17,18 +16,10 @@ from transformers import PreTrainedTokenizerFast
 
 import papa
 import papa.library
-from tests.library.test_fidelity import gpt
+from tests.library.pages import PAGE, pasted
+from tests.native.models import gpt
 
-PAGE = Path(__file__).parents[2] / "docs" / "library.md"
-HEAD_MASK, EVALUATE = (PAGE.parent / "how-to" / name for name in ("head-mask.md", "evaluate.md"))
-
-
-def pasted(page: Path, text: str = "") -> dict[str, Any]:
-    """What a page's blocks of Python, or those of a part of it, define when run as one script."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", text or page.read_text(), re.M | re.S)
-    namespace: dict[str, Any] = {"__name__": "pasted"}
-    exec(compile("\n".join(blocks), str(page), "exec"), namespace)
-    return namespace
+HOW_TO = PAGE.parent / "how-to"
 
 
 @pytest.mark.unchecked
@@ -46,7 +37,7 @@ def test_the_page_runs_when_pasted(
 
 
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    pasted(HEAD_MASK)
+    pasted(HOW_TO / "head-mask.md")
     printed = capsys.readouterr().out.splitlines()
     assert printed[:2] == ["True True", "torch.Size([1, 2])"]
     assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
@@ -57,14 +48,15 @@ def test_the_page_on_sweeps_saves_scores_when_pasted(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "heads.tsv").write_text("1\t2\t3\t0\n5\t6\t0\t0\n")
-    pasted(PAGE.parent / "how-to" / "sweep.md")
+    pasted(HOW_TO / "sweep.md")
     assert capsys.readouterr().out == "2 ((1, 2), (1, 3))\n"
     assert (tmp_path / "duo" / "full_attention_heads.tsv").is_file()
     assert json.loads((tmp_path / "heads.json").read_text())["1-1"] == [6]
 
 
-def evaluations(number: int) -> dict[str, Any]:
-    return pasted(EVALUATE, EVALUATE.read_text().split("\n## ")[number])
+def evaluations(number: int) -> dict[str, object]:
+    page = HOW_TO / "evaluate.md"
+    return pasted(page, page.read_text().split("\n## ")[number])
 
 
 def test_an_ablated_model_in_the_evaluators_of_sentence_transformers() -> None:
@@ -98,19 +90,17 @@ def test_an_ablated_model_in_the_harness_of_language_models(
     assert left["before"][0] != left["inside"][0]
 
 
-def test_the_page_and_the_surface_name_the_same() -> None:
+def test_the_page_names_every_public_function() -> None:
     reference = PAGE.read_text().partition("## Reference")[2].partition("## From")[0]
     listed = set(re.findall(r"`(\w+)`", reference))
     assert listed == set(papa.__all__) <= set(dir(papa))
     assert all(getattr(papa, name).__doc__ for name in papa.__all__)
-    with pytest.raises(AttributeError, match="module 'papa' has no attribute 'avrage'"):
-        _ = papa.avrage  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", sorted(set(papa.__all__) - {"Measurement", "PapaError", "Task"}))
 def test_the_examples_in_docstrings_run(name: str) -> None:
     """After what they share."""
-    shared_names: dict[str, Any] = {}
+    shared_names: dict[str, object] = {}
     finder = doctest.DocTestFinder(recurse=False)
     runner = doctest.DocTestRunner()
     for documented in (papa.library, getattr(papa, name)):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -30,62 +28,72 @@ pytest.importorskip(
 )
 
 
-NO_CONFIGURATION: list[tuple[Any, str]] = [
-    ("[]", "it holds no mapping in JSON"),
-    ("null", "it holds no mapping in JSON"),
-    ("", "it holds no mapping in JSON"),
-    ("[" * 100_000, "it holds no mapping in JSON"),
-    ('{"model_type": ["bert"]}', "is not supported"),
-    ('{"num_hidden_layers": ' + "9" * 5000 + "}", "it holds no mapping in JSON"),
-    ({"num_attention_heads": "12"}, "num_attention_heads"),
-    ({"layer_norm_eps": "a"}, "layer_norm_eps"),
-    ({"dtype": "nosuch"}, "cannot be read"),
-    ({"num_hidden_layers": 0}, "num_hidden_layers is 0, expected 1 or more"),
-    ({"num_attention_heads": -4}, "num_attention_heads is -4, expected 1 or more"),
-    ({"attn_implementation": "flash_attention_2"}, "PAPA computes attention itself"),
-    ({"quantization_config": {"quant_method": "bitsandbytes"}}, "PAPA computes attention itself"),
-    ({"position_embedding_type": "relative_key"}, "transformers does not compute any more"),
-]
-NO_WEIGHTS: list[tuple[Any, str]] = [
-    ({"hidden_act": "nosuch"}, "cannot be loaded"),
-    ({"num_attention_heads": 7}, "not a multiple of the number of attention heads"),
-    ({"pad_token_id": 10**6}, "cannot be loaded"),
-    ({"type_vocab_size": 0}, "weights do not fit"),
-]
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A copy of the embedded encoder."""
+    return shutil.copytree(embedded_folder(), tmp_path / "encoder")
 
 
-def refusal(folder: Path, ask: Callable[[EncoderSpec], object]) -> str:
+def change_configuration(folder: Path, changes: dict[str, object]) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def refusal(folder: Path, read: Callable[[EncoderSpec], object]) -> str:
     with pytest.raises(EncoderError) as caught:
-        ask(EncoderSpec(name=str(folder)))
+        read(EncoderSpec(name=str(folder)))
     assert len(str(caught.value).splitlines()) == 1
+    assert str(folder) in str(caught.value)
     return str(caught.value)
 
 
-def test_files_that_describe_no_encoder_are_refused(tmp_path: Path) -> None:
-    folder = shutil.copytree(embedded_folder(), tmp_path / "encoder")
-    sound = json.loads((folder / "config.json").read_text())
+@pytest.mark.parametrize("content", ["", "[]", "[" * 100_000])
+def test_a_configuration_that_is_no_mapping_is_refused(folder: Path, content: str) -> None:
+    (folder / "config.json").write_text(content)
+    assert "JSON" in refusal(folder, describe_encoder)
 
-    def change(content: Any) -> None:
-        text = content if isinstance(content, str) else json.dumps(sound | content)
-        (folder / "config.json").write_text(text)
 
-    for ask, cases in ((describe_encoder, NO_CONFIGURATION), (resolve_encoder, NO_WEIGHTS)):
-        for content, expected in cases:
-            change(content)
-            message = refusal(folder, ask)
-            assert expected in message
-            assert str(folder) in message
-    change({"auto_map": {"AutoModel": "code.Model"}})
-    control = resolve_encoder(EncoderSpec(name=str(folder)))
-    assert (control.layers, control.heads, control.width) == (6, 12, 384)
-    with pytest.MonkeyPatch.context() as here:
-        here.setattr(reference, "embedded_folder", lambda: folder)
-        with pytest.raises(EncoderError, match="has other files"):
-            resolve_encoder(EncoderSpec(name=reference.EMBEDDED))
-    for damaged in ("", "[]", '{"model": 7}'):
-        (folder / "tokenizer.json").write_text(damaged)
-        message = refusal(folder, lambda spec: reference.load_tokenizer(describe_encoder(spec)))
-        assert re.search("tokenizer of .* cannot be loaded", message)
+@pytest.mark.parametrize(
+    ("changes", "message_part"),
+    [
+        ({"num_attention_heads": "12"}, "num_attention_heads"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_attention_heads": -4}, "num_attention_heads is -4"),
+        ({"dtype": "nosuch"}, "config.json"),
+        ({"attn_implementation": "flash_attention_2"}, "flash_attention_2"),
+        ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization_config"),
+        ({"position_embedding_type": "relative_key"}, "relative_key"),
+    ],
+)
+def test_settings_that_describe_no_encoder_are_refused(
+    folder: Path, changes: dict[str, object], message_part: str
+) -> None:
+    change_configuration(folder, changes)
+    assert message_part in refusal(folder, describe_encoder)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message_part"),
+    [({"num_attention_heads": 7}, "heads"), ({"type_vocab_size": 0}, "weights")],
+)
+def test_settings_that_do_not_fit_the_weights_are_refused(
+    folder: Path, changes: dict[str, object], message_part: str
+) -> None:
+    change_configuration(folder, changes)
+    assert message_part in refusal(folder, resolve_encoder)
+
+
+def test_code_of_a_model_is_never_run(folder: Path) -> None:
+    change_configuration(folder, {"auto_map": {"AutoModel": "code.Model"}})
+    encoder = resolve_encoder(EncoderSpec(name=str(folder)))
+    assert (encoder.layers, encoder.heads, encoder.width) == (6, 12, 384)
+
+
+def test_a_damaged_tokenizer_is_refused(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text("[]")
+    assert "tokenizer" in refusal(
+        folder, lambda spec: reference.load_tokenizer(describe_encoder(spec))
+    )
 
 
 def test_a_check_is_made_again_where_it_failed_or_the_code_is_another(
@@ -142,26 +150,24 @@ def test_there_are_exactly_as_many_positions_as_promised(variant: str) -> None:
                 Encoder(model).token_states(beyond_limit)
 
 
-REFUSED: dict[str, dict[str, object]] = {
-    **{
-        f"architecture '{kind}' is not supported: use one of bert, roberta": {"model_type": kind}
-        for kind in ("t5", "bart", "gpt_neox", "my-own")
-    },
-    "causal": {"model_type": "bert", **SIZES, "is_decoder": True},
-    "inner_group_num is 2": {"model_type": "albert", **SIZES, "inner_group_num": 2},
-    "talking heads mix the attention": {"model_type": "deberta", **SIZES, "talking_head": True},
-}
-
-
-@pytest.mark.parametrize("reason", REFUSED)
-def test_what_has_no_attention_of_single_heads_is_refused(reason: str, tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps(REFUSED[reason]))
-    with pytest.raises(EncoderError, match=reason) as caught:
-        resolve_encoder(EncoderSpec(name=str(tmp_path)))
-    assert "\n" not in str(caught.value)
-    if "not supp" not in reason:
-        with pytest.raises(EncoderError, match=reason):
-            Encoder(AutoModel.from_config(AutoConfig.for_model(**REFUSED[reason])))
+@pytest.mark.parametrize(
+    ("settings", "message_part"),
+    [
+        ({"model_type": "t5"}, "'t5'"),
+        ({"model_type": "my-own"}, "'my-own'"),
+        ({"model_type": "bert", **SIZES, "is_decoder": True}, "causal"),
+        ({"model_type": "albert", **SIZES, "inner_group_num": 2}, "inner_group_num is 2"),
+        ({"model_type": "deberta", **SIZES, "talking_head": True}, "talking heads"),
+    ],
+)
+def test_attention_that_is_not_of_single_heads_is_refused(
+    settings: dict[str, object], message_part: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    assert message_part in refusal(tmp_path, resolve_encoder)
+    if len(settings) > 1:
+        with pytest.raises(EncoderError, match=message_part):
+            Encoder(AutoModel.from_config(AutoConfig.for_model(**settings)))
 
 
 def test_a_batch_seen_without_gradients_may_come_again_with_them() -> None:
@@ -182,7 +188,5 @@ def test_attention_that_bypasses_the_dispatch_is_noticed() -> None:
     batch = some_inputs(1).compact()
     encoder.token_states(batch)
     encoder.config._attn_implementation = "sdpa"
-    with pytest.raises(
-        EncoderError, match=r"0 of 3 layers sent their attention through PAPA: .*load it again"
-    ):
+    with pytest.raises(EncoderError, match="0 of 3 layers"):
         encoder.token_states(batch)

@@ -15,8 +15,6 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
     AutoTokenizer,
-    BertConfig,
-    BertForSequenceClassification,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
     RobertaConfig,
@@ -228,44 +226,3 @@ def test_scores_of_an_encoder_beside_its_average_are_the_same(
     np.testing.assert_allclose(scores, expected, atol=1e-5)
     by_position = scores_in_memory(classifier, method, average_by_position(classifier))
     assert np.abs(by_position - expected).max() > 1e-4, "negative control"
-
-
-def test_the_table_of_a_classifier_is_the_same(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3)).eval()
-    saved = with_tokenizer(model, tmp_path / "model")
-    rows = pairs(48)
-    table = {"text": rows["a"], "label": [index % 3 for index in range(48)]}
-    lines = [
-        json.dumps(dict(zip(table, row, strict=True))) for row in zip(*table.values(), strict=True)
-    ]
-    splits = {"train": lines[:24], "validation": lines[24:]}
-    for split, split_lines in splits.items():
-        (tmp_path / f"{split}.jsonl").write_text("".join(f"{line}\n" for line in split_lines))
-    design: dict[str, object] = {
-        "substitutes": ["zeros"],
-        "orders": ["random"],
-        "keep": [1, 0.5, 0],
-    }
-    columns = {"text": "text", "label": "label"}
-    task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
-    document = described(saved, {**task, "labels": ["0", "1", "2"], "slots": 32}, **design)
-    expected = summarise(score_study(document, tmp_path, tmp_path / "store").table)
-    halves = {
-        "train": {name: values[:24] for name, values in table.items()},
-        "validation": {name: values[24:] for name, values in table.items()},
-    }
-    measurement = papa.measure(
-        model,
-        halves,
-        tokenizer=AutoTokenizer.from_pretrained(saved),
-        score="accuracy",
-        probe_seeds=[0],
-        ranking_seeds=[0],
-        progress=False,
-        **design,
-    )
-    pandas.testing.assert_frame_equal(by_cell(measurement.summary), by_cell(expected), atol=1e-6)
-    assert (
-        measurement.summary["always_one_answer"].tolist() == expected["always_one_answer"].tolist()
-    )

@@ -17,7 +17,6 @@ from sentence_transformers.base.modules import Normalize
 from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, BertModel
 
-import papa
 from papa.errors import DataError, EncoderError
 from tests.models.inputs import with_tokenizer
 from tests.probes.sentences import SIMILAR, SMALL, dense, mean, original, pairs, sentence_encoder
@@ -55,8 +54,7 @@ def with_class_names(rows: dict[str, list[object]]) -> dict[str, list[object]]:
 
 
 def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list[object]]) -> None:
-    pattern = "contradiction, entailment, neutral.*head.*LABEL_0.*set the task's labels"
-    with pytest.raises(DataError, match=pattern):
+    with pytest.raises(DataError, match=r"contradiction, entailment, neutral.*LABEL_0"):
         original(head, with_class_names(answered))
     assert original(head, with_class_names(answered), labels=ORDER) == 1
     assert original(head, with_class_names(answered), labels=tuple(sorted(ORDER))) < 0.9, (
@@ -73,40 +71,16 @@ def test_classes_that_are_numbers_are_the_heads(
     rows = {name: [values[row] for row in labelled_rows] for name, values in answered.items()}
     assert original(head, rows) == 1
     beyond = {**rows, "label": [answer + 7 for answer in rows["label"]]}
-    with pytest.raises(DataError, match=r"labels that the model's head does not know \(8, 9\)"):
+    with pytest.raises(DataError, match=r"\(8, 9\)"):
         original(head, beyond)
 
 
-def test_labels_that_are_decided_one_by_one_agree_one_by_one(tmp_path: Path) -> None:
-    torch.manual_seed(0)
+def test_labels_that_are_decided_one_by_one_have_no_accuracy(tmp_path: Path) -> None:
     problem = "multi_label_classification"
-    model = BertForSequenceClassification(BertConfig(**SMALL, num_labels=3, problem_type=problem))
-    folder = with_tokenizer(model.eval(), tmp_path)
-    rows = pairs(24)
-    inputs = AutoTokenizer.from_pretrained(folder)(
-        rows["a"], rows["b"], padding=True, return_tensors="pt"
-    )
-    with torch.no_grad():
-        before = model(**inputs).logits
-        with papa.ablated(model, {layer: range(2) for layer in range(2)}, substitute="zeros"):
-            after = model(**inputs).logits
-    task = {"text": "a", "text_pair": "b", "label": None, "metric": "agreement", "head": "native"}
-    measurement = papa.measure(
-        papa.load_encoder(folder, slots=32, device="cpu"),
-        {"train": rows, "validation": rows},
-        task=papa.Task(**task),
-        substitutes=["zeros"],
-        orders=["first_to_last"],
-        keep=[0],
-        probe_seeds=[0],
-        progress=False,
-    )
-    agreement = ((before > 0) == (after > 0)).float().mean().item()
-    assert measurement.results["score"].item() == pytest.approx(agreement, abs=1e-6)
-    top = (before.argmax(1) == after.argmax(1)).float().mean().item()
-    assert top != pytest.approx(agreement, abs=0.01), "negative control"
+    config = BertConfig(**SMALL, num_labels=3, problem_type=problem)
+    folder = with_tokenizer(BertForSequenceClassification(config).eval(), tmp_path)
     with pytest.raises(EncoderError, match=problem):
-        original(folder, {**rows, "label": [0, 1] * 12}, metric="accuracy")
+        original(folder, {**pairs(24), "label": [0, 1] * 12}, metric="accuracy")
 
 
 REFUSED: dict[str, tuple[Sequence[object], dict[str, object], str]] = {

@@ -10,7 +10,6 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from papa.heads.substitutes import Zeros
 from papa.native.in_memory import open_in_memory
 from papa.native.passes import NativeHead
-from papa.native.scores import ScoringSettings, score_native_heads
 
 TEXTS = 24
 
@@ -35,26 +34,3 @@ def test_a_set_has_the_same_bits_whichever_sets_come_before_it(native: NativeHea
     routed = native.losses(next(native.texts.batches()), {}).values.detach().numpy()
     assert (routed != plain).any(), "negative control: the model's own attention rounds otherwise"
     np.testing.assert_allclose(routed, plain, atol=1e-4)
-
-
-@pytest.mark.parametrize(("method", "is_of_all_texts"), [("effect", True), ("gradient", False)])
-def test_seeds_that_read_the_same_texts_are_computed_once(
-    native: NativeHead, method: str, is_of_all_texts: bool
-) -> None:
-    passes = 0
-
-    def count(*_: object) -> None:
-        nonlocal passes
-        passes += 1
-
-    # Found out once, in passes of their own.
-    assert native.reuse.layers
-    passes_by_seeds: list[int] = []
-    hook = native.model.register_forward_hook(count)
-    for seeds in ([0], [0, 1, 2]):
-        passes = 0
-        score_native_heads(native, method, Zeros(), ScoringSettings(seeds=seeds))
-        passes_by_seeds.append(passes)
-    hook.remove()
-    # All seeds value sets of heads on the same sample; for gradients they divide the texts.
-    assert (passes_by_seeds[0] == passes_by_seeds[1]) == is_of_all_texts

@@ -20,8 +20,7 @@ from papa.heads.outputs import ConstantOutputs, drawn_rows, outputs_over
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference, has_bfloat16
-from papa.probes.evaluate import build_probe
-from papa.probes.features import WordEmbeddings, compute_features, values_shape
+from papa.probes.features import compute_features, values_shape
 from papa.spec import TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -101,19 +100,6 @@ def pos(tasks: dict[str, TaskSpec], corpora_folder: Path) -> TaskSpec:
 @pytest.fixture(scope="module")
 def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
     return corpus_of("wnut17", source=pos.source, columns=pos.columns, metric=pos.metric)
-
-
-@needs_bfloat16
-@pytest.mark.parametrize("device", ["cpu", "meta"])
-def test_the_precision_of_a_probe_follows_from_the_key(
-    device: str, reference: EncoderReference, words: TokenisedCorpus, pos: TaskSpec
-) -> None:
-    model = load_encoder(reference).model
-    for precision in ("float32", "bfloat16"):
-        encoder = Encoder(model, device, precision)
-        for features_of in (encoder, WordEmbeddings(encoder)):
-            probe: Any = build_probe(features_of, words, pos, (0, 1))
-            assert probe.dense.dtype == getattr(torch, precision)
 
 
 @needs_bfloat16

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 import torch
@@ -14,10 +15,10 @@ from papa.errors import NumbersError, SpecError
 from papa.heads.average import average_split
 from papa.heads.constants import control
 from papa.models.encoder import Encoder, load_encoder
-from papa.models.reference import EncoderReference, has_bfloat16
-from papa.probes.features import WordEmbeddings
+from papa.models.reference import EncoderReference
+from papa.probes.features import FeatureModel, WordEmbeddings
 from papa.ranking.learned import train_lambda
-from papa.spec import Precision, RankingSpec, TaskSpec
+from papa.spec import RankingSpec, TaskSpec
 from papa.text.batches import micro_batches
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.probes.conftest import HEADS, Cell, with_probe
@@ -31,11 +32,11 @@ Poisoned = Callable[..., Encoder]
 @pytest.fixture
 def poisoned(reference: EncoderReference) -> Poisoned:
 
-    def build(name: str, layer: int, precision: Precision = "float32") -> Encoder:
+    def build(name: str, layer: int) -> Encoder:
         model = load_encoder(reference).model
         with torch.no_grad():
             model.get_parameter(name)[layer] = float("inf") if layer else float("nan")
-        return Encoder(model, precision=precision)
+        return Encoder(model)
 
     return build
 
@@ -60,65 +61,60 @@ def test_a_bad_average_is_traced_to_its_layer(
     with pytest.raises(NumbersError) as raised:
         average_split(poisoned(VALUES, layer), split, slots=64, batch_tokens=BATCH_TOKENS)
     first = next(micro_batches(split, None, BATCH_TOKENS))
-    assert str(raised.value) == (
-        f"the output of layer 0 of row {int(first.rows[0]) + 1}, batch 1 of the train split holds "
-        f"NaN or infinity: so do the encoder's weights {VALUES}: use other weights"
-    )
+    for place in ("layer 0", f"row {int(first.rows[0]) + 1}", "batch 1", "train", VALUES):
+        assert place in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("split_name", "budget", "precision"),
-    [
-        ("train", 1, "float32"),
-        ("validation", 0, "float32"),
-        pytest.param(
-            *("validation", 1, "bfloat16"),
-            marks=pytest.mark.skipif(
-                not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
-            ),
-        ),
-    ],
-)
-def test_one_bad_token_is_traced_to_its_row(
+@pytest.mark.parametrize(("split_name", "budget"), [("train", 1), ("validation", 0)])
+@pytest.mark.parametrize("features_of", [lambda encoder: encoder, WordEmbeddings])
+def test_a_bad_token_of_a_cell_is_traced_to_its_row(
+    poisoned: Poisoned,
+    corpora: dict[str, TokenisedCorpus],
+    cell: Cell,
+    split_name: Literal["train", "validation"],
+    budget: float,
+    features_of: Callable[[Encoder], FeatureModel],
+) -> None:
+    """In the validation split a NaN would lose a prediction and nothing else."""
+    splits = [corpora["reviews"].split(name) for name in ("train", "validation")]
+    splits = splits if split_name == "train" else splits[::-1]
+    token, row, batch = rare_token(*splits)
+    model = features_of(poisoned(WORDS, token))
+    with pytest.raises(NumbersError, match=f"row {row + 1}, batch {batch} of the {split_name}"):
+        cell("reviews", model=model, budget=budget, batch_tokens=BATCH_TOKENS)
+
+
+def test_a_bad_token_of_a_minibatch_is_traced_to_its_row(
     poisoned: Poisoned,
     corpora: dict[str, TokenisedCorpus],
     tasks: dict[str, TaskSpec],
     cell: Cell,
-    split_name: str,
-    budget: float,
-    precision: Precision,
 ) -> None:
-    """In the validation split a NaN would lose a prediction and nothing else."""
     corpus = corpora["reviews"]
-    task = tasks["reviews"]
-    split = corpus.split("train" if split_name == "train" else "validation")
-    second_split = corpus.split("validation" if split_name == "train" else "train")
-    token, row, batch = rare_token(split, second_split)
-    encoder = poisoned(WORDS, token, precision)
-    bad = rf"the embeddings of row {row + 1}, {{}} holds NaN or infinity: so do"
-    of_batch = bad.format(f"batch {batch} of the {split_name} split")
-    options: dict[str, object] = {"budget": budget, "batch_tokens": BATCH_TOKENS}
-    for model in (encoder, WordEmbeddings(encoder)):
-        with pytest.raises(NumbersError, match=of_batch):
-            cell("reviews", model=model, **options)
-    if split_name == "train":
-        constants = control("toeplitz", encoder.layers, encoder.heads, 64)
-        of_minibatch = "^" + bad.format(r"minibatch \d of epoch 1")
-        with pytest.raises(NumbersError, match=of_minibatch):
-            train_lambda(encoder, constants, corpus, task, RankingSpec())
-        trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
-        with pytest.raises(NumbersError, match=of_minibatch):
-            cell("reviews", model=encoder, cell=trained)
-
-
-def test_a_loss_that_diverges_names_its_minibatch(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec], cell: Cell
-) -> None:
-    """The first step is sound, whatever the rate; the second reads what the first has made."""
-    task = with_probe(tasks["reviews"], learning_rate=1e30)
-    expected = r"learning_rate: the loss.* is (nan|inf), .*in minibatch 2 of epoch 1: lower the rate, now 1e\+30"  # noqa: E501
-    with pytest.raises(SpecError, match=expected):
-        cell(task, batch_tokens=BATCH_TOKENS)
+    token, row, _ = rare_token(corpus.split("train"), corpus.split("validation"))
+    encoder = poisoned(WORDS, token)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
-    with pytest.raises(SpecError, match=expected):
+    place = rf"row {row + 1}, minibatch \d of epoch 1"
+    with pytest.raises(NumbersError, match=place):
+        train_lambda(encoder, constants, corpus, tasks["reviews"], RankingSpec())
+    trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
+    with pytest.raises(NumbersError, match=place):
+        cell("reviews", model=encoder, cell=trained)
+
+
+DIVERGENCE = r"learning_rate.*(nan|inf).*minibatch 2 of epoch 1.*1e\+30"
+"""The first step is sound, whatever the rate; the second reads what the first has made."""
+
+
+def test_a_probe_that_diverges_names_its_minibatch(tasks: dict[str, TaskSpec], cell: Cell) -> None:
+    with pytest.raises(SpecError, match=DIVERGENCE):
+        cell(with_probe(tasks["reviews"], learning_rate=1e30), batch_tokens=BATCH_TOKENS)
+
+
+def test_lambda_that_diverges_names_its_minibatch(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+) -> None:
+    task = with_probe(tasks["reviews"], learning_rate=1e30)
+    constants = control("toeplitz", encoder.layers, encoder.heads, 64)
+    with pytest.raises(SpecError, match=DIVERGENCE):
         train_lambda(encoder, constants, corpora["reviews"], task, RankingSpec())

@@ -43,7 +43,7 @@ def learn(scoring_request: ScoringRequest) -> Learn:
     return learned
 
 
-def test_lambda_is_trained_on_a_sample_drawn_by_its_seed_and_repeats(
+def test_lambda_follows_from_its_seed(
     learn: Learn, scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = scoring_request.encoder.model
@@ -89,10 +89,3 @@ def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
         assert torch.equal(learn(ranking, 32), in_parts)
     assert len(twins) == 1, "the unused core was used"
     assert not torch.equal(learn(ranking, 32, seed=1), in_parts), "negative control"
-
-
-@pytest.mark.unchecked
-def test_lambda_is_trained_for_the_tasks_own_epochs(learn: Learn) -> None:
-    by_epoch = learn(RankingSpec(rows=32), 128)
-    assert len(by_epoch) == 4
-    assert torch.equal(learn(RankingSpec(rows=32, epochs=1, learning_rate=5e-4), 32), by_epoch[:1])

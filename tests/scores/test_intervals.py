@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from itertools import combinations
 
 import numpy as np
-import pandas
 import pytest
 
-from papa.errors import SpecError
-from papa.scores.drops import MaxDrop
 from papa.scores.intervals import (
     SeedScores,
     clipped,
-    deviation_of_lists,
     difference,
     holm,
     interval,
@@ -25,8 +20,6 @@ from papa.scores.intervals import (
     relative_drop,
     unit_of,
 )
-from papa.scores.summary import LINE, heads_at
-from papa.spec.orders import Cell
 
 
 def test_student_t_of_three_seeds_by_hand() -> None:
@@ -169,94 +162,6 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
 
 
-def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) -> pandas.DataFrame:
-    rows = [
-        {
-            **dict(zip(LINE, ("minilm", "reviews", "average", "lambda"), strict=True)),
-            "metric": "accuracy",
-            "fraction": 1 - count / 72,
-            "constant_heads": count,
-            "relative_drop": (low + high) / 2,
-            "drop_low": low,
-            "drop_high": high,
-            "seeds": seeds,
-            "beats_baseline": not reason,
-            "reason": reason,
-        }
-        for count, low, high in [(0, 0.0, 0.0), *drops]
-    ]
-    return pandas.DataFrame(rows)
-
-
-ONE_PERCENT = MaxDrop.parse("1%", "max_drop")
-
-
-def test_numbers_are_within_up_to_the_first_that_is_not() -> None:
-    drops = (9, -0.02, 0.01), (18, -0.01, 0.03), (36, -0.01, 0.005), (72, 0.05, 0.09)
-    verdicts = {9: "within", 18: "undecided", 36: "undecided", 72: "beyond"}
-    for some, expected in ((drops, verdicts), ((drops[0], drops[2]), {9: "within", 36: "within"})):
-        head_counts = heads_at(summary(*some), {}, ONE_PERCENT).set_index("constant_heads")
-        assert head_counts["verdict"].to_dict() == expected
-        bounds = head_counts[["low", "drop", "high"]].itertuples(index=False, name=None)
-        assert [*bounds] == [(low, (low + high) / 2, high) for _, low, high in some]
-    same = summary(drops[0], drops[2]).assign(drop_high=[0.0, math.nan, 0.005])
-    assert [*heads_at(same, {}, ONE_PERCENT)["verdict"]] == ["undecided", "within"], (
-        "none differs at 9"
-    )
-
-
-def test_heads_are_those_of_their_cells() -> None:
-    frame = summary((2, -0.02, 0.001))
-    heads = ((0, 3), (1, 7))
-    cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
-    assert heads_at(frame, {cell: heads}, ONE_PERCENT)["heads"].tolist() == [heads]
-    assert heads_at(frame, {cell: None}, ONE_PERCENT)["heads"].tolist() == [None], (
-        "each seed has others"
-    )
-
-
-@pytest.mark.parametrize(
-    ("frame", "reason"),
-    [
-        (summary((9, -0.02, 0.001), seeds=1), "one seed has no interval"),
-        (summary((9, math.nan, math.nan)), "the original's score is near 0"),
-        (summary((9, -0.02, 0.001)).iloc[1:], "it has no fraction 1"),
-        (summary((9, -0.02, 0.001), reason="does not beat one"), "the original does not beat one"),
-    ],
-)
-def test_where_nothing_can_be_told_it_says_why(frame: pandas.DataFrame, reason: str) -> None:
-    (row,) = heads_at(frame, {}, ONE_PERCENT).to_dict("records")
-    assert row["verdict"] == "undecided"
-    assert row["reason"].startswith(reason)
-
-
-def loss(*differences: tuple[int, float, float]) -> pandas.DataFrame:
-    """A summary of a loss, whose drops are in nats."""
-    columns = {"relative_drop": "difference", "drop_low": "difference_low"}
-    frame = summary(*differences).rename(columns={**columns, "drop_high": "difference_high"})
-    return frame.assign(task="words", metric="negative_log_perplexity", relative_drop=math.nan)
-
-
-def test_a_loss_is_within_nats_only() -> None:
-    frame = loss((9, -0.01, 0.02), (36, 0.5, 0.7))
-    nats = MaxDrop.parse("0.05nats", "max_drop")
-    assert [*heads_at(frame, {}, nats)["verdict"]] == ["within", "beyond"]
-    assert [*heads_at(frame, {}, MaxDrop())["verdict"]] == ["undecided", "beyond"], "0.01 nats"
-    with pytest.raises(SpecError, match=r"words.*0.05nats"):
-        heads_at(frame, {}, MaxDrop.parse("5%", "max_drop"))
-    with pytest.raises(SpecError, match=r"reviews.*1%"):
-        heads_at(summary((9, -0.02, 0.01)), {}, nats)
-    both = pandas.concat([frame, summary((9, -0.02, 0.001))])
-    verdicts = heads_at(both, {}, ONE_PERCENT).groupby("task")["verdict"].first().to_dict()
-    assert verdicts == {"words": "undecided", "reviews": "within"}
-
-
-@pytest.mark.parametrize("value", ["", "x", "100%", "-1%", "nan", "nats", "-1nats", "infnats"])
-def test_what_is_no_limit_of_a_drop_is_refused(value: str) -> None:
-    with pytest.raises(SpecError, match=f"--max-drop {value}"):
-        MaxDrop.parse(value, "--max-drop")
-
-
 SEEDS = 5
 
 
@@ -300,36 +205,6 @@ def test_a_difference_that_few_examples_show_is_told() -> None:
     assert p_value(first, second) < 0.05
 
 
-@pytest.mark.unchecked
-@pytest.mark.parametrize("seeds", [3, 5])
-def test_of_orders_that_know_nothing_one_family_in_twenty_has_a_star(seeds: int) -> None:
-    numbers = np.random.default_rng(0)
-    starred = []
-    without = []
-    pairs = []
-    for _ in range(40):
-        *fixed, random = lists_of_noise(numbers, 8, seeds)
-        spread = deviation_of_lists(random, fixed)
-        starred.append(min(holm([p_value(order, random, spread) for order in fixed])) < 0.05)
-        without.append(min(holm([p_value(order, random) for order in fixed])) < 0.05)
-        some = list(combinations(fixed, 2))[:8]
-        both = [p_value(order, second, spread * math.sqrt(2)) for order, second in some]
-        pairs.append(min(holm(both)) < 0.05)
-    assert np.mean(starred) <= 0.05
-    assert np.mean(pairs) <= 0.05
-    assert seeds == 3 or np.mean(without) > 0.15, "one list beside the mean of several"
-
-
-def test_an_order_far_beyond_single_lists_is_told() -> None:
-    numbers = np.random.default_rng(0)
-    starred = []
-    for _ in range(20):
-        random = lists_of_noise(numbers, 0, over_lists=0.02)[0]
-        (better,) = scores_of(numbers, 2.5)
-        starred.append(p_value(better, random, deviation_of_lists(random, [better])) < 0.05)
-    assert np.mean(starred) > 0.8
-
-
 ROWS = 150
 
 
@@ -338,20 +213,3 @@ def hits(correct: np.ndarray) -> SeedScores:
     return SeedScores.from_examples(
         "accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples)
     )
-
-
-def lists_of_noise(
-    numbers: np.random.Generator, fixed: int, seeds: int = 5, over_lists: float = 0.1
-) -> list[SeedScores]:
-    """Accuracies of ``fixed`` orders of one list each, and of random ones, which draw a list for
-    each seed: lists differ, and no order knows anything.
-    """
-    hard = numbers.normal(size=ROWS)
-    orders = []
-    answers = numbers.normal(size=(fixed + seeds, ROWS))
-    for number in range(fixed + 1):
-        lists = [number] * seeds if number < fixed else range(fixed, fixed + seeds)
-        shares = [over_lists * answers[index, :3].sum() for index in lists]
-        noise = 0.5 * answers[lists] + 0.3 * numbers.normal(size=(seeds, ROWS))
-        orders.append(hits(hard + noise < 0.8 + np.array(shares)[:, None]))
-    return orders

@@ -2,42 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas
 import pytest
+from scipy import stats
 
-from papa.scores.summary import LINE, drops_of_all_lines, summarise
+from papa.scores.summary import compared, drops_of_all_lines, summarise
+from tests.reporting.studies import ROWS, results
 
 
-def results(lines: int) -> pandas.DataFrame:
-    """Results of three seeds on 400 examples, of lines that lose about a tenth of the answers."""
-    rows = []
-    for line in range(lines):
-        numbers = np.random.default_rng(line)
-        for constant_heads, share in ((0, 0.9), (4, 0.8)):
-            for seed in range(3):
-                answers = numbers.random(400) < share
-                rows.append(
-                    {
-                        **dict(
-                            zip(LINE, (f"encoder {line}", "task", "average", "lambda"), strict=True)
-                        ),
-                        "fraction": 1 - constant_heads / 4,
-                        "constant_heads": constant_heads,
-                        "heads": 4,
-                        "seed": seed,
-                        "metric": "accuracy",
-                        "positive": "",
-                        "score": answers.mean(),
-                        "influence": (answers - answers.mean()) / 399,
-                        "always_one_answer": 0.5,
-                        "one_answer": "yes",
-                        "one_answer_influence": np.zeros(400),
-                        "word_embeddings": np.nan,
-                        "word_embeddings_influence": np.zeros(0),
-                    }
-                )
-    return pandas.DataFrame(rows)
+def results_of(lines: int) -> pandas.DataFrame:
+    names = [f"encoder {line}" for line in range(lines)]
+    return results(encoders=names, fractions=(1.0, 0.0))
 
 
 def drop_width(summary: pandas.DataFrame) -> float:
@@ -48,18 +26,92 @@ def drop_width(summary: pandas.DataFrame) -> float:
 
 @pytest.mark.parametrize("lines", [1, 2])
 def test_up_to_two_lines_keep_intervals_of_95_percent(lines: int) -> None:
-    frame = results(lines)
+    frame = results_of(lines)
     assert drop_width(drops_of_all_lines(frame)) == pytest.approx(drop_width(summarise(frame)))
 
 
 def test_drops_of_ten_lines_have_intervals_of_99_percent() -> None:
-    frame = results(10)
+    frame = results_of(10)
     expected = drop_width(summarise(frame, drop_confidence=0.99))
     assert drop_width(drops_of_all_lines(frame)) == pytest.approx(expected)
     assert expected > 1.2 * drop_width(summarise(frame))
 
 
 def test_scores_keep_their_intervals_whatever_the_number_of_lines() -> None:
-    frame = results(10)
+    frame = results_of(10)
     columns = ["mean", "low", "high"]
     pandas.testing.assert_frame_equal(drops_of_all_lines(frame)[columns], summarise(frame)[columns])
+
+
+def test_each_study_drops_from_its_own_original() -> None:
+    first = results(encoders=("a", "b"))
+    second = first.assign(score=2 * first["score"])
+    table = compared({"first": first, "second": second})
+    for name, frame in (("first", first), ("second", second)):
+        mine = table[table["study"] == name].reset_index(drop=True)
+        contrasts = [column for column in mine if column.startswith("contrast")]
+        expected = summarise(frame).drop(columns=contrasts)
+        pandas.testing.assert_frame_equal(mine.drop(columns=["study", *contrasts]), expected)
+        drops = table.loc[table["study"] == "first", "relative_drop"]
+        assert mine["relative_drop"].tolist() == pytest.approx(drops.tolist())
+
+
+def test_studies_are_contrasted_by_seed_and_example() -> None:
+    first = results()
+    second = results(seeds=(3, 4, 5))
+    second = second.assign(
+        score=first["score"] - 0.05 + 0.002 * (second["seed"] - 4), seed=second["seed"]
+    )
+    table = compared({"first": first, "other": second}).set_index(["study", "fraction"])
+    assert table.loc["first", "contrast"].isna().all(), "itself"
+    assert set(table.loc["other", "contrast_with"]) == {"first"}
+    over_seeds = 4.30265 * 0.002 / math.sqrt(3)
+    over_examples = 3.84 / ROWS
+    paired = math.hypot(over_seeds, over_examples)
+    for cell in table.loc["other"].to_dict("records"):
+        assert cell["contrast"] == pytest.approx(0.05)
+        half = (cell["contrast_high"] - cell["contrast_low"]) / 2
+        assert half == pytest.approx(paired, rel=1e-3)
+    metric = compared({"a": first, "b": first.assign(metric="f1")})
+    assert metric["contrast"].isna().all()
+
+
+def over_examples(influence: np.ndarray) -> float:
+    """Half the interval's width: the jackknife's, with what the rule of three leaves."""
+    spread = 1.9605 * np.linalg.norm(influence - influence.mean())
+    return math.hypot(spread, 3.84 / len(influence))
+
+
+def expected_interval(scores: np.ndarray, influence: np.ndarray) -> object:
+    """Low end, mean and high end: seeds by scipy's t, examples as above, added as variances."""
+    low, high = stats.t.interval(0.95, len(scores) - 1, loc=0, scale=stats.sem(scores))
+    mean = scores.mean()
+    half = math.hypot((high - low) / 2, over_examples(influence))
+    return pytest.approx([mean - half, mean, mean + half], rel=1e-4, abs=1e-6)
+
+
+def test_intervals_are_those_of_scipy() -> None:
+    """Drops and contrasts are paired by seed and by example."""
+    frame = results(constants=("average", "identity", "zeros"), fractions=(1.0, 0.5, 0.0))
+    cells = dict(list(frame.groupby(["constants", "fraction"])))
+    for row in summarise(frame).to_dict("records"):
+        kind = row["constants"]
+        fraction = row["fraction"]
+        cell = cells[kind, fraction]
+        original = cells[kind, 1.0]
+        first = cells["average", fraction]
+        assert (row["seeds"], row["constant_heads"]) == (3, round((1 - fraction) * 72))
+        bounds = [row[name] for name in ("low", "mean", "high")]
+        assert bounds == expected_interval(cell["score"].to_numpy(), cell["influence"].iloc[0])
+        for name, reference_cell in (("difference", original), ("contrast", first)):
+            difference_bounds = [row[f"{name}{end}"] for end in ("_low", "", "_high")]
+            if fraction == 1 or reference_cell is cell:
+                no_difference = 0.0 if name == "difference" else math.nan
+                assert difference_bounds == pytest.approx([no_difference] * 3, nan_ok=True), (
+                    "itself"
+                )
+                continue
+            lost = reference_cell["score"].to_numpy() - cell["score"].to_numpy()
+            assert difference_bounds == expected_interval(
+                lost, reference_cell["influence"].iloc[0] - cell["influence"].iloc[0]
+            )

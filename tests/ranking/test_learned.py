@@ -53,7 +53,7 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
 
 
-def test_gradients_are_those_of_the_loss_and_of_what_open_gates_cost(
+def test_gradients_of_gates_are_finite_differences(
     scoring_request: ScoringRequest,
 ) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""

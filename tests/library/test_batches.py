@@ -1,0 +1,169 @@
+"""Texts and tables for a model in memory: batches, labels by the head's names, and truncation."""
+
+from __future__ import annotations
+
+import copy
+
+import datasets
+import pandas
+import pyarrow
+import pytest
+import tokenizers
+import torch
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BatchEncoding,
+    BertForSequenceClassification,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+import papa
+from papa.errors import DataError
+from papa.library.batches import batches_of
+from tests.make import SIZES, model_factory
+from tests.native.models import gpt, without_padding
+
+TEXTS = [
+    f"{article} film {'to see ' * times}"
+    for article in ("A", "Such a", "No")
+    for times in (0, 1, 4)
+]
+HEADS = [(0, 1), (1, 3)]
+
+
+@pytest.fixture(scope="module")
+def model(shallow: str) -> PreTrainedModel:
+    return AutoModel.from_pretrained(shallow)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(shallow: str) -> PreTrainedTokenizerBase:
+    return AutoTokenizer.from_pretrained(shallow)
+
+
+@pytest.fixture(scope="module")
+def encoding(tokenizer: PreTrainedTokenizerBase) -> BatchEncoding:
+    return tokenizer(TEXTS, padding=True, return_tensors="pt")
+
+
+@pytest.fixture
+def classifier(model: PreTrainedModel) -> PreTrainedModel:
+    """Two classes with names."""
+    config = copy.deepcopy(model.config)
+    config.id2label = {0: "bad", 1: "good"}
+    config.label2id = {"bad": 0, "good": 1}
+    return BertForSequenceClassification(config).eval()
+
+
+@pytest.mark.parametrize("container", ["texts", "table", "encoding"])
+def test_texts_give_the_numbers_of_batches(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    encoding: BatchEncoding,
+    container: str,
+) -> None:
+    table = pandas.DataFrame({"text": TEXTS})
+    data = {"texts": TEXTS, "table": table, "encoding": encoding}[container]
+    expected = papa.fidelity(model, [encoding], heads=HEADS, substitute="average")
+    used_tokenizer = None if container == "encoding" else tokenizer
+    scores = papa.fidelity(model, data, heads=HEADS, substitute="average", tokenizer=used_tokenizer)
+    pandas.testing.assert_frame_equal(scores, expected, atol=1e-5)
+
+
+def test_averages_of_texts_are_those_of_batches(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoding: BatchEncoding
+) -> None:
+    with papa.ablated(model, HEADS, substitute="average", data=[encoding]):
+        expected = model(**encoding).last_hidden_state
+    with papa.ablated(model, HEADS, substitute="average", data=TEXTS, tokenizer=tokenizer):
+        torch.testing.assert_close(model(**encoding).last_hidden_state, expected)
+
+
+def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
+    words = ["A", "Such", "a", "No", "film", "to", "see"]
+    vocabulary = {word: number for number, word in enumerate(words, 1)}
+    split = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary))
+    split.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
+    without_pad = PreTrainedTokenizerFast(tokenizer_object=split)
+    batches = batches_of(TEXTS * 3, gpt(), without_pad)
+    assert [len(batch["input_ids"]) for batch in batches] == [16, 11]
+    fidelity = papa.fidelity(gpt(), TEXTS * 3, heads=HEADS, tokenizer=without_pad)
+    expected = papa.fidelity(gpt(), without_padding(batches), heads=HEADS)
+    assert fidelity["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
+    with pytest.raises(papa.PapaError, match="text 0"):
+        batches_of([" "], gpt(), without_pad)
+
+
+def labelled(names: list[str], labels: list[int]) -> datasets.Dataset:
+    """Texts with labels that have names."""
+    features = datasets.Features(
+        text=datasets.Value("string"), label=datasets.ClassLabel(names=names)
+    )
+    rows = pyarrow.table({"text": TEXTS[: len(labels)], "label": labels})
+    info = datasets.DatasetInfo(features=features)
+    return datasets.Dataset(datasets.table.InMemoryTable(rows), info=info)
+
+
+def test_labels_have_the_numbers_of_the_head(
+    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    table = {"text": TEXTS[:2], "label": ["good", "bad"]}
+    for data in (table, labelled(["good", "bad"], [0, 1])):
+        (batch,) = batches_of(data, classifier, tokenizer)
+        assert batch["labels"].tolist() == [1, 0]
+    with pytest.raises(papa.PapaError, match="fine"):
+        batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
+
+
+def test_a_model_without_a_head_takes_no_labels(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    (batch,) = batches_of({"text": ["a"], "label": ["good"]}, model, tokenizer)
+    assert "labels" not in batch
+
+
+@pytest.mark.parametrize("label", [-1, 2])
+def test_a_label_that_is_no_class_is_refused_with_its_row(
+    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label: int
+) -> None:
+    with pytest.raises(DataError, match=f"row 3 .*{label}"):
+        batches_of(labelled(["bad", "good"], [0, 1, label]), classifier, tokenizer)
+
+
+def test_labels_with_names_need_a_head_with_names(
+    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    classifier.config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
+    classifier.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
+    with pytest.raises(DataError, match=r"good, bad.*LABEL_0"):
+        batches_of(labelled(["good", "bad"], [0, 1]), classifier, tokenizer)
+
+
+def test_labels_that_are_decided_one_by_one_are_lists(
+    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    classifier.config.problem_type = "multi_label_classification"
+    table = {"text": TEXTS[:2], "label": [[0, 1], [1, 1]]}
+    (batch,) = batches_of(table, classifier, tokenizer)
+    assert torch.equal(batch["labels"], torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    with pytest.raises(DataError, match="row 2"):
+        batches_of({**table, "label": [[0, 1], [1]]}, classifier, tokenizer)
+
+
+POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2VecText": 62}
+
+
+@pytest.mark.parametrize("family", POSITIONS)
+def test_truncated_texts_are_counted(family: str, tokenizer: PreTrainedTokenizerBase) -> None:
+    sizes = {**SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    model = model_factory(family, **sizes, type_vocab_size=2, pad_token_id=1)().eval()
+    texts = ["film " * 80] * 2 + ["A film to see"] * 4
+    unlimited = copy.copy(tokenizer)
+    unlimited.model_max_length = int(1e30)
+    with pytest.warns(UserWarning, match=f"2 of 6 texts .* {POSITIONS[family]} tokens"):
+        (batch,) = batches_of(texts, model, unlimited)
+    assert batch["input_ids"].shape == (6, POSITIONS[family])
+    assert model(**batch).last_hidden_state.isfinite().all()

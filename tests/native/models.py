@@ -1,0 +1,52 @@
+"""Small models in memory, and batches of texts for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from tests.make import GPT2, RANGE, SIZES, model_factory
+
+LAYERS = 2
+HEADS = 4
+EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
+TEXTS = 24
+
+
+def bert(kind: str = "Model", **settings: Any) -> PreTrainedModel:
+    torch.manual_seed(0)
+    sizes = {**SIZES, "num_hidden_layers": LAYERS, "vocab_size": 99}
+    return model_factory("Bert", kind, **sizes, **settings)().eval()
+
+
+def gpt() -> PreTrainedModel:
+    torch.manual_seed(0)
+    sizes = {**GPT2, "n_layer": LAYERS, "n_positions": 16, "vocab_size": 99, "bos_token_id": 0}
+    return model_factory(
+        "GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE
+    )().eval()
+
+
+def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
+    draw = torch.Generator().manual_seed(1)
+    ids = torch.randint(1, 99, (TEXTS, 9), generator=draw)
+    mask = torch.arange(9)[None] < torch.randint(4, 10, (TEXTS, 1), generator=draw)
+    if left:
+        ids = ids.flip(1)
+        mask = mask.flip(1)
+    halves = zip((ids * mask).split(TEXTS // 2), mask.long().split(TEXTS // 2), strict=True)
+    return [{"input_ids": token_ids, "attention_mask": real} for token_ids, real in halves]
+
+
+def without_padding(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
+    return [
+        {"input_ids": ids[mask.bool()][None]}
+        for batch in data
+        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
+    ]
+
+
+def in_one_batch() -> list[dict[str, torch.Tensor]]:
+    return [{name: torch.cat([batch[name] for batch in texts()]) for name in texts()[0]}]

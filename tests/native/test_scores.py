@@ -1,0 +1,182 @@
+"""Scores of the heads of a model in memory: by their effect, and λ trained without labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+import papa
+from papa.heads.substitutes import Mixed, Zeros
+from papa.native.batches import InMemoryTexts
+from papa.native.passes import NativeHead
+from tests.native.models import (
+    EVERY_HEAD,
+    HEADS,
+    LAYERS,
+    bert,
+    gpt,
+    in_one_batch,
+    texts,
+    without_padding,
+)
+
+Batches = list[dict[str, torch.Tensor]]
+EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
+
+
+def scores(
+    model: PreTrainedModel,
+    data: Batches,
+    method: str,
+    substitute: str = "zeros",
+    *,
+    seeds: Sequence[int] = (0, 1, 2),
+    epochs: int | None = None,
+) -> pandas.DataFrame:
+    return papa.head_scores(
+        model,
+        data,
+        method=method,
+        substitute=substitute,
+        ranking_seeds=seeds,
+        epochs=epochs,
+        progress=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "measure", "change_of"),
+    [
+        (bert(), "cosine", lambda values: 1 - values["cosine"]),
+        (
+            bert("ForSequenceClassification", num_labels=3),
+            "divergence",
+            lambda values: values["divergence"],
+        ),
+        (bert("ForMaskedLM"), "divergence", lambda values: values["divergence"]),
+        (gpt(), "loss", lambda values: values["loss_difference"]),
+    ],
+    ids=lambda argument: type(argument).__name__,
+)
+@pytest.mark.parametrize("substitute", ["zeros", "mean_output"])
+def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
+    model: PreTrainedModel,
+    measure: str,
+    change_of: Callable[[pandas.Series], float],
+    substitute: str,
+) -> None:
+    head_effects = scores(model, texts(), "effect", substitute)
+    assert head_effects[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (set(head_effects["method"]), head_effects.attrs["measure"]) == ({"effect"}, measure)
+    expected = [
+        change_of(papa.fidelity(model, texts(), heads=[head], substitute=substitute)["value"])
+        for head in EVERY
+    ]
+    np.testing.assert_allclose(head_effects["score"], expected, atol=1e-6)
+    assert (head_effects["low"] < head_effects["score"]).all()
+    assert (head_effects["score"] < head_effects["high"]).all()
+    assert head_effects["score"].abs().max() > 0.001, "negative control"
+
+
+@pytest.mark.parametrize("model", [gpt(), bert("ForMaskedLM"), bert()])
+def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -> None:
+    """A loss that only moves λ: less is lost of the model's answers than at its start, and the
+    model stays whole.
+    """
+    weights = {name: parameter.clone() for name, parameter in model.state_dict().items()}
+    lambdas = scores(model, texts(), "lambda", epochs=4, seeds=[0, 1])
+    assert lambdas[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (lambdas["score"] - 0.5).abs().max() > 0.05
+    assert (lambdas["low"] < lambdas["score"]).all()
+    assert all(
+        torch.equal(parameter, weights[name]) for name, parameter in model.state_dict().items()
+    )
+    assert all(
+        parameter.requires_grad and parameter.grad is None for parameter in model.parameters()
+    )
+    pandas.testing.assert_frame_equal(
+        scores(model, texts(), "lambda", epochs=4, seeds=[0, 1]), lambdas
+    )
+
+
+@pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
+@pytest.mark.parametrize(
+    "data", [in_one_batch(), without_padding(texts())], ids=["one batch", "alone"]
+)
+def test_lambda_does_not_depend_on_how_texts_are_batched(
+    model: PreTrainedModel, data: Batches
+) -> None:
+    expected = scores(model, texts(), "lambda", "average", seeds=[0, 1])
+    lambdas = scores(model, data, "lambda", "average", seeds=[0, 1])
+    # Padding of a batch changes the order of sums, which three epochs of training carry on.
+    pandas.testing.assert_frame_equal(lambdas, expected, rtol=1e-3, atol=1e-4)
+    assert (scores(model, texts(), "lambda", seeds=[0, 2])["score"] != expected["score"]).any()
+
+
+def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
+    model = gpt()
+    one_batch = in_one_batch()
+    enough = scores(model, one_batch, "lambda", seeds=[0, 1, 2])
+    assert (enough["high"] - enough["low"] > 1e-3).all()
+    few = [{name: rows[:8] for name, rows in one_batch[0].items()}]
+    for data, seeds in ((few, [0, 1, 2]), (one_batch, [0]), (one_batch, [0, 0])):
+        unknown = scores(model, data, "lambda", seeds=seeds)
+        assert unknown[["low", "high"]].isna().all(axis=None)
+        assert (unknown["score"] != 0.5).all()
+
+
+@pytest.mark.slow
+def test_the_interval_of_lambda_covers_what_it_says() -> None:
+    """The truth is the mean over all sets of texts; 24 texts make three seeds of eight."""
+    model = gpt()
+    lambdas_by_seed = []
+    for seed in range(60):
+        draw = torch.Generator().manual_seed(seed)
+        ids = torch.randint(1, 99, (24, 6), generator=draw)
+        lambdas_by_seed.append(scores(model, [{"input_ids": ids}], "lambda", "average"))
+    truth = np.mean([frame["score"] for frame in lambdas_by_seed], axis=0)
+    covered = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in lambdas_by_seed]
+    assert 0.85 < np.mean(covered) < 0.99
+
+
+def test_packed_rows_stay_whole_with_a_warning() -> None:
+    packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
+    with pytest.warns(UserWarning, match="1 of 1 batches"):
+        scores(gpt(), [packed], "lambda", seeds=[0])
+
+
+def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
+    """One step of AdamW goes by the learning rate against the gradient's sign."""
+    model = gpt()
+    data = [{name: rows[:4] for name, rows in texts()[0].items()}]
+    step = papa.head_scores(
+        model,
+        data,
+        substitute="zeros",
+        epochs=1,
+        learning_rate=0.1,
+        ranking_seeds=[0],
+        progress=False,
+    )
+    assert step["low"].isna().all(), "of one seed nothing is known"
+    values = step["score"].to_numpy().reshape(LAYERS, HEADS)
+
+    def loss(theta: torch.Tensor) -> float:
+        with papa.ablated(model, EVERY_HEAD, substitute=Mixed(Zeros(), theta.sigmoid())):
+            answers = NativeHead(model, InMemoryTexts.from_batches(data, model)).all_answers()
+        return -float(answers["log_probabilities"].mean())
+
+    signs = np.empty((2, 4))
+    for layer in range(2):
+        for head in range(4):
+            moved = torch.zeros(2, 4)
+            moved[layer, head] = 0.02
+            signs[layer, head] = np.sign(loss(moved) - loss(-moved))
+    assert np.array_equal(np.sign(0.5 - values), signs)
+    assert len(set(signs.flatten())) == 2
+    assert np.abs(np.log(values / (1 - values))) == pytest.approx(np.full((2, 4), 0.1), abs=1e-3)

@@ -1,0 +1,86 @@
+"""Losses, predictions, dropout and start values of probes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from papa.models.encoder import Encoder
+from papa.probes.features import PackedFeatures, compute_features
+from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
+from papa.text.corpus import TokenisedCorpus
+from tests.probes.conftest import LAYERS
+
+SIZES = {"layers": LAYERS + 1, "width": 384, "slots": 64}
+
+
+@pytest.fixture
+def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
+    split = corpora["reviews"].split("train")
+    return compute_features(encoder, split, 512, "float32", rows=split.rows[:8])
+
+
+def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
+    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
+    features = compute_features(encoder, corpora["wnut17"].split("train"), 512, "float32")
+    sizes = {"layers": LAYERS + 1, "width": 384, "labels": 13}
+    rows = torch.arange(6).view(2, 3)
+    assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
+    seed_losses = TokenProbe((0, 1), **sizes).losses(features, rows)
+    for seed in range(2):
+        first, last = features.offsets[[3 * seed, 3 * seed + 3]]
+        logits = TokenProbe((seed,), **sizes)(features.values[first:last].flatten(1)[None])[0]
+        chosen = torch.arange(len(logits)), features.labels[first:last]
+        torch.testing.assert_close(seed_losses[seed], -logits.log_softmax(-1)[chosen].mean())
+
+
+def test_dropout_drops_a_tenth_by_seed() -> None:
+    values = torch.ones(2, 200, 384)
+    with_dropout = dropped(values, 0.1, (7, 8))
+    assert with_dropout.unique().tolist() == pytest.approx([0, 1 / 0.9])
+    assert float((with_dropout == 0).float().mean()) == pytest.approx(0.1, abs=0.01)
+    assert torch.equal(with_dropout[1], dropped(values[:1], 0.1, (8,))[0])
+    assert not torch.equal(with_dropout[0], with_dropout[1])
+
+
+def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
+    probe, single_probe = (SequenceProbe(seeds, **SIZES, labels=2) for seeds in ((5, 9), (9,)))
+    assert bool((probe.slot_weights == 1 / 64).all())
+    for linear in (probe.dense, probe.classifier):
+        assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
+        assert not linear.bias.any()
+    assert not torch.equal(probe.dense.weight[0], probe.dense.weight[1])
+    for name, parameter in single_probe.named_parameters():
+        assert torch.equal(parameter[0], probe.get_parameter(name)[1])
+
+
+def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None:
+    probe = SequenceProbe((0,), **SIZES, labels=1, regression=True)
+    features = replace(features, labels=torch.linspace(0, 1, 8))
+    rows = torch.arange(8)
+    predicted = probe.predictions(features, rows)
+    assert predicted.shape == (1, 8)
+    expected = (predicted[0] - features.labels).square().mean()
+    torch.testing.assert_close(probe.losses(features, rows[None])[0], expected)
+
+
+@pytest.mark.parametrize("width", [384, 128])
+def test_predictions_are_log_probabilities_of_the_true_words(
+    width: int, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+) -> None:
+    """Also where word embeddings are narrow, and one more linear map leads to them."""
+    rows = torch.arange(12)
+    embeddings = encoder.word_embeddings[:, :width]
+    split = corpora["wikitext"].split("train")
+    features = compute_features(encoder, split, 1024, "float32", rows=rows.numpy())
+    probe = MaskedProbe((0, 1), layers=LAYERS + 1, width=384, word_embeddings=embeddings)
+    assert ("narrow.weight" in dict(probe.named_parameters())) == (width == 128)
+    with torch.no_grad():
+        predicted = probe.predictions(features, rows)
+        losses = probe.losses(features, rows.expand(2, -1))
+    assert predicted.shape == (2, len(features.labels))
+    assert bool((predicted < 0).all())
+    torch.testing.assert_close(-predicted.mean(1), losses, atol=1e-4, rtol=1e-5)

@@ -1,0 +1,63 @@
+"""Sentences on what a study shows: drops with their intervals, and where nothing is significant."""
+
+from __future__ import annotations
+
+import pandas
+import pytest
+
+from papa.reporting.answers import answers
+from papa.scores.summary import summarise
+from tests.reporting.studies import results
+
+
+def scored(score: dict[float, float], **changes: object) -> pandas.DataFrame:
+    frame = results(**{"fractions": tuple(score), **changes}).assign(word_embeddings=0.6)
+    return frame.assign(score=frame["fraction"].map(score))
+
+
+def test_a_sentence_has_the_drop_with_its_interval() -> None:
+    frame = scored({1.0: 0.8, 0.5: 0.79, 0.0: 0.776})
+    frame["score"] += [0.0, 0.01, -0.01, 0.0, 0.0, 0.0, 0.008, 0.002, -0.01]
+    (sentence,) = answers(summarise(frame))
+    assert all(number in sentence for number in ("0.800", "0.776", "3.0 ± 2.5 %", "0.500", "0.600"))
+
+
+def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
+    frame = scored({1.0: 0.03, 0.0: 0.001}, tasks=(("cola", "matthews"),))
+    frame["score"] += frame["seed"] * 0.005
+    frame = frame.assign(always_one_answer=-0.2, word_embeddings=-0.1)
+    assert summarise(frame)["relative_drop"].iloc[1:].isna().all()
+    (sentence,) = answers(summarise(frame))
+    assert "0.029" in sentence
+    assert "%" not in sentence
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        # A task of which 65 % is one class, on which every probe answers that class.
+        scored({1.0: 0.65, 0.0: 0.65}).assign(word_embeddings=0.65),
+        scored({1.0: 0.65, 0.0: 0.65}).assign(always_one_answer=0.65),
+        scored({1.0: 0.8, 0.0: 0.8}, seeds=(0,)),
+        scored({0.0: 0.7}),
+    ],
+    ids=["word embeddings", "one answer", "one seed", "no original"],
+)
+def test_no_drop_is_told_where_nothing_is_significant(frame: pandas.DataFrame) -> None:
+    (sentence,) = answers(summarise(frame))
+    assert "drop" not in sentence
+    assert "inconclusive" in sentence
+
+
+def test_mean_drops_of_encoders_leave_out_what_is_not_significant() -> None:
+    tasks = (("cola", "matthews"), ("sst2", "accuracy"), ("rte", "accuracy"), ("mlm", "accuracy"))
+    frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"), tasks=tasks)
+    frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
+    frame.loc[frame["task"] == "mlm", "score"] -= 2
+    frame.loc[frame["task"] == "rte", "score"] = frame["fraction"].map({1.0: 1.0, 0.0: 0.4})
+    sentence = answers(summarise(frame))[-1]
+    # Over cola and rte: the mean of 10 % and 60 %, and the drop of the mean, .9 to .56.
+    assert sentence.count("35.0 %") == sentence.count("37.8 %") == 2
+    left_out = sentence.partition("left out")[2]
+    assert "sst2" in left_out
+    assert "mlm" in left_out
