@@ -33,7 +33,7 @@ from papa.storage.store import Store
 from papa.tasks.average import ShardSums
 from papa.tasks.cell import BASELINE, EXAMPLES, CellScores, ScoredSeed
 from papa.tasks.context import Context
-from papa.tasks.rank import LAMBDA
+from papa.tasks.head_scores import LAMBDA
 from papa.tasks.step import Step
 from papa.workers import WorkerPool
 

@@ -93,6 +93,8 @@ def printable(text: str) -> str:
     )
 
 
+_MOST_LISTED = 12
+"""How many existing names a message lists."""
 _CLASS = re.compile(r"<class '([\w.]+)'>")
 
 
@@ -128,13 +130,13 @@ def shown(value: object) -> str:
     return shortened(repr(value))
 
 
-def nearest_first(wanted: str, existing: Iterable[str], limit: int = 12) -> str:
+def nearest_first(wanted: str, existing: Iterable[str]) -> str:
     """Return the existing names as a message lists them, nearest to ``wanted`` first; "none" for
     none.
     """
     names = [*existing]
-    remainder = f" and {len(names) - limit} more" if len(names) > limit else ""
-    nearest = get_close_matches(wanted, names, limit, cutoff=0)
+    remainder = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
+    nearest = get_close_matches(wanted, names, _MOST_LISTED, cutoff=0)
     return (", ".join(shortened(name, 60) for name in nearest) or "none") + remainder
 
 

@@ -20,7 +20,7 @@ from papa.spec import Order, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context
-from papa.tasks.rank import read_head_scores
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.step import Step
 from papa.tasks.substitutes import SubstituteSource
 

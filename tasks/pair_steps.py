@@ -10,7 +10,7 @@ from papa.ranking.head_scores import HeadScores, TrainedLambda
 from papa.spec import TaskSpec
 from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
-from papa.tasks.rank import read_head_scores
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.step import Step
 from papa.tasks.substitutes import SubstituteSource
 

@@ -6,27 +6,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pkgutil import resolve_name
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import (
-    HeadScores,
-    TrainedLambda,
-    divided_rows,
-    order_of_rows,
-    rows_of_seed,
-)
+from papa.ranking.head_scores import HeadScores, divided_rows, order_of_rows, rows_of_seed
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import RankingSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, read_metadata, verified
+from papa.storage.artifacts import verified
 from papa.tasks.context import Context
+from papa.tasks.head_scores import LAMBDA, publish_head_scores
 from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
@@ -35,14 +28,7 @@ if TYPE_CHECKING:
     from papa.probes.probes import Probe
     from papa.text.corpus import TokenisedCorpus
 
-LAMBDA = "lambda.safetensors"
 PROBE = "probe.safetensors"
-SCORES = "scores.safetensors"
-KEPT = "causal_gates kept"
-SETTLED = "causal_gates settled"
-"""What the file holds of causal gates beside their score."""
-STANDARD_ERROR = "{} ± 1"
-"""The name of a method's standard error, in the file that holds its values by its name."""
 
 
 @stage("train_lambda", version=11)
@@ -183,7 +169,6 @@ def score_heads(
         seeds: Of a native head all ranking seeds, which divide the rows among them.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.native.scores import CausalGateScores
     from papa.ranking.loss_scores import ScoringRequest
     from papa.ranking.streamed import streamed
 
@@ -217,21 +202,7 @@ def score_heads(
             scores_by_method = streamed(request, functions)
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
-    tensors = {}
-    for method, scores in scores_by_method.items():
-        tensors[method] = np.ascontiguousarray(scores.by_seed[0])
-        if scores.standard_error is not None:
-            error = np.ascontiguousarray(scores.standard_error)
-            tensors[STANDARD_ERROR.format(method)] = error
-        if isinstance(scores, CausalGateScores):
-            tensors[KEPT] = scores.pulled_open
-            tensors[SETTLED] = scores.settled
-    with context.published(
-        order_of_rows=order_of_rows_read,
-        evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
-        draws={method: scores.draws for method, scores in scores_by_method.items()},
-    ) as folder:
-        save_file(tensors, folder / SCORES)
+    publish_head_scores(context, scores_by_method, order_of_rows_read)
 
 
 def _score_native_head(
@@ -283,58 +254,3 @@ def _load_probe(
     artifact = context.artifacts[frozen_probe]
     probe.load_state_dict(load_tensors(verified(artifact, PROBE) / PROBE))
     return probe.requires_grad_(False).to(encoder.device)
-
-
-def read_head_scores(
-    method: str,
-    rankings: Mapping[int, ArtifactReference],
-    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
-) -> HeadScores | TrainedLambda:
-    """Read the scores of all heads from finished rankings.
-
-    Args:
-        method: "lambda", or a name of ``HEAD_SCORES``.
-        rankings: The finished rankings, by ranking seed.
-        controls: Of "lambda": those trained on shuffled labels, by ranking seed.
-    """
-    if method == "lambda":
-        return TrainedLambda(
-            _lambda_by_epoch(rankings),
-            distinct_rows=_have_own_rows(rankings),
-            shuffled=_lambda_by_epoch(controls),
-            native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
-        )
-    if method == "causal_gates":
-        return _read_causal_gates(rankings)
-    scores: list[HeadScores] = []
-    for ranking in rankings.values():
-        tensors = load_file(verified(ranking) / SCORES)
-        draws = int(read_metadata(ranking.path)["draws"][method])
-        error = tensors.get(STANDARD_ERROR.format(method))
-        scores.append(HeadScores(tensors[method][None], error, draws))
-    return HeadScores.joined(scores)
-
-
-def _have_own_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
-    """Whether seeds see different rows: each draws a part of one order of them."""
-    orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
-    return len(orders) == 1 and None not in orders
-
-
-def _read_causal_gates(rankings: Mapping[int, ArtifactReference]) -> HeadScores:
-    from papa.native.scores import CausalGateScores
-
-    scores: list[HeadScores] = []
-    for ranking in rankings.values():
-        tensors = load_file(verified(ranking) / SCORES)
-        removed = tensors["causal_gates"][None]
-        scores.append(CausalGateScores(removed, tensors[KEPT], tensors[SETTLED]))
-    own_rows = len(rankings) > 1 and _have_own_rows(rankings)
-    return CausalGateScores.of_seeds(scores, own_rows)
-
-
-def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:
-    return {
-        seed: load_file(verified(ranking) / LAMBDA)["lambda_by_epoch"]
-        for seed, ranking in rankings.items()
-    }

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
-from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
@@ -22,7 +21,8 @@ from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
-from papa.tasks.rank import SCORES, STANDARD_ERROR, open_native_loss
+from papa.tasks.head_scores import publish_head_scores
+from papa.tasks.rank import open_native_loss
 from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
 from papa.tasks.step import Step, stage
 
@@ -239,16 +239,9 @@ def publish_effect(
 
     context = Context((step,), store, execution, progress)
     scores = effect_of_losses(lost, lengths, size, by_text=True)
-    tensors: dict[str, Any] = {SWEPT_METHOD: np.ascontiguousarray(scores.by_seed[0])}
-    if scores.standard_error is not None:
-        tensors[STANDARD_ERROR.format(SWEPT_METHOD)] = np.ascontiguousarray(scores.standard_error)
     texts = len(context.open_text(step["text"]).split("train"))
     ranking: RankingSpec = step["ranking"]
     _, order_of_rows = divided_rows(texts, ranking.rows, step["seed"], step["seeds"])
-    with context.published(
-        order_of_rows=order_of_rows,
-        evaluations={SWEPT_METHOD: scores.evaluations},
-        draws={SWEPT_METHOD: scores.draws},
-        worker_seconds=worker_seconds,
-    ) as folder:
-        save_file(tensors, folder / SCORES)
+    publish_head_scores(
+        context, {SWEPT_METHOD: scores}, order_of_rows, worker_seconds=worker_seconds
+    )

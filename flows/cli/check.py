@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import typer
 
@@ -13,6 +14,8 @@ from papa.flows.environment import missing_engines, outside_working_folder
 from papa.tasks.inputs import named_texts
 from papa.tasks.mlflow_address import check_tracking, tracking_address
 from papa.tasks.stored import load_to_run
+
+_ROWS = ("train_rows", "validation_rows")
 
 
 def check(
@@ -39,10 +42,11 @@ def check(
                 fetch_weights=False,
                 code=code_paths,
             )
+        document = _document(checked)
         if as_json:
-            options.print_json(_document(checked))
+            options.print_json(document)
         else:
-            _print(checked)
+            _print(document)
         # Beside JSON on the other stream.
         missing = missing_engines()
         if missing:
@@ -53,9 +57,8 @@ def check(
             typer.echo("ready" if checked.missing else "ready: every step is cached")
 
 
-def _document(checked: Checked) -> dict[str, object]:
-    """Return what JSON has of a study that can run."""
-
+def _document(checked: Checked) -> dict[str, Any]:
+    """Return what is printed of a study that can run, as JSON has it."""
     tasks = []
     for task in named_texts(checked.inputs.study):
         preview = checked.previews.get(task)
@@ -91,27 +94,35 @@ def _document(checked: Checked) -> dict[str, object]:
     }
 
 
-def _print(checked: Checked) -> None:
+def _print(document: dict[str, Any]) -> None:
     """Print the encoders and tasks of a study that can run, and what is to be known of it."""
-
-    encoders = []
-    for encoder, label in checked.inputs.labels.items():
-        shape = f"{encoder.layers} × {encoder.heads}"
-        commit = (encoder.revision or "local")[:12]
-        encoders.append((label, encoder.model_type, shape, str(encoder.positions), commit))
-    headings = ("Encoder", "Architecture", "Layers × heads", "Positions", "Commit")
-    options.print_table(headings, encoders)
-    tasks = []
-    for task in named_texts(checked.inputs.study):
-        preview = checked.previews.get(task)
-        rows = [f"{count:,}" for count in preview.rows] if preview else ["?", "?"]
-        labels = shortened(", ".join((preview and preview.label_names) or ()), 40)
-        commit = (getattr(task.source, "revision", None) or "local")[:12]
-        tasks.append((task.name, task.metric, *rows, labels, commit))
     options.print_table(
-        ("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"), tasks
+        ("Encoder", "Architecture", "Layers × heads", "Positions", "Commit"),
+        [
+            (
+                encoder["name"],
+                encoder["architecture"],
+                f"{encoder['layers']} × {encoder['heads']}",
+                str(encoder["positions"]),
+                (encoder["commit"] or "local")[:12],
+            )
+            for encoder in document["encoders"]
+        ],
     )
-    for sentence in checked.unchecked:
+    options.print_table(
+        ("Task", "Metric", "Training rows", "Validation rows", "Labels", "Commit"),
+        [
+            (
+                task["name"],
+                task["metric"],
+                *("?" if task[rows] is None else f"{task[rows]:,}" for rows in _ROWS),
+                shortened(", ".join(task["labels"] or ()), 40),
+                (task["commit"] or "local")[:12],
+            )
+            for task in document["tasks"]
+        ],
+    )
+    for sentence in document["unchecked"]:
         typer.echo(printable(f"not checked: {sentence}"))
-    for note in checked.notes:
+    for note in document["notes"]:
         typer.echo(printable(note))

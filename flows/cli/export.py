@@ -161,7 +161,6 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 def _within(line: DataFrame, max_drop: MaxDrop) -> float:
     """The smallest fraction whose drop is significantly within a limit."""
-
     verdicts = heads_at(line, {}, max_drop)
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
     reason = next(iter(verdicts["reason"]), "")
@@ -180,7 +179,6 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
     """The heads of a cell that is one encoder with constant matrices."""
-
     kind = finished.constants(cell)
     heads = cell.constant_heads
     fault = ""
@@ -204,7 +202,6 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
 
 def _measured(finished: FinishedStudy, cell: CellEntry) -> str:
     """What the study found with these heads, on its task and of the model's own use."""
-
     rows = finished.summary
     lines_with_these_heads = [
         entry.line

@@ -89,7 +89,6 @@ class StoredStudy:
 
 def stored_studies(store: Store) -> list[StoredStudy]:
     """Return the studies that were started in a store, the latest first."""
-
     contents = Contents(store)
     running = {user.study for user in users(store)}
     studies = (_stored_study(store, name, contents, running) for name in names_of_studies(store))
@@ -98,7 +97,6 @@ def stored_studies(store: Store) -> list[StoredStudy]:
 
 def names_of_studies(store: Store) -> list[str]:
     """The studies that were started in a store."""
-
     fetch_studies(store)
     folder = store.study("")
     names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}

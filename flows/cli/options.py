@@ -19,6 +19,7 @@ from rich.text import Text
 from papa.errors import ArtifactError, PapaError, joined, printable
 from papa.flows.interrupt import Interruption
 from papa.spec.file import load_study
+from papa.storage.locks import names_of_users
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
 from papa.tasks.study_files import fetch_studies
@@ -84,7 +85,6 @@ Verbose = Annotated[
 
 def open_store(address: str) -> Store:
     """The store at an address, which answers."""
-
     store = Store(address)
     store.check()
     return store
@@ -100,11 +100,20 @@ def marked_store(address: str) -> Store:
     return store
 
 
+def refuse_deletion_in_use(store: Store) -> None:
+    """Raise an ArtifactError while runs use a store."""
+    busy = names_of_users(store)
+    if busy:
+        raise ArtifactError(
+            f"a study uses {store.address} ({busy}): nothing was deleted; run again when it has "
+            "ended"
+        )
+
+
 def open_finished(address: str, study: str) -> FinishedStudy:
     """Open a finished study by its name, file or folder of results; say on stderr where the file
     describes another version of it.
     """
-
     store = open_store(address)
     fetch_studies(store)
     finished = open_study(store, study)
@@ -122,7 +131,6 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
     """Errors that a user can fix become one sentence and exit code 1; Ctrl-C ends the command."""
-
     try:
         with Interruption() as interruption:
             yield interruption

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Column
 
-from papa.errors import ArtifactError, printable
+from papa.errors import printable
 from papa.flows.cli import options
 from papa.flows.progress import duration, size_label
 from papa.storage.artifacts import remove
@@ -43,12 +43,8 @@ def prune(
         if not delete:
             wait = f" A study uses the store ({busy}): wait until it ends." if busy else ""
             typer.echo(f"{everything}: nothing was deleted; add --delete to delete.{wait}")
-        elif busy:
-            raise ArtifactError(
-                f"a study uses {opened.address} ({busy}): nothing was deleted; run again when "
-                "it has ended"
-            )
         else:
+            options.refuse_deletion_in_use(opened)
             for entry in unused:
                 remove(entry.address)
             typer.echo(f"{everything}: deleted.")

@@ -16,7 +16,6 @@ from papa.flows.progress import size_label
 from papa.spec import FilesSource
 from papa.spec.file import load_study
 from papa.storage import artifacts
-from papa.storage.locks import names_of_users
 from papa.storage.store import Store
 from papa.storage.unused import Contents
 from papa.tasks.inputs import named_texts
@@ -48,12 +47,7 @@ def remove(
         deleted = f"{printable(study)} and {len(steps)} artifacts that only it needs, {size}"
         if not yes:
             typer.confirm(f"Delete {deleted}?", abort=True)
-        busy = names_of_users(opened)
-        if busy:
-            raise ArtifactError(
-                f"a study uses {opened.address} ({busy}): nothing was deleted; run again when "
-                "it has ended"
-            )
+        options.refuse_deletion_in_use(opened)
         if steps_of_study() != steps:
             raise ArtifactError(
                 f"the studies in {opened.address} changed meanwhile: nothing was deleted; run again"
@@ -73,7 +67,6 @@ def remove(
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
     """The names of the texts that ``papa run --data`` copied for studies, beside their results."""
-
     names: set[str] = set()
     for study in studies:
         with suppress(PapaError):

@@ -88,7 +88,6 @@ def _start_mlflow(
     """Start MLflow's server on loopback, which ends with this process; ``folder`` is for its
     users.
     """
-
     config = folder / "auth.ini"
     config.write_text(_AUTH.format(folder))
     settings = {

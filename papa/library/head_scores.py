@@ -29,8 +29,8 @@ from papa.scores.custom import CustomScore
 from papa.spec.orders import Head, Unit, heads_of_units, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.pipeline import build_pipeline
-from papa.tasks.rank import read_head_scores
 from papa.tasks.step import with_inputs
 from papa.tasks.substitutes import supplied_matrices
 

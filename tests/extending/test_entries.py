@@ -40,10 +40,10 @@ from papa.spec.substitutes import SUBSTITUTES, SubstituteEntry
 from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.tasks.context import Context
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.manifest import specification
 from papa.tasks.pipeline import build_pipeline
-from papa.tasks.rank import read_head_scores
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import StepGroup, stage, with_inputs
 from papa.text.corpus import load_corpus, tokenise_corpus

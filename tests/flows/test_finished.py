@@ -17,8 +17,8 @@ import papa
 from papa.storage.artifacts import METADATA, metadata_below, verified
 from papa.storage.files import Files
 from papa.storage.store import Store
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.manifest import FinishedStudy, open_study
-from papa.tasks.rank import read_head_scores
 from tests.finished import finish_study
 from tests.flows.conftest import (
     Finished,

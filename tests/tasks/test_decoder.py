@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerFast
 import papa
 from papa.errors import PapaError
 from papa.models.reference import EMBEDDED
-from papa.tasks.rank import read_head_scores
+from papa.tasks.head_scores import read_head_scores
 from tests.finished import Scored, described, score_study
 from tests.heads.copying import HALF, HEADS, TOKENS, repeated, trained_copier
 

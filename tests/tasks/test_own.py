@@ -41,8 +41,8 @@ from papa.scores.drops import MaxDrop
 from papa.scores.summary import heads_at, summarise
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
+from papa.tasks.head_scores import read_head_scores
 from papa.tasks.native_head import read_answers
-from papa.tasks.rank import read_head_scores
 from papa.tasks.step import Step
 from papa.text.corpus import open_corpus
 from papa.text.tokens import IGNORED

@@ -15,9 +15,9 @@ from papa.spec.file import resolve_study
 from papa.spec.orders import Head
 from papa.storage.artifacts import published
 from papa.tasks.cell import ConstantHeads
+from papa.tasks.head_scores import LAMBDA
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import Pipeline, build_pipeline
-from papa.tasks.rank import LAMBDA
 from papa.tasks.step import Step
 from tests.finished import cells_of
 from tests.flows.conftest import SMALL

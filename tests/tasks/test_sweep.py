@@ -16,9 +16,9 @@ from papa.spec.file import resolve_study
 from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.tasks import sweep
+from papa.tasks.head_scores import SCORES
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
-from papa.tasks.rank import SCORES
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import Step, StepGroup, with_inputs
 from papa.tasks.sweep import _shards

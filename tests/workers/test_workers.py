@@ -21,7 +21,7 @@ from papa.errors import DamagedError, EncoderError, TransientError
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec
 from papa.storage.store import Store
-from papa.tasks.rank import LAMBDA
+from papa.tasks.head_scores import LAMBDA
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import StepGroup, with_inputs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here

@@ -1,0 +1,112 @@
+"""The scores of heads that finished steps hold: how they are stored, and read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from papa.ranking.head_scores import HeadScores, TrainedLambda
+from papa.storage.artifacts import ArtifactReference, read_metadata, verified
+from papa.tasks.context import Context
+
+LAMBDA = "lambda.safetensors"
+SCORES = "scores.safetensors"
+_KEPT = "causal_gates kept"
+_SETTLED = "causal_gates settled"
+"""What the file holds of causal gates beside their score."""
+_STANDARD_ERROR = "{} ± 1"
+"""The name of a method's standard error, in the file that holds its values by its name."""
+
+
+def publish_head_scores(
+    context: Context,
+    scores_by_method: Mapping[str, HeadScores],
+    order_of_rows: int | None,
+    **facts: Any,
+) -> None:
+    """Publish the scores of one seed as the artifact of the step that runs.
+
+    Args:
+        context: What the step's body may use.
+        scores_by_method: The scores, [L, H] each.
+        order_of_rows: The order of rows of which the seed read a part; None if it shares none.
+        facts: Further metadata.
+    """
+    # Looking at finished studies needs no torch.
+    from papa.native.scores import CausalGateScores
+
+    tensors: dict[str, np.ndarray] = {}
+    for method, scores in scores_by_method.items():
+        tensors[method] = np.ascontiguousarray(scores.by_seed[0])
+        if scores.standard_error is not None:
+            error = np.ascontiguousarray(scores.standard_error)
+            tensors[_STANDARD_ERROR.format(method)] = error
+        if isinstance(scores, CausalGateScores):
+            tensors[_KEPT] = scores.pulled_open
+            tensors[_SETTLED] = scores.settled
+    with context.published(
+        order_of_rows=order_of_rows,
+        evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
+        draws={method: scores.draws for method, scores in scores_by_method.items()},
+        **facts,
+    ) as folder:
+        save_file(tensors, folder / SCORES)
+
+
+def read_head_scores(
+    method: str,
+    rankings: Mapping[int, ArtifactReference],
+    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
+) -> HeadScores | TrainedLambda:
+    """Read the scores of all heads from finished rankings.
+
+    Args:
+        method: "lambda", or a name of ``HEAD_SCORES``.
+        rankings: The finished rankings, by ranking seed.
+        controls: Of "lambda": those trained on shuffled labels, by ranking seed.
+    """
+    if method == "lambda":
+        return TrainedLambda(
+            _lambda_by_epoch(rankings),
+            distinct_rows=_have_own_rows(rankings),
+            shuffled=_lambda_by_epoch(controls),
+            native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
+        )
+    if method == "causal_gates":
+        return _read_causal_gates(rankings)
+    scores: list[HeadScores] = []
+    for ranking in rankings.values():
+        tensors = load_file(verified(ranking) / SCORES)
+        draws = int(read_metadata(ranking.path)["draws"][method])
+        error = tensors.get(_STANDARD_ERROR.format(method))
+        scores.append(HeadScores(tensors[method][None], error, draws))
+    return HeadScores.joined(scores)
+
+
+def _have_own_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
+    """Whether seeds see different rows: each draws a part of one order of them."""
+    orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
+    return len(orders) == 1 and None not in orders
+
+
+def _read_causal_gates(rankings: Mapping[int, ArtifactReference]) -> HeadScores:
+    from papa.native.scores import CausalGateScores
+
+    scores: list[HeadScores] = []
+    for ranking in rankings.values():
+        tensors = load_file(verified(ranking) / SCORES)
+        removed = tensors["causal_gates"][None]
+        scores.append(CausalGateScores(removed, tensors[_KEPT], tensors[_SETTLED]))
+    own_rows = len(rankings) > 1 and _have_own_rows(rankings)
+    return CausalGateScores.of_seeds(scores, own_rows)
+
+
+def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:
+    return {
+        seed: load_file(verified(ranking) / LAMBDA)["lambda_by_epoch"]
+        for seed, ranking in rankings.items()
+    }
