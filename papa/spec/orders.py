@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -148,6 +148,11 @@ class Cell:
 def constant_count(fraction: float, heads_in_all: int) -> int:
     """How many heads are constant at an input-dependent fraction f: round((1 - f)·L·H)."""
     return round((1 - fraction) * heads_in_all)
+
+
+def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
+    """The constant heads at an input-dependent fraction: the first of the head order."""
+    return tuple(order[: constant_count(fraction, len(order))])
 
 
 def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NotRequired, TypedDict
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
-from jaxtyping import Int, Int64, Shaped
+from jaxtyping import Int, Int64
 
 from papa.errors import ArtifactError, joined
 from papa.progress import Progress, ignore_progress
@@ -22,24 +22,16 @@ from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
 from papa.storage.files import Address
 from papa.text.layout import (
+    Labels,
     PackedTokens,
-    arrange_causal,
-    arrange_one,
-    arrange_pair,
+    lay_out_rows,
     offsets_of,
-    pair_capacity,
     positions_in_spans,
-    text_capacity,
 )
 from papa.text.rows import read_rows
 from papa.text.sources import SPLITS, Split
 from papa.text.tokens import (
     IGNORED,
-    SpecialTokens,
-    masked,
-    special_tokens_of,
-    tokens_of_texts,
-    tokens_of_words,
 )
 
 if TYPE_CHECKING:
@@ -49,8 +41,6 @@ TOKENISE_VERSION = 5
 """Raised whenever the same rows would give other tokens, slots or labels."""
 CORPUS = "corpus.json"
 """What a corpus holds besides its tokens: a file, so that the artifact's digest covers it."""
-Labels = Shaped[np.ndarray, " rows_or_tokens"]
-"""int64 classes or float32 numbers, one a row; words and mlm: int64 a token, -100 not scored."""
 RowNumbers = Sequence[int] | Int[np.ndarray, " n"]
 
 
@@ -296,7 +286,7 @@ def tokenise_corpus(
             shards = document["shards"][split]
             for start in range(0, tables[split].num_rows, shard_rows):
                 table = tables[split].slice(start, shard_rows)
-                shard = _lay_out(task, layout, tokenizer, table, split, start)
+                shard = lay_out_rows(task, layout, tokenizer, table, split, start)
                 file = f"{split}-{len(shards):05d}.arrow"
                 write_shard(scratch / file, shard.tokens, shard.labels, label_per_token=per_token)
                 shards.append({"file": file, "rows": table.num_rows})
@@ -308,92 +298,3 @@ def tokenise_corpus(
         text = json.dumps(document, indent=1, ensure_ascii=False)
         (scratch / CORPUS).write_text(f"{text}\n", encoding="utf-8")
     return folder
-
-
-@dataclass(frozen=True)
-class _LaidOutRows:
-    """Rows in slots, their labels, and how many texts and labelled words did not fit."""
-
-    tokens: PackedTokens
-    labels: Labels
-    truncated_texts: int
-    truncated_words: int = 0
-
-
-def _lay_out(
-    task: TaskSpec,
-    layout: LayoutSpec,
-    tokenizer: PreTrainedTokenizerBase,
-    table: pa.Table,
-    split: Split,
-    first_row: int,
-) -> _LaidOutRows:
-    """Lay out the rows of ``table``, which starts at row ``first_row`` of its split."""
-    special_tokens = special_tokens_of(tokenizer, task.kind)
-    slots = (split == "validation" and task.validation_slots) or task.slots
-    if task.kind == "pair":
-        return _lay_out_pairs(table, special_tokens, tokenizer, layout, slots)
-    capacity = text_capacity(layout, task.kind, slots)
-    truncated_words = 0
-    if task.kind == "words":
-        texts, word_numbers = tokens_of_words(tokenizer, special_tokens, table["words"].to_pylist())
-        labels, truncated_words = _labels_of_words(
-            table["label"].to_pylist(), word_numbers, capacity
-        )
-    else:
-        texts = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
-    truncated_texts = sum(len(text) > capacity for text in texts)
-    if task.kind == "causal":
-        arranged, next_tokens = arrange_causal(texts, special_tokens, slots)
-        return _LaidOutRows(arranged, next_tokens, truncated_texts)
-    texts = [text[:capacity] for text in texts]
-    if task.kind == "mlm":
-        # After truncation, so that every masked token is one that the encoder reads.
-        texts, labels = masked(
-            texts, special_tokens, task.mask_seed, SPLITS.index(split), first_row
-        )
-    arranged = arrange_one(texts, special_tokens, slots)
-    if task.kind not in ("words", "mlm"):
-        return _LaidOutRows(arranged, table["label"].to_numpy(), truncated_texts)
-    # A label a token, row after row; [CLS] and [SEP] around each row are not scored.
-    flat = [label for row in labels for label in (IGNORED, *row, IGNORED)]
-    return _LaidOutRows(arranged, np.array(flat, np.int64), truncated_texts, truncated_words)
-
-
-def _lay_out_pairs(
-    table: pa.Table,
-    special_tokens: SpecialTokens,
-    tokenizer: PreTrainedTokenizerBase,
-    layout: LayoutSpec,
-    slots: int,
-) -> _LaidOutRows:
-    first = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
-    second = tokens_of_texts(tokenizer, special_tokens, table["text_pair"].to_pylist())
-    first_capacity, second_capacity = pair_capacity(special_tokens, slots)
-    truncated = sum(
-        len(text) > first_capacity or len(text_pair) > second_capacity
-        for text, text_pair in zip(first, second, strict=True)
-    )
-    arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)
-    return _LaidOutRows(arranged, table["label"].to_numpy(), truncated)
-
-
-def _labels_of_words(
-    labels_of_rows: Sequence[Sequence[int]], word_numbers: Sequence[Sequence[int]], capacity: int
-) -> tuple[list[list[int]], int]:
-    """Return a label a token that fits, a word's at its first token, -100 at its others; and how
-    many labelled words do not fit. ``word_numbers`` has the number of each token's word.
-    """
-    token_labels = []
-    truncated_words = 0
-    for word_labels, words_of_tokens in zip(labels_of_rows, word_numbers, strict=True):
-        words = words_of_tokens[:capacity]
-        truncated_words += len(word_labels) - len({*words})
-        previous_words = [-1, *words]
-        token_labels.append(
-            [
-                word_labels[word] if word != previous else IGNORED
-                for word, previous in zip(words, previous_words, strict=False)
-            ]
-        )
-    return token_labels, truncated_words

@@ -13,15 +13,30 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Int, Int64, Shaped
 
 from papa.errors import DataError, EncoderError
-from papa.spec import LayoutSpec, TaskKind
-from papa.text.tokens import IGNORED, NO_TOKEN, SpecialTokens
+from papa.spec import LayoutSpec, TaskKind, TaskSpec
+from papa.text.sources import SPLITS, Split
+from papa.text.tokens import (
+    IGNORED,
+    NO_TOKEN,
+    SpecialTokens,
+    masked,
+    special_tokens_of,
+    tokens_of_texts,
+    tokens_of_words,
+)
 
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+Labels = Shaped[np.ndarray, " rows_or_tokens"]
+"""int64 classes or float32 numbers, one a row; words and mlm: int64 a token, -100 not scored."""
 Texts = Sequence[Sequence[int]]
 RowLengths = Int[np.ndarray, " rows"]
 
@@ -182,3 +197,92 @@ def special_slots(kind: TaskKind, slots: int, *, double_separator: bool = False)
         return 0, slots - 1
     middle = (slots // 2, slots // 2 + 1) if double_separator else (slots // 2,)
     return 0, *middle, slots - 1
+
+
+@dataclass(frozen=True)
+class LaidOutRows:
+    """Rows in slots, their labels, and how many texts and labelled words did not fit."""
+
+    tokens: PackedTokens
+    labels: Labels
+    truncated_texts: int
+    truncated_words: int = 0
+
+
+def lay_out_rows(
+    task: TaskSpec,
+    layout: LayoutSpec,
+    tokenizer: PreTrainedTokenizerBase,
+    table: pa.Table,
+    split: Split,
+    first_row: int,
+) -> LaidOutRows:
+    """Lay out the rows of ``table``, which starts at row ``first_row`` of its split."""
+    special_tokens = special_tokens_of(tokenizer, task.kind)
+    slots = (split == "validation" and task.validation_slots) or task.slots
+    if task.kind == "pair":
+        return _lay_out_pairs(table, special_tokens, tokenizer, layout, slots)
+    capacity = text_capacity(layout, task.kind, slots)
+    truncated_words = 0
+    if task.kind == "words":
+        texts, word_numbers = tokens_of_words(tokenizer, special_tokens, table["words"].to_pylist())
+        labels, truncated_words = _labels_of_words(
+            table["label"].to_pylist(), word_numbers, capacity
+        )
+    else:
+        texts = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
+    truncated_texts = sum(len(text) > capacity for text in texts)
+    if task.kind == "causal":
+        arranged, next_tokens = arrange_causal(texts, special_tokens, slots)
+        return LaidOutRows(arranged, next_tokens, truncated_texts)
+    texts = [text[:capacity] for text in texts]
+    if task.kind == "mlm":
+        # After truncation, so that every masked token is one that the encoder reads.
+        texts, labels = masked(
+            texts, special_tokens, task.mask_seed, SPLITS.index(split), first_row
+        )
+    arranged = arrange_one(texts, special_tokens, slots)
+    if task.kind not in ("words", "mlm"):
+        return LaidOutRows(arranged, table["label"].to_numpy(), truncated_texts)
+    # A label a token, row after row; [CLS] and [SEP] around each row are not scored.
+    flat = [label for row in labels for label in (IGNORED, *row, IGNORED)]
+    return LaidOutRows(arranged, np.array(flat, np.int64), truncated_texts, truncated_words)
+
+
+def _lay_out_pairs(
+    table: pa.Table,
+    special_tokens: SpecialTokens,
+    tokenizer: PreTrainedTokenizerBase,
+    layout: LayoutSpec,
+    slots: int,
+) -> LaidOutRows:
+    first = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
+    second = tokens_of_texts(tokenizer, special_tokens, table["text_pair"].to_pylist())
+    first_capacity, second_capacity = pair_capacity(special_tokens, slots)
+    truncated = sum(
+        len(text) > first_capacity or len(text_pair) > second_capacity
+        for text, text_pair in zip(first, second, strict=True)
+    )
+    arranged = arrange_pair(first, second, special_tokens, layout.segment_ids, slots)
+    return LaidOutRows(arranged, table["label"].to_numpy(), truncated)
+
+
+def _labels_of_words(
+    labels_of_rows: Sequence[Sequence[int]], word_numbers: Sequence[Sequence[int]], capacity: int
+) -> tuple[list[list[int]], int]:
+    """Return a label a token that fits, a word's at its first token, -100 at its others; and how
+    many labelled words do not fit. ``word_numbers`` has the number of each token's word.
+    """
+    token_labels = []
+    truncated_words = 0
+    for word_labels, words_of_tokens in zip(labels_of_rows, word_numbers, strict=True):
+        words = words_of_tokens[:capacity]
+        truncated_words += len(word_labels) - len({*words})
+        previous_words = [-1, *words]
+        token_labels.append(
+            [
+                word_labels[word] if word != previous else IGNORED
+                for word, previous in zip(words, previous_words, strict=False)
+            ]
+        )
+    return token_labels, truncated_words

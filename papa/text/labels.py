@@ -1,0 +1,240 @@
+"""The labels of a task's rows: classes or numbers, checked and numbered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from papa.errors import DataError, joined, shown
+from papa.spec import TaskSpec
+from papa.text.row_warnings import class_names
+from papa.text.table import SourceTable
+
+
+@dataclass(frozen=True)
+class LabelledSplit:
+    """The texts or words of one split, and its labels.
+
+    Attributes:
+        table: the columns that the encoder reads, without labels.
+        column: the name of the label column; empty where there is none.
+        values: the labels, flat, as the source has them.
+        rows: the row number of each label, from 0.
+    """
+
+    table: pa.Table
+    source: SourceTable
+    column: str
+    values: Sequence[Any]  # Whatever Arrow holds: each task kind checks them before it uses them.
+    rows: Sequence[int]
+
+    def with_names(self, names: Sequence[str] | None) -> LabelledSplit:
+        """Return the split with integer classes replaced by their names, where they have some."""
+        name_of = dict(enumerate(names or ()))
+        values = [
+            name_of.get(value, value) if isinstance(value, int) else value for value in self.values
+        ]
+        return replace(self, values=values)
+
+    def label_error(self, index: int, reason: str) -> DataError:
+        """Return the error that names the label at ``index`` and its row, and ends in a reason."""
+        return DataError(
+            f"{self.source.origin}: row {self.rows[index] + 1} has {shown(self.values[index])} as "
+            f"'{self.column}'{reason}"
+        )
+
+
+def in_classes(
+    task: TaskSpec, splits: Sequence[LabelledSplit], warnings: list[str]
+) -> tuple[list[LabelledSplit], list[np.ndarray], tuple[str, ...]]:
+    """Return the rows that have a class, their class numbers, and the classes' names."""
+    column = splits[0].column
+    train_source = splits[0].source
+    expected_names = task.labels or train_source.class_names.get(column)
+    labelled = []
+    for split in splits:
+        source_names = split.source.class_names.get(column)
+        if source_names and expected_names and {*source_names} != {*expected_names}:
+            raise DataError(
+                f"{split.source.origin} names the classes of '{column}' {joined(source_names)} "
+                f"where {'the task' if task.labels else train_source.origin} names them "
+                f"{joined(expected_names)}: give the same names everywhere, in any order"
+            )
+        declared = None if task.kind == "words" else task.labels
+        labelled.append(without_undecided(split.with_names(source_names), declared))
+    train_dropped = len(splits[0].values) - len(labelled[0].values)
+    validation_dropped = len(splits[1].values) - len(labelled[1].values)
+    if train_dropped or validation_dropped:
+        warnings.append(
+            f"{train_dropped:,} training and {validation_dropped:,} validation rows without "
+            "agreement (- or -1) are left out, as the task's labels do not name it"
+        )
+    if task.metric == "entity_f1":
+        labelled = [to_iob2(split.with_names(expected_names)) for split in labelled]
+    classes, names = to_classes(labelled, expected_names)
+    if task.metric == "f1" and len(names) != 2:
+        raise DataError(
+            f"{train_source.origin}: metric f1 needs two classes, and '{column}' has {len(names)} "
+            f"({joined(names)}): score them with metric accuracy"
+        )
+    return labelled, classes, names
+
+
+# 18 digits at most, which an int64 holds.
+_INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
+_TAG = re.compile(r"O|([BI])-(.+)")
+_UNDECIDED = ("-", "-1")
+"""Labels of rows on which annotators disagree, as in SNLI."""
+_NAME_THEM = "name the classes in the task's labels, and these rows are left out"
+
+
+def without_undecided(split: LabelledSplit, declared: Sequence[str] | None) -> LabelledSplit:
+    """Return the rows on whose labels annotators agree if classes are declared, else all rows."""
+    undecided = {*_UNDECIDED} - {*declared} if declared else {"-1"}
+    # pandas writes integers as floats where a column has gaps.
+    texts = [str(value).removesuffix(".0") for value in split.values]
+    rows = [row for row, text in enumerate(texts) if text not in undecided]
+    if texts and not rows:
+        raise DataError(
+            f"{split.source.origin}: every '{split.column}' is {split.values[0]}: -1 marks the "
+            "hidden labels of GLUE's test splits: use the train and validation splits"
+        )
+    if not declared or len(rows) == len(texts):
+        return split
+    values = [split.values[row] for row in rows]
+    return replace(split, table=split.table.take(rows), values=values, rows=rows)
+
+
+def to_classes(
+    splits: Sequence[LabelledSplit], names: Sequence[str] | None
+) -> tuple[list[np.ndarray], tuple[str, ...]]:
+    """Return the class numbers of both splits, and the classes' names.
+
+    The classes are ``names`` or else the sorted distinct training labels. Text that spells integers
+    in the usual way counts as integers, unless a label of either split is other text, such as 007.
+    """
+    as_text = False
+    for split in splits:
+        strings = {value for value in split.values if isinstance(value, str)}
+        are_names = bool(strings) and strings <= {*(names or ())}
+        as_text |= are_names or not all(map(_INTEGER.fullmatch, strings))
+        for index, value in enumerate(split.values):
+            # From 2**53 on not every integer is a float.
+            is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+            if value == "" or not (isinstance(value, str | int) or is_whole):
+                raise split.label_error(
+                    index,
+                    ", which is no class: give integers or strings, complete or remove the row, or "
+                    "predict numbers with metric spearman",
+                )
+    if not as_text:
+        splits = [replace(split, values=[*map(int, split.values)]) for split in splits]
+    splits = [split.with_names(names) for split in splits]
+    labels = names or sorted({*splits[0].values})
+    class_number = {label: number for number, label in enumerate(labels)}
+    for split in splits:
+        for index, value in enumerate(split.values):
+            if value not in class_number:
+                known_by = "the task knows" if names else "the training rows have"
+                advice = "correct the rows or the task's labels"
+                if str(value) in _UNDECIDED:
+                    advice = f"if it marks rows without agreement, {_NAME_THEM}"
+                raise split.label_error(
+                    index, f" where {known_by} {joined(map(str, labels))}: {advice}"
+                )
+    classes = [
+        np.array([class_number[value] for value in split.values], np.int64) for split in splits
+    ]
+    return classes, tuple(map(str, labels))
+
+
+def to_numbers(split: LabelledSplit) -> np.ndarray:
+    """Return the labels as float32 numbers, one a row."""
+    numbers = []
+    for index, value in enumerate(split.values):
+        with suppress(TypeError, ValueError):
+            numbers.append(float(value))
+        if len(numbers) == index or not abs(numbers[index]) <= float(np.finfo(np.float32).max):
+            raise split.label_error(
+                index,
+                " where a regression task (metric spearman or cosine_spearman) needs a number, "
+                "finite in float32: give numbers, or score classes with metric accuracy",
+            )
+    return np.array(numbers, np.float32)
+
+
+def to_iob2(split: LabelledSplit) -> LabelledSplit:
+    """Return the split with tags in IOB2, where every entity begins with ``B-``.
+
+    In IOB1, as in the original CoNLL-2003 files, an entity begins with ``I-`` unless it follows
+    another of its type: an ``I-X`` that continues nothing is the beginning of an entity.
+    """
+    tags = list(split.values)
+    previous_entity = (-1, "")
+    for index, tag in enumerate(tags):
+        match = _TAG.fullmatch(str(tag))
+        if match is None:
+            raise split.label_error(
+                index,
+                ", which is not IOB2 (O, B-TYPE or I-TYPE): convert the tags, name integers in the "
+                "task's labels, or score them with metric token_f1",
+            )
+        entity = (split.rows[index], match[2])
+        if match[1] == "I" and entity != previous_entity:
+            tags[index] = f"B-{match[2]}"
+        previous_entity = entity
+    return replace(split, values=tags)
+
+
+SHIFTED = 0.25
+"""The total variation distance between the splits' classes above which a warning is given."""
+
+
+def label_warnings(
+    label_numbers: Sequence[np.ndarray], names: Sequence[str], declared: bool
+) -> list[str]:
+    """Warn of classes that make scores of the training and validation labels hard to read.
+
+    Args:
+        label_numbers: class numbers of the training and of the validation split.
+        declared: whether the task names its classes, so "-" is one on purpose.
+    """
+    counts = np.stack([np.bincount(numbers, minlength=len(names)) for numbers in label_numbers])
+    consequences = {
+        "training": "there is nothing to learn",
+        "validation": "a score shows nothing",
+    }
+    warnings = []
+    for (split, consequence), class_counts in zip(consequences.items(), counts, strict=True):
+        if np.count_nonzero(class_counts) == 1:
+            warnings.append(
+                f"every {split} label is {shown(names[int(class_counts.argmax())])} "
+                f"({class_counts.sum():,} of them), so {consequence}: take other rows, or more of "
+                "them"
+            )
+    if counts.any(axis=1).all():
+        shares = counts / counts.sum(axis=1, keepdims=True)
+        difference = np.abs(shares[1] - shares[0])
+        distance = difference.sum() / 2
+        if distance > SHIFTED:
+            # Rounded, so that of equally shifted classes the first is named on every machine.
+            shifted = int(difference.round(9).argmax())
+            warnings.append(
+                "classes are spread differently in the two splits (total variation distance "
+                f"{distance:.2f}): {shown(names[shifted])} is {shares[0][shifted]:.0%} of the "
+                f"training labels and {shares[1][shifted]:.0%} of the validation labels"
+            )
+    for name, (train_count, validation_count) in zip(names, counts.T.tolist(), strict=True):
+        if name in _UNDECIDED and len(names) > 2 and not declared:
+            warnings.append(
+                f"{train_count:,} training and {validation_count:,} validation rows have the label "
+                f"{name}, which marks rows without agreement in many data sets and counts as a "
+                f"class here: where it does, {_NAME_THEM}"
+            )
+    return warnings + class_names(names, counts)
