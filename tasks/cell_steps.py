@@ -15,10 +15,10 @@ from papa.tasks.probe import baseline, probe
 from papa.tasks.step import Step
 
 
-def seeds_by_draw(
+def draws_by_seeds(
     pair: Pair, substitute: ConstantsSpec, result: Cell
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
-    """Return the probe seeds that a step scores together, and what their head order is drawn from.
+    """Return which probe seeds a step scores together.
 
     A probe has a step for each seed. A native head, which no seed changes, has one for all seeds
     with the same constant heads.
@@ -27,6 +27,9 @@ def seeds_by_draw(
         pair: The encoder and the task.
         substitute: What constant heads use.
         result: The cell, with empty values where they change nothing.
+
+    Returns:
+        By the seeds of a step, what their head order is drawn from (``ConstantHeads.draw``).
     """
     draws = draws_of(pair.study, result.order or "first_to_last")
     is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
@@ -35,14 +38,14 @@ def seeds_by_draw(
     return draws
 
 
-def score_heads_of_cell(
+def cell_step(
     pair: Pair,
     result: Cell,
     substitute: ConstantsSpec,
     heads: ConstantHeads,
     seeds: tuple[int, ...],
 ) -> Step:
-    """Score a cell, for some of the probe seeds.
+    """Return the step that scores a cell, for some of the probe seeds.
 
     Args:
         pair: The encoder and the task.
@@ -55,59 +58,75 @@ def score_heads_of_cell(
     if seeds != pair.study.probe_seeds:
         name = f"{name} · seed {seeds[0]}"
     if pair.task.head == "native":
-        return score_answers(
+        original = ConstantHeads(heads.size)
+        return score_answers.step(
             f"score_answers · {name}",
-            pair.text,
-            heads,
-            _answer(pair, name, heads),
-            _answer(pair, f"{pair.title} · no constant head", ConstantHeads(heads.size)),
-            _scored_task(pair, "labels", columns=label_column(pair.task)),
-            seeds,
-            pair.code,
+            text=pair.text,
+            heads=heads,
+            answers=_answer_step(pair, name, heads),
+            original_answers=_answer_step(pair, f"{pair.title} · no constant head", original),
+            task=_scored_task(pair, "labels", columns=label_column(pair.task)),
+            seeds=seeds,
+            code=pair.code,
         )
-    return probe(
+    return probe.step(
         f"probe · {name}",
-        pair.encoder,
-        pair.text,
-        heads,
-        _scored_task(pair, "probe"),
-        heads.substitute is not None and substitute.is_trained,
-        seeds,
-        pair.study.features,
-        pair.code,
+        encoder=pair.encoder,
+        text=pair.text,
+        heads=heads,
+        task=_scored_task(pair, "probe"),
+        trained=heads.substitute is not None and substitute.is_trained,
+        seeds=seeds,
+        features=pair.study.features,
+        code=pair.code,
     )
 
 
-def _answer(pair: Pair, name: str, heads: ConstantHeads) -> Step:
-    """What the native head answers; all metrics of the text share it."""
+def _answer_step(pair: Pair, name: str, heads: ConstantHeads) -> Step:
+    """Return the step that computes the native head's answers; all metrics of the text share it."""
     metric = "cosine" if pair.task.of_embeddings else "agreement"
     task = task_with(pair.task, "head", "labels", columns=label_column(pair.task), metric=metric)
     code = pair.code if pair.code and pair.code.score else None
-    return answer(f"answer · {name}", pair.encoder, pair.text, heads, task, code)
+    return answer.step(
+        f"answer · {name}",
+        encoder=pair.encoder,
+        text=pair.text,
+        heads=heads,
+        task=task,
+        code=code,
+    )
 
 
-def score_baselines(pair: Pair) -> tuple[Step, ...]:
-    """Score what cells are compared with.
+def baseline_steps(pair: Pair) -> tuple[Step, ...]:
+    """Return the steps that score what cells are compared with.
 
-    Of a probe a step for each seed; of a native head, where labels are scored, always one answer.
+    A probe has one for each seed. A native head has one where labels are scored, the best single
+    answer.
     """
     if pair.task.head == "probe":
         return tuple(
-            baseline(
+            baseline.step(
                 pair.name_of("baseline", seed, pair.study.probe_seeds),
-                pair.encoder,
-                pair.text,
-                _scored_task(pair, "probe"),
-                (seed,),
-                pair.study.features,
-                pair.code,
+                encoder=pair.encoder,
+                text=pair.text,
+                task=_scored_task(pair, "probe"),
+                seeds=(seed,),
+                features=pair.study.features,
+                code=pair.code,
             )
             for seed in pair.study.probe_seeds
         )
     has_metric = pair.code is not None and pair.code.metric is not None
     if pair.task.columns.label is None or (pair.task.with_itself and not has_metric):
         return ()
-    return (one_answer(f"one_answer · {pair.title}", pair.text, _scored_task(pair), pair.code),)
+    return (
+        one_answer.step(
+            f"one_answer · {pair.title}",
+            text=pair.text,
+            task=_scored_task(pair),
+            code=pair.code,
+        ),
+    )
 
 
 def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:

@@ -60,12 +60,12 @@ class Pair:
     @cached_property
     def text(self) -> Step:
         """The task's own text in slots."""
-        return tokenise_text(self, self.task)
+        return tokenise_step(self, self.task)
 
     @cached_property
     def average(self) -> Step:
         """The encoder's average attention over the task's own text."""
-        return average_text(self, self.task)
+        return average_step(self, self.task)
 
     def name_of(self, stage: str, seed: int, seeds: tuple[int, ...]) -> str:
         """A step's name, with its seed where there are others."""
@@ -73,8 +73,8 @@ class Pair:
         return f"{name} · seed {seed}" if len(seeds) > 1 else name
 
 
-def tokenise_text(pair: Pair, text: TaskSpec) -> Step:
-    """Tokenise a text into slots. Of the encoder it depends on the tokenizer alone."""
+def tokenise_step(pair: Pair, text: TaskSpec) -> Step:
+    """Return the step that tokenises a text; of the encoder it depends on the tokenizer alone."""
     tokenizer = replace(pair.encoder, digest="", layers=0, heads=0, width=0, precision="float32")
     settings = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
     if text.kind == "mlm":
@@ -83,19 +83,23 @@ def tokenise_text(pair: Pair, text: TaskSpec) -> Step:
     metric = "accuracy" if is_custom_metric(text.metric) else text.metric
     if metric in UNLABELLED_METRICS or text.kind == "causal":
         metric = "agreement"
-    return tokenise(
+    return tokenise.step(
         f"tokenise · {pair.label} · {text.name}",
-        tokenizer,
-        task_with(text, *settings, "validation_slots", metric=metric),
-        pair.study.layout,
-        pair.inputs.fingerprints[text.source],
+        tokenizer=tokenizer,
+        task=task_with(text, *settings, "validation_slots", metric=metric),
+        layout=pair.study.layout,
+        fingerprint=pair.inputs.fingerprints[text.source],
     )
 
 
-def average_text(pair: Pair, text: TaskSpec) -> Step:
-    """Average the encoder's attention over a text."""
-    tokenised = pair.text if text == pair.task else tokenise_text(pair, text)
-    return average(f"average · {pair.label} · {text.name}", pair.encoder, tokenised, text.slots)
+def average_step(pair: Pair, text: TaskSpec) -> Step:
+    """Return the step that averages the encoder's attention over a text."""
+    return average.step(
+        f"average · {pair.label} · {text.name}",
+        encoder=pair.encoder,
+        text=pair.text if text == pair.task else tokenise_step(pair, text),
+        slots=text.slots,
+    )
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:

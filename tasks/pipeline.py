@@ -1,9 +1,18 @@
 """The paper's pipeline, from a study to its steps. Every key is known here, and nothing runs.
 
-For each encoder and task: tokenise → average → rank heads by λ or another method → a cell for each
-substitute, head order and fraction, which a probe or the native head scores → baselines; in the
-end: aggregate. The fraction is the share of heads that stay input-dependent: the first heads of the
-order become constant, the others stay. Steps with equal keys are one step.
+For each encoder and task, after the inputs in brackets:
+
+    tokenise
+    average                       [tokenise]
+    train_lambda or score_heads   [tokenise, average]: a head order, for each ranking seed
+    other substitutes             [tokenise], where the encoder has to run for them
+    probe, or for a native head answer and score_answers
+                                  [tokenise, substitute, head order]: a cell for each substitute,
+                                  head order and fraction
+    baseline                      [tokenise]
+
+In the end: aggregate, of all. The fraction is the share of heads that stay input-dependent: the
+first heads of the order become constant, the others stay. Steps with equal keys are one step.
 """
 
 from __future__ import annotations
@@ -20,11 +29,11 @@ from papa.ranking.orders import scored_by
 from papa.spec.orders import Cell, constant_count, partial_counts, without_name
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.cell import ConstantHeads
-from papa.tasks.cell_steps import score_baselines, score_heads_of_cell, seeds_by_draw
+from papa.tasks.cell_steps import baseline_steps, cell_step, draws_by_seeds
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
-from papa.tasks.rank_steps import rank_heads, train_shuffled_lambda
+from papa.tasks.rank_steps import control_steps, ranking_steps
 from papa.tasks.step import Step, with_inputs
 from papa.tasks.substitute_steps import substitute_source
 from papa.tasks.substitutes import SubstituteSource
@@ -55,8 +64,13 @@ def build_pipeline(inputs: StudyInputs) -> Pipeline:
         for encoder, task in product(inputs.encoders, study.tasks)
     )
     paper_digest = sha256_of_file(study.reference) if study.reference else None
-    invocation = (command_line(sys.argv), psutil.Process().create_time())
-    report = aggregate(f"aggregate · {study.name}", study, pairs, paper_digest, invocation)
+    report = aggregate.step(
+        f"aggregate · {study.name}",
+        study=study,
+        pairs=pairs,
+        paper_digest=paper_digest,
+        invocation=(command_line(sys.argv), psutil.Process().create_time()),
+    )
     return Pipeline(steps=tuple(with_inputs([report])), pairs=pairs)
 
 
@@ -65,7 +79,7 @@ def build_pair(pair: Pair) -> PairSteps:
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
     orders = study.orders if partial_counts(study.keep, pair.heads) else []
-    rankings = {order: rank_heads(pair, order) for order in orders}
+    rankings = {order: ranking_steps(pair, order) for order in orders}
     substitutes: dict[str, SubstituteSource] = {}
     cells: dict[Cell, tuple[Step, ...]] = {}
     for substitute, order, fraction in product(study.substitutes, study.orders, study.keep):
@@ -74,7 +88,7 @@ def build_pair(pair: Pair) -> PairSteps:
         # that differ in these alone have one result.
         result = cell.result(pair.heads)
         scored: list[Step] = []
-        for seeds, draw in seeds_by_draw(pair, substitute, result).items():
+        for seeds, draw in draws_by_seeds(pair, substitute, result).items():
             source = substitute_source(pair, substitute, seeds[0]) if result.constants else None
             heads = ConstantHeads(
                 size=(pair.encoder.layers, pair.encoder.heads),
@@ -84,7 +98,7 @@ def build_pair(pair: Pair) -> PairSteps:
                 rankings=rankings[order] if result.order else {},
                 draw=draw,
             )
-            scored.append(score_heads_of_cell(pair, result, substitute, heads, seeds))
+            scored.append(cell_step(pair, result, substitute, heads, seeds))
             if source:
                 substitutes.setdefault(substitute.label, source)
         cells[cell] = tuple(scored)
@@ -101,8 +115,8 @@ def build_pair(pair: Pair) -> PairSteps:
         cells=cells,
         substitutes=substitutes,
         rankings=rankings_by_method,
-        baselines=score_baselines(pair),
-        controls=train_shuffled_lambda(pair, rankings_by_method.get("lambda", {})),
+        baselines=baseline_steps(pair),
+        controls=control_steps(pair, rankings_by_method.get("lambda", {})),
         frozen_probes=tuple(
             step["frozen_probe"]
             for steps_by_seed in rankings_by_method.values()

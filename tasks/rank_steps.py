@@ -1,7 +1,7 @@
 """Which steps compute the head scores that an order follows.
 
-All substitutes share one order, by the task's own average, so that they are compared on the same
-heads.
+Scores are computed with C of the task's own text, whatever the cells use, so that all substitutes
+are compared on the same heads.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from papa.tasks.step import Step
 from papa.tasks.sweep import SWEPT_METHOD, sweep_heads
 
 
-def rank_heads(pair: Pair, order: Order) -> Mapping[int, Step]:
+def ranking_steps(pair: Pair, order: Order) -> Mapping[int, Step]:
     """Return the steps whose scores an order follows, by ranking seed; {} where it follows none."""
     study = pair.study
     method = scored_by(order)
     if method is None:
         return {}
     if method == "lambda":
-        return {seed: _train_lambda(pair, seed) for seed in study.ranking_seeds}
+        return {seed: _lambda_step(pair, seed) for seed in study.ranking_seeds}
     # A pass over all rows draws nothing: one serves all seeds.
     draws_nothing = HEAD_SCORES[method].streamed and study.ranking.rows is None
     seeds = study.ranking_seeds[:1] if draws_nothing else study.ranking_seeds
     if method == SWEPT_METHOD and pair.task.head == "native":
-        return {seed: _sweep_heads(pair, seed) for seed in seeds}
-    return {seed: _score_heads(pair, method, seed, seeds, draws_nothing) for seed in seeds}
+        return {seed: _sweep_step(pair, seed) for seed in seeds}
+    return {seed: _scores_step(pair, method, seed, seeds, draws_nothing) for seed in seeds}
 
 
-def _train_lambda(pair: Pair, seed: int) -> Step:
+def _lambda_step(pair: Pair, seed: int) -> Step:
     study = pair.study
     ranking = study.ranking
     epochs = ranking.epochs or pair.task.probe.epochs
@@ -43,36 +43,36 @@ def _train_lambda(pair: Pair, seed: int) -> Step:
     probe_spec = pair.task.probe.model_copy(
         update={"epochs": epochs, "learning_rate": learning_rate}
     )
-    return train_lambda(
+    return train_lambda.step(
         pair.name_of("train_lambda", seed, study.ranking_seeds),
-        pair.encoder,
-        pair.text,
-        pair.average,
-        _loss_of(pair.task, probe=probe_spec),
-        reduced(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
-        seed,
-        _seeds_of_native(pair),
+        encoder=pair.encoder,
+        text=pair.text,
+        average=pair.average,
+        task=_loss_of(pair.task, probe=probe_spec),
+        ranking=reduced(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
+        seed=seed,
+        seeds=_seeds_of_native(pair),
     )
 
 
-def _sweep_heads(pair: Pair, seed: int) -> Step:
+def _sweep_step(pair: Pair, seed: int) -> Step:
     study = pair.study
-    return sweep_heads(
+    return sweep_heads.step(
         pair.name_of("sweep_heads", seed, study.ranking_seeds),
-        pair.encoder,
-        pair.text,
-        pair.average,
-        _loss_of(pair.task, probe=pair.task.probe),
-        reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
-        seed,
-        _seeds_of_native(pair),
+        encoder=pair.encoder,
+        text=pair.text,
+        average=pair.average,
+        task=_loss_of(pair.task, probe=pair.task.probe),
+        ranking=reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
+        seed=seed,
+        seeds=_seeds_of_native(pair),
     )
 
 
-def _score_heads(
+def _scores_step(
     pair: Pair, name: str, seed: int, seeds: tuple[int, ...], draws_nothing: bool
 ) -> Step:
-    """Score heads by a method; those that are means over rows of attention share one pass."""
+    """Return the step that scores heads; methods that are means over rows of attention share it."""
     study = pair.study
     method = HEAD_SCORES[name]
     streamed = tuple(
@@ -85,19 +85,21 @@ def _score_heads(
         loss = _loss_of(pair.task, probe=pair.task.probe)
         if pair.task.head == "probe" and method.frozen_probe:
             probe_name = pair.name_of("train_frozen_probe", seed, study.ranking_seeds)
-            frozen_probe = train_frozen_probe(probe_name, pair.encoder, pair.text, loss, seed)
+            frozen_probe = train_frozen_probe.step(
+                probe_name, encoder=pair.encoder, text=pair.text, task=loss, seed=seed
+            )
     methods = "all in one pass" if method.streamed else name
-    return score_heads(
+    return score_heads.step(
         pair.name_of(f"score_heads · {methods}", seed, seeds),
-        pair.encoder,
-        pair.text,
-        pair.average,
-        loss,
-        reduced(study.ranking, "rows", *method.reads),
-        streamed if method.streamed else (name,),
-        None if draws_nothing else seed,
-        frozen_probe,
-        () if method.label_free else _seeds_of_native(pair),
+        encoder=pair.encoder,
+        text=pair.text,
+        average=pair.average,
+        task=loss,
+        ranking=reduced(study.ranking, "rows", *method.reads),
+        methods=streamed if method.streamed else (name,),
+        seed=None if draws_nothing else seed,
+        frozen_probe=frozen_probe,
+        seeds=() if method.label_free else _seeds_of_native(pair),
     )
 
 
@@ -107,10 +109,10 @@ def _seeds_of_native(pair: Pair) -> tuple[int, ...]:
     return pair.study.ranking_seeds if divides else ()
 
 
-def train_shuffled_lambda(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
-    """Train λ once more on shuffled labels, as a control; {} where it would say nothing.
+def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
+    """Return the steps that train λ on shuffled labels, the control; {} where it would say nothing.
 
-    It compares seeds that observe different rows, of which there must be enough.
+    It compares seeds that are trained on different rows, of which there must be enough.
 
     Args:
         pair: The encoder and the task.
@@ -119,9 +121,9 @@ def train_shuffled_lambda(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[i
     study = pair.study
     task = pair.task
     rows = task.train_rows or sys.maxsize
-    orders = {order_of_rows(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
-    # Seeds draw different rows where all take a part of one order of the rows.
-    share_rows = len(orders) > 1 or None in orders
+    permutations = {order_of_rows(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
+    # Seeds have different rows where all take disjoint parts of one permutation of the rows.
+    share_rows = len(permutations) > 1 or None in permutations
     has_labels = task.columns.label is not None or task.kind in ("mlm", "causal")
     if (
         not study.ranking.control
@@ -138,7 +140,7 @@ def train_shuffled_lambda(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[i
 
 
 def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:
-    """What of a task decides a loss: all metrics that are trained alike are one."""
+    """Return what of a task decides a loss; metrics that have the same loss are one."""
     metric = "accuracy"
     if task.of_embeddings:
         metric = "cosine"

@@ -6,7 +6,6 @@ step's arguments, with other steps by their keys and encoders by the digests of 
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
@@ -38,7 +37,7 @@ Place = Literal["worker", "driver", "all workers"]
 
 
 class Stage:
-    """A function of the pipeline. Called with a name and its arguments, it returns a ``Step``.
+    """A function of the pipeline, which the engine runs; ``step`` returns it with its arguments.
 
     Attributes:
         body: The function that computes the artifact: ``body(context, *arguments)``.
@@ -58,7 +57,9 @@ class Stage:
         unkeyed: tuple[str, ...] = (),
         by_seed: bool = False,
     ) -> None:
-        functools.update_wrapper(self, body)
+        self.__doc__ = body.__doc__
+        self.__module__ = body.__module__
+        self.__qualname__ = body.__qualname__
         self.body = body
         self.name = name
         self.version = version
@@ -66,15 +67,21 @@ class Stage:
         self.unkeyed = frozenset(unkeyed)
         self.by_seed = by_seed
 
-    def __call__(self, name: str, *arguments: Any, **named_arguments: Any) -> Step:
-        bound = inspect.signature(self.body).bind(None, *arguments, **named_arguments)
+    def step(self, name: str, /, **arguments: Any) -> Step:
+        """Return the step that will run the body with these arguments; nothing runs yet.
+
+        Args:
+            name: As people see it, such as "average · bert-base-uncased · cola".
+            arguments: Those of the body, but for its context.
+        """
+        bound = inspect.signature(self.body).bind(None, **arguments)
         bound.apply_defaults()
         _context, *bound_arguments = bound.arguments.items()
         return Step(self, name, dict(bound_arguments))
 
     def __reduce__(self) -> str:
         # By reference, as a function is pickled: workers import the module.
-        return self.__qualname__  # type: ignore[attr-defined]
+        return self.__qualname__
 
 
 def stage(
@@ -87,9 +94,9 @@ def stage(
         unkeyed: Arguments that change no result, and so are left out of the key.
         version: Raise it by hand when the function gives other results for the same arguments.
         place: "worker": on the next idle worker, which loads the model of the step (``model_of``)
-            and gives it to the body as ``context.model``. "driver": in the driver, or on a
-            worker of its machine, where the input's files lie. "all workers": in a thread of the
-            driver, whose body has all workers at hand (``context.executor``).
+            and gives it to the body as ``context.model``. "driver": on the driver's machine, where
+            the input's files lie, by a worker there or else by the driver. "all workers": in a
+            thread of the driver, whose body calls workers itself (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
     """

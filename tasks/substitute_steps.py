@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from papa.spec import ConstantsSpec, TaskSpec
 from papa.spec.substitutes import entry_of
-from papa.tasks.pair import Pair, average_text
+from papa.tasks.pair import Pair, average_step
 from papa.tasks.step import Step
 from papa.tasks.substitutes import (
     SubstituteSource,
@@ -29,23 +29,25 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
     source: Step
     if entry.origin == "outputs":
         name = f"constant_outputs · {pair.title} · {kind}"
-        source = constant_outputs(
+        source = constant_outputs.step(
             f"{name} · seed {seed}" if entry.drawn else name,
-            pair.encoder,
-            pair.text,
-            pair.task.slots,
-            kind,
-            seed if entry.drawn else None,
+            encoder=pair.encoder,
+            text=pair.text,
+            slots=pair.task.slots,
+            kind=kind,
+            seed=seed if entry.drawn else None,
         )
     elif entry.is_by_distance and pair.encoder.causal:
         name = f"average_by_distance · {pair.title}"
-        source = average_by_distance(name, pair.encoder, pair.text)
+        source = average_by_distance.step(name, encoder=pair.encoder, text=pair.text)
     elif kind in pair.inputs.matrices:
         name = f"supplied_matrices · {pair.label} · {kind}"
-        source = supplied_matrices(name, pair.encoder, pair.inputs.matrices[kind])
+        source = supplied_matrices.step(
+            name, encoder=pair.encoder, matrices=pair.inputs.matrices[kind]
+        )
     else:
         text = _averaged_text(pair, spec)
-        source = pair.average if text == pair.task else average_text(pair, text)
+        source = pair.average if text == pair.task else average_step(pair, text)
     return SubstituteSource(kind, spec.parameters, source)
 
 

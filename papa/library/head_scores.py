@@ -184,7 +184,9 @@ def _scores_of_encoder(
     average = None
     if not isinstance(substitute, str) or substitute != "average":
         matrices = constants_for(encoder, substitute)
-        average = supplied_matrices("supplied matrices", encoder.reference, matrices)
+        average = supplied_matrices.step(
+            "supplied matrices", encoder=encoder.reference, matrices=matrices
+        )
     with (
         study_inputs(encoder, data, task, sampled={}, settings=document) as inputs,
         TemporaryDirectory(prefix="papa-") as folder,

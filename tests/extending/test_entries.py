@@ -71,7 +71,7 @@ def test_a_step_runs_once_and_again_for_another_version(
     session = Session(store, Worker(), ExecutionSpec(), reporter)
 
     def step():
-        return vocabulary("vocabulary · minilm", encoder)
+        return vocabulary.step("vocabulary · minilm", encoder=encoder)
 
     folders = set()
     for version in (1, 2):

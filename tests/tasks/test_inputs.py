@@ -82,7 +82,13 @@ def test_inputs_that_are_not_what_the_key_says(
         write_rows(path, "before")
     source = {"kind": "files", **{split: str(path) for split, path in splits.items()}}
     task = TaskSpec.model_validate(task_on("task", source, slots=16))
-    step = tokenise("tokenise", encoder, task, LayoutSpec(), fingerprint(task.source))
+    step = tokenise.step(
+        "tokenise",
+        tokenizer=encoder,
+        task=task,
+        layout=LayoutSpec(),
+        fingerprint=fingerprint(task.source),
+    )
     for path in splits.values():
         write_rows(path, "after")
         with pytest.raises(DataError, match="task 'task'"):

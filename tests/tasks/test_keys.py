@@ -168,7 +168,9 @@ def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
     visible = torch.ones(4, 4, dtype=torch.bool)
 
     def step(matrices: torch.Tensor, visible: torch.Tensor = visible) -> Step:
-        return supplied_matrices("supplied", ENCODER, ConstantMatrices(matrices, visible, "own"))
+        return supplied_matrices.step(
+            "supplied", encoder=ENCODER, matrices=ConstantMatrices(matrices, visible, "own")
+        )
 
     ones = torch.ones(2, 3, 4, 4)
     assert len({step(ones), step(0 * ones), step(ones, ~visible)}) == 3

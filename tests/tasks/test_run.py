@@ -130,9 +130,9 @@ def late(context: Context, read: Step) -> None:
         (folder / "data").write_text("late")
 
 
-FIRST = reads("first", "first", None)
-SECOND = reads("second", "second", FIRST)
-THIRD = reads("third", "third", SECOND)
+FIRST = reads.step("first", word="first", read=None)
+SECOND = reads.step("second", word="second", read=FIRST)
+THIRD = reads.step("third", word="third", read=SECOND)
 
 
 @pytest.fixture
@@ -168,7 +168,7 @@ def test_what_meets_an_artifact_that_is_made_again_waits_for_it(session: Session
 
     run_once(StepGroup((FIRST,)), session)
     session.reporter = Meeting()
-    groups = [StepGroup((step,)) for step in (SECOND, late("late", FIRST))]
+    groups = [StepGroup((step,)) for step in (SECOND, late.step("late", read=FIRST))]
     DAMAGES.append(None)
     with ThreadPoolExecutor(2) as threads:
         assert all(threads.map(run_once, groups, [session] * 2))
