@@ -1,0 +1,70 @@
+"""Orders of heads, and which cells share a result."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+
+from papa.ranking.orders import draws_of, head_order
+from papa.spec import Order
+from papa.spec.file import resolve_study
+from papa.spec.orders import Cell, constant_count, partial_counts
+
+HALF = Cell("encoder", "task", "average", "lambda", 0.5)
+
+
+def test_fractions_in_whole_heads() -> None:
+    """BERT-base has 144 heads, and all-MiniLM-L6-v2 72: 1/16 of them are 4.5."""
+    fractions = (1, 1 / 2, 1 / 8, 1 / 16, 0)
+    assert [constant_count(fraction, 144) for fraction in fractions] == [0, 72, 126, 135, 144]
+    assert [constant_count(fraction, 72) for fraction in fractions] == [0, 36, 63, 68, 72]
+    # 0.999 of 72 heads are all of them, and 0.06 and 1/16 leave 4 each.
+    counts = partial_counts((1.0, 0.999, 0.5, 0.06, 0.0625, 0.001, 0.0), 72)
+    assert counts == {0.5: 36, 0.06: 68, 0.0625: 68}
+
+
+def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
+    def results(fraction: float) -> int:
+        kinds: list[str] = ["average", "zeros"]
+        orders: list[Order] = ["lambda", "random", "first_to_last"]
+        cells = (
+            Cell("encoder", "task", kind, order, fraction) for kind, order in product(kinds, orders)
+        )
+        return len({cell.result() for cell in cells})
+
+    assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
+    assert HALF.result() == HALF
+    for difference in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
+        assert replace(HALF, **difference).result() != HALF.result()
+
+
+def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:
+    def in_heads(fraction: float) -> Cell:
+        return replace(HALF, fraction=fraction).result(72)
+
+    assert in_heads(0.06) == in_heads(0.0625)
+    assert in_heads(0.999) == in_heads(1.0) == Cell("encoder", "task", "", "", 1.0)
+    assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
+    assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
+    rounded = {**vars(HALF), "fraction": 0.333333}
+    assert Cell.from_row(rounded) == Cell.from_row({**rounded, "fraction": 1 / 3})
+    assert Cell.from_row(rounded) != Cell.from_row(vars(HALF)) == HALF
+
+
+def test_ties_go_by_layer_then_head() -> None:
+    scores = np.array([[0.3, 0.1], [0.1, 0.9]])
+    assert head_order("lambda", scores, 2, 2) == [(0, 1), (1, 0), (0, 0), (1, 1)]
+    assert head_order("reversed:lambda", scores, 2, 2) == [(1, 1), (0, 0), (1, 0), (0, 1)]
+    assert head_order("first_to_last", None, 2, 2) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert head_order("last_to_first", None, 2, 2) == [(1, 0), (1, 1), (0, 0), (0, 1)]
+
+
+def test_a_random_order_is_drawn_for_each_seed() -> None:
+    document = {"name": "s", "encoders": ["org/encoder"], "tasks": ["reviews"]}
+    document |= {"probe_seeds": [0, 3], "ranking_seeds": [7]}
+    study = resolve_study(document, folder=Path(), origin="test")
+    assert draws_of(study, "random") == {(0,): (7, 0), (3,): (7, 3)}
+    assert draws_of(study, "lambda") == {(0, 3): ()}, "any other is shared"
