@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
+from types import MappingProxyType
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,8 @@ from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 from tests.hub.encoders import bytes_of
 
 Make = Callable[..., TaskSpec]
+Settings = Mapping[str, object]
+NONE: Settings = MappingProxyType({})
 Build = Callable[..., TokenisedCorpus]
 PAIR = {
     "kind": "pair",
@@ -72,8 +75,9 @@ def make_task(tmp_path: Path) -> Make:
         validation: list[dict[str, object]] | str | Path | None = None,
         *,
         suffix: str = ".jsonl",
-        source: dict[str, object] | None = None,
-        **settings: object,
+        source: Settings = NONE,
+        settings: Settings = NONE,
+        **more: object,
     ) -> TaskSpec:
         paths = {}
         for name, content in (("train", train), ("validation", validation or train)):
@@ -85,13 +89,13 @@ def make_task(tmp_path: Path) -> Make:
         document = {
             "name": "task",
             "kind": "text",
-            "source": {"kind": "files", **paths, **(source or {})},
+            "source": {"kind": "files", **paths, **source},
             "columns": {"text": "text", "label": "label"},
             "metric": "accuracy",
             "slots": 16,
             "probe": {"learning_rate": 1e-4, "batch_size": 8, "epochs": 1},
         }
-        return TaskSpec.model_validate({**document, **settings})
+        return TaskSpec.model_validate({**document, **settings, **more})
 
     return make
 
@@ -118,12 +122,16 @@ def corpus_of(tmp_path: Path) -> Build:
 def real(corpora_folder: Path, make_task: Make) -> Make:
 
     def make(
-        name: str, train: str = "train", validation: str = "validation", **settings: object
+        name: str,
+        train: str = "train",
+        validation: str = "validation",
+        *,
+        settings: Settings = NONE,
+        **more: object,
     ) -> TaskSpec:
         folder = corpora_folder / name
         suffix = "txt" if name == "wikitext_raw" else "jsonl"
-        return make_task(
-            folder / f"{train}.{suffix}", folder / f"{validation}.{suffix}", **settings
-        )
+        splits = (folder / f"{split}.{suffix}" for split in (train, validation))
+        return make_task(*splits, settings={**settings, **more})
 
     return make

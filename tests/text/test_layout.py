@@ -34,11 +34,15 @@ def test_two_texts_keep_to_their_halves(
     second = [*range(6, 6 + between + 2)]
     assert arranged.slot_ids.tolist() == [0, 1, 2, *second[:-1], 11, 0, *second, 11]
     assert arranged.token_type_ids.tolist()[: len(first_ids)] == types
-    fewest_slots = 2 * (between + 2)
-    assert pair_capacity(framing, fewest_slots) == (fewest_slots // 2 - 1, 1)
-    pattern = rf"slots {fewest_slots - 2} .*{fewest_slots}"
-    with pytest.raises(EncoderError, match=pattern):
-        pair_capacity(framing, fewest_slots - 2)
+
+
+@pytest.mark.parametrize(("name", "between"), [("bert", 1), ("roberta", 2)])
+def test_too_few_slots_for_pairs(name: str, between: int, request: pytest.FixtureRequest) -> None:
+    framing = special_tokens_of(request.getfixturevalue(name))
+    fewest = 2 * (between + 2)
+    assert pair_capacity(framing, fewest) == (fewest // 2 - 1, 1)
+    with pytest.raises(EncoderError, match=str(fewest)):
+        pair_capacity(framing, fewest - 2)
 
 
 def test_segments_that_stay_of_pairs_of_any_length(bert: PreTrainedTokenizerBase) -> None:
@@ -112,9 +116,7 @@ def test_the_authors_layout_is_met(bert: PreTrainedTokenizerBase) -> None:
     ("name", "text"),
     [("bert", "press [SEP] or [CLS][PAD] [MASK]"), ("roberta", "press </s> or <s><pad> <mask>")],
 )
-def test_special_tokens_written_in_the_text_are_text(
-    name: str, text: str, request: pytest.FixtureRequest
-) -> None:
+def test_written_marks_are_text(name: str, text: str, request: pytest.FixtureRequest) -> None:
     tokenizer = request.getfixturevalue(name)
     special_tokens = special_tokens_of(tokenizer)
     ids, long, empty = tokens_of_texts(tokenizer, special_tokens, [text, "word " * 900, ""])
@@ -147,9 +149,7 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
 
 
 @pytest.mark.parametrize(("name", "before"), [("bert", ""), ("roberta", " ")])
-def test_words_are_tokenised_as_inside_a_sentence(
-    name: str, before: str, request: pytest.FixtureRequest
-) -> None:
+def test_words_are_as_in_sentences(name: str, before: str, request: pytest.FixtureRequest) -> None:
     """A byte-level tokenizer marks the space before a word, that of a sentence's first word too."""
     tokenizer = request.getfixturevalue(name)
     rows = [["murkier", "facts", "murkier"], [], ["crazier"]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -20,8 +19,6 @@ from papa.text.table import SourceTable
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, WORDS, Make, texts
-
-WHOLE: dict[str, object] = {"keep": [1], "probe_seeds": [0], "progress": False}
 
 
 def unseen(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -42,14 +39,10 @@ def tagged(*tags: list[object]) -> list[dict[str, object]]:
         (["yes", "no", "yes"], None, [1, 0, 1], ("no", "yes")),
         (["yes", "no", "yes"], ["yes", "no"], [0, 1, 0], ("yes", "no")),
         (["1", "0", "10"], None, [1, 0, 2], ("0", "1", "10")),
-        (["1", "0", "1"], ["no", "yes"], [1, 0, 1], ("no", "yes")),
-        (["1", "0", "1"], ["1", "0"], [0, 1, 0], ("1", "0")),
         ([1.0, 0.0, 1.0], None, [1, 0, 1], ("0", "1")),
         ([True, False, True], ["no", "yes"], [1, 0, 1], ("no", "yes")),
         ([-1, 0, 1], None, [0, 1, 2], ("-1", "0", "1")),
         (["007", "7", "07"], None, [0, 2, 1], ("007", "07", "7")),
-        ([" 7", "7", "8"], None, [0, 1, 2], (" 7", "7", "8")),
-        ([2**53, 2**53 + 1, 2], None, [1, 2, 0], ("2", str(2**53), str(2**53 + 1))),
         ([f"{2**63}", f"{2**63 + 1}"], None, [0, 1], (f"{2**63}", f"{2**63 + 1}")),
     ],
 )
@@ -73,9 +66,7 @@ def parquet(path: Path, names: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("declared", [None, ["positive", "negative"]])
-def test_classes_of_the_same_names_in_another_order_are_the_same(
-    make_task: Make, tmp_path: Path, declared: list[str] | None
-) -> None:
+def test_classes_go_by_names(make_task: Make, tmp_path: Path, declared: list[str] | None) -> None:
     train = parquet(tmp_path / "a.parquet", ["negative", "positive"])
     reordered = parquet(tmp_path / "b.parquet", ["positive", "negative"])
     rows = read_rows(make_task(train, reordered, labels=declared))
@@ -85,7 +76,7 @@ def test_classes_of_the_same_names_in_another_order_are_the_same(
         labels_read = [names[label] for label in split["label"].to_pylist()]
         assert labels_read == [("negative", "positive")[label] for label in expected]
     strange = parquet(tmp_path / "c.parquet", ["bad", "good"])
-    with pytest.raises(DataError, match=r"c\.parquet names the classes of 'label' bad, good where"):
+    with pytest.raises(DataError, match=r"c\.parquet .*bad, good"):
         read_rows(make_task(train, strange, labels=declared))
 
 
@@ -117,11 +108,11 @@ def test_samples_are_drawn_by_their_seed(make_task: Make, split: Split) -> None:
 
 
 def test_words_need_as_many_tags(make_task: Make) -> None:
-    rows = read_rows(make_task(tagged(["B-X", "I-X", "O"], [], ["O"]), **ENTITIES))
+    rows = read_rows(make_task(tagged(["B-X", "I-X", "O"], [], ["O"]), settings=ENTITIES))
     assert rows.label_names == ("B-X", "I-X", "O")
     assert rows.train["label"].to_pylist() == [[0, 1, 2], [], [2]]
     assert rows.train["words"].to_pylist() == [["word"] * 3, [], ["word"]]
-    of_speech = read_rows(make_task(tagged(["NN", "I-X"]), **WORDS))
+    of_speech = read_rows(make_task(tagged(["NN", "I-X"]), settings=WORDS))
     assert of_speech.label_names == ("I-X", "NN"), "tags that are no entities stay as they are"
 
 
@@ -136,7 +127,7 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
     def rows(*tags: list[str]) -> list[dict[str, object]]:
         return tagged(*([names.index(tag) for tag in row] if numbered else row for row in tags))
 
-    task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), **ENTITIES, labels=names)
+    task = make_task(rows(IOB1, ["I-MISC"]), rows(IOB2), settings=ENTITIES, labels=names)
     prepared = read_rows(task)
     first, second = ([names[label] for label in row] for row in prepared.train["label"].to_pylist())
     assert first == IOB2
@@ -147,32 +138,28 @@ def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: boo
 
 def test_blank_lines_of_running_text_are_dropped(make_task: Make) -> None:
     rows = [{"text": ""}, {"text": " = Heading = \n"}, {"text": "  "}, {"text": "Text ."}]
-    prepared = read_rows(make_task(rows, [{"text": ""}, {"text": "Other text ."}], **MLM))
+    prepared = read_rows(make_task(rows, [{"text": ""}, {"text": "Other text ."}], settings=MLM))
     assert prepared.train["text"].to_pylist() == ["= Heading =", "Text ."]
     assert not prepared.warnings
 
 
-def test_what_readers_of_scores_must_know_is_said(make_task: Make) -> None:
-    """Of 100 training labels 40 are positive; total variation distances above 0.25 are said."""
-    mixed = texts(*[1] * 40, *[0] * 60)
-    template = "every {} label is '1' (2 of them), so {}: take"
-    for train, validation, expected in (
-        (texts(1, 1), texts(0, 1), template.format("training", "there is nothing to learn")),
-        (texts(0, 1), texts(1, 1), template.format("validation", "a score shows nothing")),
-        (mixed, mixed, ""),
-        (mixed, texts(*[1] * 64, *[0] * 36), ""),
-        (mixed, texts(*[1] * 66, *[0] * 34), "distance 0.26): '-' is 60% of the training labels"),
-        (mixed, texts(*[1] * 10, *[0] * 90), "and 90% of the validation labels"),
-    ):
-        labels = ["-", "1"]
-        task = make_task(train, unseen(validation), labels=labels)
-        warnings = " ".join(read_rows(task).warnings)
-        assert expected in warnings
-        assert bool(warnings) == bool(expected)
-    task = make_task(tagged(["B-X", "O", "O"], []), tagged(["O", "O"], ["O"]), **ENTITIES)
-    of_one, spread = read_rows(task).warnings
-    assert "every validation label is 'O' (3 of them)" in of_one
-    assert "'B-X' is 33% of the training labels and 0% of the validation labels" in spread
+@pytest.mark.parametrize(
+    ("train", "validation", "expected"),
+    [
+        ([1, 1], [0, 1], "every training label is '1'"),
+        ([0, 1], [1, 1], "every validation label is '1'"),
+        ([1] * 40 + [0] * 60, [1] * 64 + [0] * 36, ""),
+        ([1] * 40 + [0] * 60, [1] * 66 + [0] * 34, "0.26"),
+    ],
+)
+def test_labels_that_make_scores_mean_little_are_said(
+    make_task: Make, train: list[object], validation: list[object], expected: str
+) -> None:
+    """Total variation distances above 0.25 are."""
+    task = make_task(texts(*train), unseen(texts(*validation)), labels=["-", "1"])
+    warnings = " ".join(read_rows(task).warnings)
+    assert expected in warnings
+    assert bool(warnings) == bool(expected)
 
 
 NLI = ["contradiction", "entailment", "neutral"]
@@ -182,25 +169,19 @@ NAMED = SourceTable(
 
 
 @pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
-def test_rows_without_agreement_are_dropped_with_a_warning_where_labels_are_named(
-    make_task: Make, classes: list[object], none: object
-) -> None:
+def test_rows_without_agreement(make_task: Make, classes: list[object], none: object) -> None:
     files = texts(*classes * 6, none, none, none), unseen(texts(*classes * 4, none))
     (warning,) = read_rows(make_task(*files)).warnings
-    assert f"3 training and 1 validation rows have the label {none}, which marks rows" in warning
-    assert "name the classes in the task's labels" in warning
-    with pytest.raises(DataError, match=r"row 3 has -1 as .* marks rows without agreement"):
+    assert "3 training and 1 validation" in warning
+    with pytest.raises(DataError, match="row 3 has -1"):
         prepare_rows(make_task(*files), NAMED, NAMED)
     task = make_task(*files, labels=NLI)
     assert prepare_rows(task, NAMED, NAMED).train["label"].to_pylist() == [0, 1, 2]
     prepared = read_rows(task)
-    assert (len(prepared.train), len(prepared.validation), prepared.label_names) == (
-        18,
-        12,
-        tuple(NLI),
-    )
+    assert (len(prepared.train), len(prepared.validation)) == (18, 12)
+    assert prepared.label_names == tuple(NLI)
     (warning,) = prepared.warnings
-    assert "3 training and 1 validation rows without agreement (- or -1) are left" in warning
+    assert "3 training and 1 validation" in warning
 
 
 def test_text_of_views_is_text(make_task: Make) -> None:
@@ -210,23 +191,22 @@ def test_text_of_views_is_text(make_task: Make) -> None:
     source = SourceTable(pa.table({**columns, "label": ["x", "y"], "tags": [["X"]] * 2}), "polars")
     prepared = prepare_rows(make_task("-"), source, source)
     assert prepared.train.to_pydict() == {"text": ["a", "b"], "label": [0, 1]}
-    assert (
-        prepare_rows(make_task("-", **WORDS), source, source).train["words"].to_pylist()
-        == [["a"]] * 2
-    )
+    words = prepare_rows(make_task("-", settings=WORDS), source, source).train["words"]
+    assert words.to_pylist() == [["a"]] * 2
 
 
 @pytest.mark.parametrize("kind", ["probe", "native"])
-def test_an_encoder_of_one_segment_reads_pairs(tmp_path: Path, kind: str) -> None:
+def test_encoders_of_one_segment_read_pairs(tmp_path: Path, kind: str) -> None:
     """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
     config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
     torch.manual_seed(0)
-    model: Any = RobertaForSequenceClassification if kind == "native" else RobertaModel
+    model = RobertaForSequenceClassification if kind == "native" else RobertaModel
     folder = with_tokenizer(model(config).eval(), tmp_path / "one")
     encoder = papa.load_encoder(folder, slots=16, device="cpu")
     rows = {"a": ["a cat", "a dog"] * 8, "b": ["cats", "no dogs here"] * 8, "label": [0, 1] * 8}
     task = papa.Task(text="a", text_pair="b", head=kind, epochs=1)  # type: ignore[arg-type]
     data = {"train": rows, "validation": rows}
-    options = {**WHOLE, "keep": [1, 0]}
-    measurement = papa.measure(encoder, data, task=task, orders=["first_to_last"], **options)
+    measurement = papa.measure(
+        encoder, data, task=task, orders=["first_to_last"], keep=[1, 0], progress=False
+    )
     assert measurement.results["score"].notna().all()
