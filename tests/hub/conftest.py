@@ -16,7 +16,8 @@ from papa.errors import EncoderError, PapaError
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec
 from papa.text import sources
-from tests.hub.encoders import publish_all, write_all, write_encoder
+from tests.hub.datasets import publish_all, write_all
+from tests.hub.encoders import write_encoder
 from tests.hub.server import Hub
 
 Folder = Callable[..., Path]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 TOKEN = "hf_aTokenThatMustShowUpNowhereElse"
@@ -65,8 +65,8 @@ class Repository:
                 return self.branches.get(revision, revision), path[len(revision) + 1 :]
         raise Refused(404, "RevisionNotFound", f"Invalid rev id: {path}")
 
-    def tree(self, commit: str) -> list[dict[str, Any]]:
-        entries: list[dict[str, Any]] = []
+    def tree(self, commit: str) -> list[dict[str, object]]:
+        entries: list[dict[str, object]] = []
         for path, digest in files_in(folder := self.commits[commit]).items():
             size = (folder / path).stat().st_size
             large_file_entry = {"lfs": {"oid": digest, "size": size, "pointerSize": 134}}
@@ -129,7 +129,7 @@ class Hub:
 class Handler(BaseHTTPRequestHandler):
     """Answers one request."""
 
-    def __init__(self, hub: Hub, to_storage: bool, *arguments: Any) -> None:
+    def __init__(self, hub: Hub, to_storage: bool, *arguments: object) -> None:
         self.hub = hub
         self.to_storage = to_storage
         super().__init__(*arguments)
@@ -179,7 +179,7 @@ class Handler(BaseHTTPRequestHandler):
         return repository
 
     def _resolved(self, name: str, commit: str, file: str, path: Path) -> None:
-        headers: dict[str, Any] = {"X-Repo-Commit": commit}
+        headers: dict[str, object] = {"X-Repo-Commit": commit}
         if not path.is_file():
             missing = {"X-Error-Message": "Entry not found", "X-Error-Code": "EntryNotFound"}
             self._answer(404, headers | missing)
@@ -191,10 +191,10 @@ class Handler(BaseHTTPRequestHandler):
             headers["X-Linked-Etag"] = f'"{digest_of(path)}"'
             self._answer(302, headers)
 
-    def _file(self, path: Path, headers: dict[str, Any]) -> None:
+    def _file(self, path: Path, headers: dict[str, object]) -> None:
         self._answer(200, {"ETag": f'"{digest_of(path)}"', **headers}, path.read_bytes())
 
-    def _answer(self, status: int, headers: dict[str, Any], content: bytes = b"") -> None:
+    def _answer(self, status: int, headers: dict[str, object], content: bytes = b"") -> None:
         sent = self.command == "GET" and status == 200
         self.hub.requests.append(Request(self.to_storage, unquote(self.path), self.token, sent))
         self.send_response(status)
@@ -205,5 +205,5 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(content)
         self.close_connection = True
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Say nothing: requests are recorded."""

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import sentencepiece
 import torch
 from safetensors.torch import save_file
 from torch import Tensor
@@ -23,7 +22,7 @@ from papa.models.files import TOKENIZER_FILES
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.text.tokens import special_tokens_of
 from tests.hub.conftest import Folder, refused, resolved
-from tests.hub.encoders import OTHERS, PUBLISHED, SENTENCES, write_encoder
+from tests.hub.encoders import OTHERS, PUBLISHED, write_encoder
 from tests.hub.server import Hub, files_in
 from tests.models.inputs import some_inputs
 from tests.probes.sentences import SIMILAR, dense, mean, original, pairs, sentence_encoder
@@ -76,22 +75,6 @@ def test_published_layouts_load(
     )
 
 
-@pytest.mark.parametrize("name", ["microsoft/deberta-v3-base", "FacebookAI/xlm-roberta-base"])
-def test_sentencepiece_models_read_alone(
-    name: str, on_hub: Hub, encoder_folder: Folder, tmp_path: Path
-) -> None:
-    """As in revisions without ``tokenizer.json``: the same tokens."""
-    folder = shutil.copytree(encoder_folder(name), tmp_path / "repository")
-    (folder / "tokenizer.json").unlink(missing_ok=True)
-    on_hub.publish("models", name, folder)
-    tokenizer = load_tokenizer(resolved(name))
-    (model,) = folder.glob("*.model")
-    pieces = sentencepiece.SentencePieceProcessor(model_file=str(model))
-    for sentence in SENTENCES:
-        assert tokenizer.tokenize(sentence) == pieces.encode(sentence, out_type=str)
-    assert any(len(pieces.encode(sentence)) > len(sentence.split()) for sentence in SENTENCES)
-
-
 def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) -> None:
     folder = sentence_encoder(tmp_path, mean, dense)
     rows = pairs(24)
@@ -110,7 +93,7 @@ def folder(encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     return shutil.copytree(encoder_folder(PICKLED), tmp_path / "electra")
 
 
-def weights_of(folder: Path) -> dict[str, Any]:
+def weights_of(folder: Path) -> dict[str, Tensor]:
     return torch.load(folder / "pytorch_model.bin", weights_only=True)
 
 
@@ -158,40 +141,33 @@ class Command:
     def __init__(self, mark: Path) -> None:
         self.mark = mark
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return os.mkdir, (str(self.mark),)
 
 
 def test_pickles_of_more_than_tensors_are_refused(folder: Path, tmp_path: Path) -> None:
     weights = weights_of(folder)
     torch.save({**weights, "more": Command(tmp_path / "mark")}, folder / "pytorch_model.bin")
-    assert "holds more than tensors (posix.mkdir)" in refused(folder)
+    assert "posix.mkdir" in refused(folder)
     assert not (tmp_path / "mark").exists()
     torch.load(folder / "pytorch_model.bin", weights_only=False)
     assert (tmp_path / "mark").exists(), "the control: the pickle would do it"
-    torch.save([torch.zeros(2)], folder / "pytorch_model.bin")
-    assert "is damaged, or holds more than tensors" in refused(folder)
 
 
 WEIGHT = "electra.encoder.layer.1.output.dense.weight"
-LACKS = rf"lacks 1 weights of a electra encoder \({WEIGHT[8:]}, …\)"
-SHAPE = rf"{WEIGHT[8:]} is \[32, 64\], expected \[32, 48\]"
 UNFIT: list[tuple[Any, str]] = [
-    (lambda sound: {name: sound[name] for name in sound if name != WEIGHT}, LACKS),
-    (lambda sound: {**sound, WEIGHT: torch.zeros(32, 64)}, SHAPE),
-    (lambda _: {"gpt.h.0.weight": torch.zeros(2, 2)}, r"lacks \d+ weights of a electra encoder"),
+    (lambda sound: {name: sound[name] for name in sound if name != WEIGHT}, WEIGHT[8:]),
+    (lambda sound: {**sound, WEIGHT: torch.zeros(32, 64)}, r"\[32, 64\]"),
+    (lambda _: {"gpt.h.0.weight": torch.zeros(2, 2)}, "electra"),
     (lambda sound: sound, ""),
-    (slice(2000), "(is|are) damaged"),
-    (b"<html>sign in</html>", "(is|are) damaged"),
-    (b"", "(is|are) damaged"),
+    (b"<html>sign in</html>", "damaged"),
+    (b"", "damaged"),
 ]
 
 
 @pytest.mark.parametrize("kind", ["pytorch_model.bin", "model.safetensors"])
 @pytest.mark.parametrize(("change", "expected"), UNFIT)
-def test_weights_that_do_not_fit_are_refused(
-    change: Any, expected: str, kind: str, folder: Path
-) -> None:
+def test_unfit_weights_are_refused(change: Any, expected: str, kind: str, folder: Path) -> None:
     weights = weights_of(folder)
     path = folder / kind
     (folder / "pytorch_model.bin").unlink()
@@ -199,7 +175,7 @@ def test_weights_that_do_not_fit_are_refused(
     changed = change(weights) if callable(change) else weights
     save(changed, path)
     if not callable(change):
-        path.write_bytes(path.read_bytes()[change] if isinstance(change, slice) else change)
+        path.write_bytes(change)
     assert re.search(expected, refused(folder) if expected else resolved(folder).digest)
 
 
