@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pandas
 import pytest
@@ -34,7 +33,7 @@ def undisturbed(study: str, tmp_path_factory: pytest.TempPathFactory) -> pandas.
 def live(study: str) -> Iterator[Callable[..., Life]]:
     """Gives the study a life at an address; in the end nothing runs that belongs to one."""
 
-    def begin(address: object, *options: Any) -> Life:
+    def begin(address: object, *options: object) -> Life:
         _lives.append(Life(study, str(address), *options))
         return _lives[-1]
 

@@ -51,9 +51,8 @@ class Seen(NamedTuple):
     store: Path
 
     def below(self, process_name: str) -> list[int]:
-        return [
-            pid for pid, command in descendants(self.pid).items() if PARTS[process_name] in command
-        ]
+        part = PARTS[process_name]
+        return [pid for pid, command in descendants(self.pid).items() if part in command]
 
     def has_reached(self, line: str) -> bool:
         """Whether a step has come so far; one that an earlier run finished is beyond."""
@@ -102,22 +101,19 @@ def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS
     source = random.Random(seed)
     order = list(POINTS)
     first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
-    faults = [
-        Fault(
-            victim,
-            source.choice(
-                [point for point in points if order.index(point) >= first.get(victim, 0)]
-            ),
-        )
-        for victim in victims
-    ]
+    faults = []
+    for victim in victims:
+        later = [point for point in points if order.index(point) >= first.get(victim, 0)]
+        faults.append(Fault(victim, source.choice(later)))
     return sorted(faults, key=lambda fault: order.index(fault.point))
 
 
 class Revived:
     """A server beside a study: when it is killed, another one like it takes its place."""
 
-    def __init__(self, process: subprocess.Popen[Any], health: str) -> None:
+    def __init__(
+        self, process: subprocess.Popen[str] | subprocess.Popen[bytes], health: str
+    ) -> None:
         self.process = process
         self.health = health
 
@@ -261,9 +257,8 @@ class Life:
         return [*self.processes(), *self.temporary.glob("papa-*")]
 
     def processes(self) -> list[int]:
-        all_processes = psutil.process_iter(["environ"])
-        return [
-            candidate.pid
-            for candidate in all_processes
-            if (candidate.info["environ"] or {}).get(LIFE) == self.name
-        ]
+        lives = {
+            process.pid: (process.info["environ"] or {}).get(LIFE)
+            for process in psutil.process_iter(["environ"])
+        }
+        return [pid for pid, name in lives.items() if name == self.name]

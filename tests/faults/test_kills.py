@@ -103,9 +103,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.faults
-def test_the_stores_disk_is_full_until_there_is_room(
-    undisturbed: pandas.DataFrame, live: Live, disk: Path
-) -> None:
+def test_a_study_waits_for_room(undisturbed: pandas.DataFrame, live: Live, disk: Path) -> None:
     life = live(disk.parent)
     states = ["room", "full", "room again"]
 

@@ -57,9 +57,7 @@ def findings(address: str, storage: S3Server | None = None) -> Findings:
         elif stage == "probe":
             folder = f"{path.rpartition('/')[0]}/{metadata['data']}"
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
-            scores = [
-                (seed_score["seed"], seed_score["score"]) for seed_score in document["scores"]
-            ]
+            scores = [(score["seed"], score["score"]) for score in document["scores"]]
             findings_by_artifact[stage, key] = (
                 scores,
                 document["unseen_share"],

@@ -83,9 +83,7 @@ def backup(short_folder: Path) -> tuple[Path, dict[str, str]]:
     return folder, login
 
 
-def test_a_new_stack_has_the_runs_and_files_of_a_restored_backup(
-    short_folder: Path, backup: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_backup_is_restored(short_folder: Path, backup: tuple[Path, dict[str, str]]) -> None:
     folder, login = backup
     with new_stack(short_folder / "new") as new:
         new.storage.files.pipe("papa/store/younger", b"not in the backup")
@@ -97,9 +95,7 @@ def test_a_new_stack_has_the_runs_and_files_of_a_restored_backup(
             assert python(READ, known).endswith("0.5 constant matrices\n")
 
 
-def test_a_database_in_use_is_not_replaced(
-    short_folder: Path, backup: tuple[Path, dict[str, str]]
-) -> None:
+def test_a_used_database_is_kept(short_folder: Path, backup: tuple[Path, dict[str, str]]) -> None:
     folder, _ = backup
     with new_stack(short_folder / "used") as used:
         login = {"user": "mlflow", "password": "mlflow" + used.database.password}

@@ -26,9 +26,7 @@ TOUCH = (
 )
 
 
-def test_nobody_is_served_without_the_password(
-    database: Postgres, prefect: Service, tracking: Service
-) -> None:
+def test_servers_need_a_password(database: Postgres, prefect: Service, tracking: Service) -> None:
     with pytest.raises(psycopg2.OperationalError, match="password authentication failed"):
         psycopg2.connect(database.url("postgres"), password="wrong")
     of_prefect = prefect.environment
@@ -43,21 +41,6 @@ def test_nobody_is_served_without_the_password(
     ):
         logins = (None, "papa:wrong", right)
         assert [status(address, credentials, body) for credentials in logins] == [401, 401, 200]
-
-
-def test_deploying_again_changes_nothing(prefect: Service) -> None:
-    for _ in range(2):
-        run([SCRIPTS / "deploy.py"], prefect.environment)
-        assert {
-            automation["name"] for automation in ask(prefect.environment, "deployments/filter")
-        } == {
-            "demo",
-            "paper-figure2a",
-            "study",
-        }
-        assert [
-            automation["name"] for automation in ask(prefect.environment, "automations/filter")
-        ] == ["papa-dead-runs"]
 
 
 def test_deploying_again_leaves_a_resumed_schedule_active(prefect: Service) -> None:
@@ -103,7 +86,7 @@ def environment(
 
 
 @pytest.mark.usefixtures("node")
-def test_a_schedule_fires_by_itself_and_its_second_run_reuses_everything(
+def test_a_scheduled_run_reuses_everything(
     short_folder: Path,
     environment: dict[str, str],
     prefect: Service,
@@ -186,7 +169,7 @@ def test_a_host_lost_in_the_middle_changes_nothing(
 
 
 @pytest.mark.usefixtures("node")
-def test_two_studies_at_once_share_one_store_and_one_tracking_server(
+def test_two_studies_at_once_share_one_store(
     short_folder: Path,
     undisturbed: Findings,
     environment: dict[str, str],

@@ -58,9 +58,7 @@ def deployed(prefect: Service) -> Service:
     return prefect
 
 
-def test_a_machine_dies_and_the_next_run_goes_on(
-    short_folder: Path, deployed: Service, undisturbed: Findings
-) -> None:
+def test_a_run_goes_on_later(short_folder: Path, deployed: Service, undisturbed: Findings) -> None:
     study = short_folder / "disturbed.yaml"
     store = short_folder / "disturbed"
     study.write_text(json.dumps(STUDY))
@@ -104,9 +102,7 @@ def test_a_machine_dies_and_the_next_run_goes_on(
     assert "](data:image/png;base64," in report["data"]
 
 
-def test_a_study_is_deployed_and_a_run_that_fails_says_why(
-    short_folder: Path, deployed: Service
-) -> None:
+def test_a_deployed_run_that_fails_says_why(short_folder: Path, deployed: Service) -> None:
     study = short_folder / "daily.yaml"
     fire = ["prefect", "--no-prompt", "deployment", "run", "--watch"]
     study.write_text(json.dumps(SMALL | {"name": "daily"}))
@@ -132,9 +128,7 @@ def test_a_study_is_deployed_and_a_run_that_fails_says_why(
     assert not [path for path in (short_folder / "daily").rglob("*") if path.stat().st_mode & 0o077]
 
 
-def test_the_server_is_restarted_under_a_running_study(
-    short_folder: Path, undisturbed: Findings
-) -> None:
+def test_a_study_outlives_a_restarted_server(short_folder: Path, undisturbed: Findings) -> None:
     port = free_port()
     login = "papa:restarted"
     store = short_folder / "restarted"

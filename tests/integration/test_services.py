@@ -30,9 +30,7 @@ from tests.integration.service import (
 
 
 @pytest.mark.parametrize(("role", "other_role"), [("mlflow", "prefect"), ("prefect", "mlflow")])
-def test_a_role_has_one_database_alone(
-    database: stack.Postgres, role: str, other_role: str
-) -> None:
+def test_a_role_has_one_database(database: stack.Postgres, role: str, other_role: str) -> None:
     login = {"user": role, "password": role + database.password}
     psycopg2.connect(database.url(role), **login).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
@@ -40,9 +38,7 @@ def test_a_role_has_one_database_alone(
 
 
 @pytest.mark.parametrize(("key_owner", "other_owner"), [("papa", "mlflow"), ("mlflow", "papa")])
-def test_a_key_opens_its_own_bucket_alone(
-    storage: S3Server, key_owner: str, other_owner: str
-) -> None:
+def test_a_key_opens_one_bucket(storage: S3Server, key_owner: str, other_owner: str) -> None:
     from s3fs import S3FileSystem
 
     mine = f"{key_owner}/of-{key_owner}"
@@ -101,16 +97,6 @@ def test_the_inner_servers_of_s3_serve_nobody(short_folder: Path) -> None:
         assert server.files.cat("papa/secret") == b"the secret"
 
 
-def test_a_driver_joins_a_head_on_loopback(short_folder: Path) -> None:
-    with head_on_loopback(short_folder / token_hex(3)) as head:
-        address = f"127.0.0.1:{head.environment['RAY_PORT']}"
-        code = "import sys; from tests.workers import parts; parts.join(sys.argv[1])"
-        driver_environment = {**head.environment, "PYTHONPATH": str(ROOT), "RAY_AUTH_MODE": "token"}
-        assert (
-            int(run([sys.executable, "-c", code, address], driver_environment).splitlines()[-1]) > 0
-        )
-
-
 def test_workers_wait_for_the_nodes_of_an_autoscaler(short_folder: Path) -> None:
     folder = short_folder / token_hex(3)
     code = "import sys; from tests.workers import parts; parts.join_later(sys.argv[1], 1)"
@@ -123,22 +109,6 @@ def test_workers_wait_for_the_nodes_of_an_autoscaler(short_folder: Path) -> None
             with stack.ray_node(folder / "node", head, environment=environment):
                 assert driver.process.wait(PATIENCE_SECONDS) == 0, driver.log.read_text()
         assert int(driver.log.read_text().splitlines()[-1]) > 0
-
-
-def test_a_cluster_without_cores_is_refused_where_no_number_of_workers_is_given(
-    short_folder: Path,
-) -> None:
-    with head_on_loopback(short_folder / token_hex(3), cores=0) as head:
-        address = f"127.0.0.1:{head.environment['RAY_PORT']}"
-        code = (
-            "import sys; from papa.workers import WorkerPool\n"
-            "with WorkerPool(None, address=sys.argv[1]) as pool: pool.begin().result()"
-        )
-        with pytest.raises(AssertionError, match=rf"ClusterError: .*{address}"):
-            run(
-                [sys.executable, "-c", code, address],
-                {**head.environment, "RAY_AUTH_MODE": "token"},
-            )
 
 
 @contextmanager
@@ -168,7 +138,7 @@ def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(short_folder: Path) -> Non
         "RAY_NODE_IP": "127.0.0.1",
         "RAY_AUTH_TOKEN": "0" * 64,
     }
-    with pytest.raises(AssertionError, match="other nodes do not reach this one"):
+    with pytest.raises(AssertionError, match=r"127\.0\.0\.1"):
         run([SCRIPTS / "ray-node.sh"], role_settings)
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.flows.processes import descendants, wait_until
+from tests.flows.processes import wait_until
 from tests.integration.service import ROOT
 from tests.integration.slurm import SlurmCluster, slurm_cluster
 from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
@@ -41,28 +39,7 @@ def study(cluster: SlurmCluster) -> Path:
     return path
 
 
-def kill_node(cluster: SlurmCluster, name: str) -> None:
-    """Kill everything that a job runs on a node; Slurm's own daemon stays."""
-    for pid, command in descendants(cluster.nodes[name].process.pid).items():
-        if "slurm" not in command.partition(" ")[0]:
-            os.kill(pid, signal.SIGKILL)
-
-
-def test_a_study_outlives_the_processes_of_a_node(
-    cluster: SlurmCluster, study: Path, undisturbed: Findings
-) -> None:
-    store = cluster.folder / "killed"
-    job = cluster.submit(SCRIPT, study, "--store", store)
-    cluster.waits_for(job, "average ·")
-    kill_node(cluster, "n2")
-    ended = cluster.wait(job, "COMPLETED", "FAILED", "NODE_FAIL")
-    assert ended["JobState"] == "COMPLETED", cluster.log(job)
-    assert findings(str(store)) == undisturbed
-
-
-def test_a_cancelled_study_goes_on_with_the_next_job(
-    cluster: SlurmCluster, study: Path, undisturbed: Findings
-) -> None:
+def test_a_study_goes_on(cluster: SlurmCluster, study: Path, undisturbed: Findings) -> None:
     store = cluster.folder / "cancelled"
     job = cluster.submit(SCRIPT, study, "--store", store)
     cluster.waits_for(job, "probe ·")
@@ -78,9 +55,7 @@ def test_a_cancelled_study_goes_on_with_the_next_job(
     assert findings(str(store)) == undisturbed
 
 
-def test_a_study_ends_before_the_time_limit_and_its_job_is_queued_again(
-    cluster: SlurmCluster, study: Path, undisturbed: Findings
-) -> None:
+def test_a_job_is_queued_again(cluster: SlurmCluster, study: Path, undisturbed: Findings) -> None:
     store = cluster.folder / "requeued"
     job = cluster.submit(SCRIPT, study, "--store", store)
     cluster.waits_for(job, "average ·")
