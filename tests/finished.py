@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +23,8 @@ from papa.tasks.run import run_here
 from papa.tasks.step import Step
 from papa.tasks.study_files import place_results, save_study
 
+HURRY = {"ROUNDS": 1, "SECONDS": 0.0}
+"""How an export measures its speed, once a size."""
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 
 
@@ -58,7 +60,9 @@ def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] =
     return reporter
 
 
-def described(encoder: object, *tasks: Any, **settings: Any) -> dict[str, Any]:
+def described(
+    encoder: object, *tasks: Mapping[str, object], **settings: object
+) -> dict[str, object]:
     """A small study of an encoder; its rows are ``SOURCE`` unless its ``tasks`` say otherwise."""
     design = {"orders": ["first_to_last"], "keep": [1, 0.5, 0], "probe_seeds": [0]}
     documents = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
@@ -86,7 +90,7 @@ class Scored(NamedTuple):
     artifacts: dict[Step, ArtifactReference]
 
 
-def score_study(document: dict[str, Any], folder: Path, to: Path) -> Scored:
+def score_study(document: dict[str, object], folder: Path, to: Path) -> Scored:
     """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
     study = resolve_study(document, folder=folder, origin="test")
     store = Store(to)

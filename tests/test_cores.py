@@ -11,7 +11,7 @@ def test_outside_of_a_pool_there_is_one_thread() -> None:
     assert free_threads() == 1
 
 
-def test_a_worker_alone_has_all_cores_and_gives_them_back(tmp_path: Path) -> None:
+def test_a_worker_alone_has_all_cores(tmp_path: Path) -> None:
     first, second = (WorkerCores(tmp_path, number, 2) for number in (0, 1))
     with first.used():
         assert free_threads() == first.threads() == 2

@@ -23,7 +23,6 @@ from papa.flows.check import cluster_address
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.aggregate import command_line
-from tests.finished import described
 
 SECRET = "pa55w/rd+of=mine"
 WITH = [
@@ -39,7 +38,7 @@ WITH = [
 
 
 @pytest.mark.parametrize("text", WITH)
-def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
+def test_a_secret_is_never_shown(text: str) -> None:
     assert holds_credentials(text)
     for error in (PapaError(f"'{text}' is wrong"), DamagedError(f"{text}/a", text)):
         copied = pickle.loads(pickle.dumps(error))  # noqa: S301
@@ -49,55 +48,64 @@ def test_what_holds_a_secret_is_seen_and_never_shown(text: str) -> None:
     assert "pa55w" not in command_line(["/bin/papa", "run", text])
 
 
-ERRORS = [
-    SpecError("the study's key is unknown: correct it"),
-    HubUnreachableError("the encoder a/b", "no route"),
-    DamagedError("the digest differs", "/store/artifacts/probe/0"),
-    NumbersError("the output of layer 1, batch 2 of the train split", "use other weights"),
-]
+@pytest.mark.parametrize(
+    "error",
+    [
+        HubUnreachableError("the encoder a/b", "no route"),
+        DamagedError("the digest differs", "/store/artifacts/probe/0"),
+        NumbersError("the output of layer 1, batch 2 of the train split", "use other weights"),
+    ],
+)
+def test_an_error_is_the_same_after_its_way_from_a_worker(error: PapaError) -> None:
+    arrived = pickle.loads(pickle.dumps(error))  # noqa: S301
+    assert (type(arrived), str(arrived)) == (type(error), str(error))
+    assert vars(arrived) == vars(error)
 
 
-def test_an_error_is_the_same_after_its_way_from_a_worker_and_commands_no_terminal() -> None:
-    for error in ERRORS:
-        arrived = pickle.loads(pickle.dumps(error))  # noqa: S301
-        assert (type(arrived), str(arrived)) == (type(error), str(error))
-        assert vars(arrived) == vars(error)
+def test_an_error_commands_no_terminal() -> None:
     assert str(PapaError("no file a\n\x1b[2J: give one")) == r"no file a\n\x1b[2J: give one"
 
 
-def test_a_token_of_the_hub_is_known_and_long_texts_are_looked_through_at_once() -> None:
+def test_a_token_of_the_hub_is_known() -> None:
     assert without_credentials("no encoder hf_AbCdEfGhIjKlMnOpQrStUv") == "no encoder ***"
+
+
+def test_long_texts_are_searched_in_linear_time() -> None:
     # Each would take hours if what is tried grew with the square of its length.
     for text in ("aa:/" * 50_000, "?token" * 40_000, "aa://a:" * 40_000, "a" * 250_000):
         assert not holds_credentials(text)
 
 
-def test_a_study_with_a_secret_is_refused_by_the_key(tmp_path: Path) -> None:
+SECRETS: list[tuple[dict[str, object], str]] = [
+    ({"encoders": ["https://pa55w@huggingface.co/a/b"]}, "encoders.0"),
+    ({"execution": {"ray_address": f"ray://user:{SECRET}@host:10001"}}, "execution.ray_address"),
+    ({f"s3://key:{SECRET}@bucket": 1}, "'"),
+]
+
+
+@pytest.mark.parametrize(("changes", "key"), SECRETS)
+def test_a_study_with_a_secret_is_refused_by_the_key(
+    tmp_path: Path, changes: dict[str, object], key: str
+) -> None:
     path = tmp_path / "study.yaml"
-    probe = {"learning_rate": 0.1, "batch_size": 4, "epochs": 1}
-    columns = {"text": "text", "label": "label"}
-    task = {"name": "t", "kind": "text", "columns": columns, "metric": "accuracy", "probe": probe}
-    study = described("a/b", task)
-    path.write_text(json.dumps(study))
-    load_study(path)
-    for changed, key in (
-        ({"encoders": ["https://pa55w@huggingface.co/a/b"]}, "encoders.0"),
-        ({"tasks": [{**task, "source": {"kind": "files", "train": WITH[0]}}]}, "tasks.0.source.tr"),
-        ({"execution": {"ray_address": f"ray://user:{SECRET}@host:10001"}}, "execution.ray_addres"),
-        ({f"s3://key:{SECRET}@bucket": 1}, "'"),
-        ([f"tasks.0.source.validation={WITH[0]}"], "tasks.0.source.validation"),
-    ):
-        overrides = changed if isinstance(changed, list) else []
-        path.write_text(json.dumps(study | ({} if overrides else changed)))
-        with pytest.raises(SpecError, match=f"'{key}.*holds a user.*log in with 'hf") as raised:
-            load_study(path, overrides)
-        assert "pa55w" not in str(raised.value)
+    path.write_text(json.dumps({"name": "s", "encoders": ["a/b"], "tasks": ["cola"]} | changes))
+    with pytest.raises(SpecError, match=key) as raised:
+        load_study(path)
+    assert "pa55w" not in str(raised.value)
+
+
+def test_an_override_with_a_secret_is_refused_by_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "study.yaml"
+    path.write_text(json.dumps({"name": "s", "encoders": ["a/b"], "tasks": ["cola"]}))
+    with pytest.raises(SpecError, match=r"reference") as raised:
+        load_study(path, [f"reference={WITH[0]}"])
+    assert "pa55w" not in str(raised.value)
 
 
 @pytest.mark.parametrize("address", [WITH[1], f"http://user:{SECRET}@host", "gs://b/p?token=pa55w"])
 def test_a_store_with_a_secret_in_its_address_is_refused(address: str) -> None:
     before = sorted(cache_folder().rglob("*"))
-    with pytest.raises(ArtifactError, match=r"store.s address holds a user.*AWS_PROF") as raised:
+    with pytest.raises(ArtifactError, match="AWS_PROFILE") as raised:
         Store(address)
     assert "pa55w" not in repr(raised.value)
     assert sorted(cache_folder().rglob("*")) == before
@@ -105,6 +113,6 @@ def test_a_store_with_a_secret_in_its_address_is_refused(address: str) -> None:
 
 def test_a_cluster_with_a_secret_in_its_address_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_ADDRESS", f"ray://me:{SECRET}@host:10001")
-    with pytest.raises(SpecError, match="Ray's address holds a user or password"):
+    with pytest.raises(SpecError, match="Ray"):
         cluster_address(None)
     assert cluster_address("host:6379") == "host:6379"

@@ -37,7 +37,7 @@ def link_path() -> Iterator[Path]:
     path.unlink(missing_ok=True)
 
 
-def test_it_is_its_owners_alone_and_gone_after_its_block() -> None:
+def test_a_folder_is_its_owners_alone() -> None:
     with temporary_folder("test") as folder:
         assert folder.stat().st_mode & 0o777 == 0o700
         assert folder.name.startswith("papa-test-")

@@ -122,9 +122,7 @@ class Moves(TorchFunctionMode):
         if func is Tensor.cpu:
             return ToCPU.apply(first)
         if func is Tensor.to:
-            devices = [
-                argument for argument in args[1:] if isinstance(argument, (torch.device, str))
-            ]
+            devices = [value for value in args[1:] if isinstance(value, (torch.device, str))]
             target = kwargs.pop("device", devices[0] if devices else None)
             rest = [argument for argument in args[1:] if argument not in devices]
             if target is not None and not is_cuda(target):

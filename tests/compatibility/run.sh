@@ -28,4 +28,4 @@ options=(-q -p no:cacheprovider -W default::DeprecationWarning)
 "$folder/bin/python" -m pytest "${options[@]}" -m 'not integration and not server' \
     tests/{spec,storage,models,text,heads,probes,ranking,tasks,reporting}
 # One study by `papa run`: Prefect, Ray and MLflow start, work and end.
-"$folder/bin/python" -m pytest "${options[@]}" tests/flows/test_run.py::test_results_hold_every_cell_and_say_where_they_lie
+"$folder/bin/python" -m pytest "${options[@]}" tests/flows/test_run.py::test_results_hold_every_cell

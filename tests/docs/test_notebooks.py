@@ -43,13 +43,3 @@ def test_a_notebook_prints_what_it_shows(name: str) -> None:
 
 def test_every_notebook_is_tested() -> None:
     assert {path.name for path in FOLDER.glob("*.ipynb")} == set(NOTEBOOKS)
-
-
-def test_the_studies_of_the_team_have_drops_of_their_own() -> None:
-    notebook = nbformat.read(FOLDER / "team.ipynb", as_version=4)
-    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
-    html = "".join(output.get("data", {}).get("text/html", "") for output in outputs)
-    row = r"<td>(weekly[\w-]*)</td>\s*<td>FINISHED</td>\s*<td>([-.\d]+)</td>"
-    drops = dict(re.findall(row, html))
-    assert drops.keys() == {"weekly", "weekly-zeros"}
-    assert len(set(drops.values())) == 2

@@ -20,8 +20,8 @@ from docs.generators import gallery, study_file
 from docs.recipe import scores_by_share
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
-from papa.spec import Frozen, NamedMetric, StudySpec
-from papa.spec.file import load_study, resolve_study
+from papa.spec import NamedMetric
+from papa.spec.file import load_study
 from papa.text.sources import read_reviews
 from tests.finished import described, score_study
 from tests.flows.conftest import SMALL, environment
@@ -111,27 +111,6 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
     assert (checkout / "my-encoder" / "README.md").is_file()
 
 
-@pytest.mark.server
-def test_the_demo_runs_in_the_environment_that_is_active(tmp_path: Path) -> None:
-    """Whatever ``papa`` lies on the path; nothing is installed into one that is not active."""
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin" / "papa").touch(mode=0o700)
-    path = {"PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}"}
-    neither = path | {"VIRTUAL_ENV": "", "CONDA_PREFIX": ""}
-    elsewhere = [("VIRTUAL_ENV", tmp_path / "empty"), ("VIRTUAL_ENV", "")]
-    for name, environment_folder in (
-        ("VIRTUAL_ENV", tmp_path),
-        ("CONDA_PREFIX", tmp_path),
-        *elsewhere,
-    ):
-        settings = os.environ | neither | {name: str(environment_folder)}
-        used = ".venv" if (name, environment_folder) in elsewhere else tmp_path
-        make = ["make", "--no-print-directory", "-n", "demo"]
-        printed = subprocess.check_output(make, cwd=ROOT, env=settings, text=True)
-        assert printed.splitlines()[-1] == f"{used}/bin/papa run studies/demo.yaml"
-        assert used == tmp_path or str(tmp_path) not in printed
-
-
 @pytest.mark.unchecked
 def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> None:
     data = {
@@ -176,12 +155,6 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     assert len({score for of_seeds in scores.values() for score in of_seeds}) > 3, "control"
 
 
-def test_the_recipe_uses_public_names_alone() -> None:
-    code = (ROOT / "docs/recipe.py").read_text()
-    imports = re.findall(r"^\s*(?:from|import) (papa\S*)", code, re.M)
-    assert imports == ["papa"]
-
-
 def test_every_key_has_a_description_and_an_example() -> None:
     page = study_file.study_page()
     for title, model in study_file.SECTIONS.items():
@@ -190,24 +163,6 @@ def test_every_key_has_a_description_and_an_example() -> None:
         keys = [row[0].strip("| `") for row in rows]
         assert [key for key in keys if key != "as_the_authors_ran"] == list(model.model_fields)
         assert all(len(row) == 5 and all(cell.strip(" |`") for cell in row) for row in rows), title
-
-
-def test_a_key_without_a_description_or_an_example_is_refused(tmp_path: Path) -> None:
-    class Silent(Frozen):
-        said: int = 0
-        """What it is."""
-        unsaid: int = 0
-
-    assert study_file.description(Silent, "said") == "What it is."
-    with pytest.raises(LookupError, match=r"Silent.unsaid has no description: write a string bel"):
-        study_file.description(Silent, "unsaid")
-    (tmp_path / "paper.csv").write_text("")
-    document = yaml.safe_load(study_file.EXAMPLES.read_text())
-    study = resolve_study(document, folder=tmp_path, origin="every_key.yaml")
-    assert study.substitutes[2].start == "average", "the examples are a study"
-    del document["execution"]["shard_rows"]
-    with pytest.raises(LookupError, match=r"ExecutionSpec.shard_rows has no example"):
-        study_file.examples(StudySpec, document)
 
 
 def test_columns_and_metrics_are_those_there_are() -> None:

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import venv
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_the_wheel_holds_one_package(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        folders = {name.partition("/")[0] for name in archive.namelist()}
+    assert {name for name in folders if not name.endswith(".dist-info")} == {"papa"}
+
+
 @pytest.fixture(scope="module")
 def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment with the wheel; its other packages are those of this environment."""
@@ -63,9 +70,7 @@ def settings_for(python: Path) -> dict[str, str]:
     return settings
 
 
-def test_the_library_is_that_of_the_wheel_and_runs_the_readme_snippet(
-    python: Path, tmp_path: Path
-) -> None:
+def test_the_wheel_runs_the_readme_snippet(python: Path, tmp_path: Path) -> None:
     readme = (ROOT / "README.md").read_text()
     (snippet,) = re.findall(r"^## As a library\n\n```python\n(.*?)^```$", readme, re.M | re.S)
     program = f"{snippet}\nprint(papa.__file__)"

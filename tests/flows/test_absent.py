@@ -30,7 +30,8 @@ class Without(PathFinder):
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
 from importlib import import_module
-from tests.flows.conftest import HURRY, invoke
+from tests.finished import HURRY
+from tests.flows.conftest import invoke
 
 vars(import_module("papa.exported")).update(HURRY)
 commands, encoder = sys.argv[1:]
@@ -49,9 +50,7 @@ print(papa.measure(loaded, "reviews", keep=[1, 0], train_rows=32, validation_row
 """Commands one after the other, each told on a line; then the library."""
 
 
-def test_studies_are_read_and_models_measured_and_only_running_says_what_to_install(
-    tiny: tuple[str, Path], shallow: str, tmp_path: Path
-) -> None:
+def test_only_running_needs_engines(tiny: tuple[str, Path], shallow: str, tmp_path: Path) -> None:
     store = ("--store", str(shutil.copytree(tiny[1], tmp_path / "store")))
     none = ("--store", str(tmp_path / "none"))
     running = [["run", tiny[0], *none], ["ui", *none]]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import re
 import shutil
 import socket
@@ -19,7 +17,6 @@ import yaml
 from papa.errors import CheckError
 from papa.flows.check import check_study
 from papa.flows.cli import COMMANDS, load_command
-from papa.flows.cli.options import one_sentence
 from papa.models.reference import embedded_folder
 from papa.spec.file import load_study, resolve_study
 from papa.storage.artifacts import published
@@ -37,57 +34,43 @@ print(invoke("plan", *sys.argv[2:]).out)
 
 
 @pytest.mark.server
-@pytest.mark.parametrize(
-    ("change", "allowed", "sentence"),
-    [
-        ({"keep": [1, 1.5]}, set(), "'keep.1'"),
-        ({"encoders": ["/no/encoder"]}, HEAVY, "/no/encoder"),
-    ],
-)
-def test_a_study_that_cannot_run_is_one_sentence_and_imports_no_engine(
-    tmp_path: Path, change: dict[str, object], allowed: set[str], sentence: str
-) -> None:
-    study = cli.write_study(tmp_path, cli.SMALL | change)
+def test_a_study_that_cannot_run_imports_no_engine(tmp_path: Path) -> None:
+    study = cli.write_study(tmp_path, cli.SMALL | {"encoders": ["/no/encoder"]})
     store = tmp_path / "store"
     finished = cli.papa("run", study, "--store", str(store))
-    assert sentence in cli.refusal(finished)
-    assert finished.imported <= allowed
+    assert "/no/encoder" in cli.refusal(finished)
+    assert finished.imported <= HEAVY
     assert not (store / "artifacts").exists()
 
 
 TEXTS = "describe --encoder embedded/all-MiniLM-L6-v2 --text taken"
 EXPORT = "export small --to to --keep"
-SHARE = "give a percentage such as 1%"
 REFUSED = [
-    ("heads smal", "there is no finished study 'smal' in store: it has small"),
-    ("compare small lung", "there is no finished study 'lung' in store: it has small"),
-    ("heads small --max-drop 100%", SHARE),
-    ("heads small --max-drop nan", SHARE),
-    ("report begun", "study 'begun' is not finished in store: run 'papa run store/studies/begun.y"),
-    ("compare older", "metadata.json names no manifest.json"),
-    ("compare small --to taken", "taken cannot be written (File exists)"),
-    (f"{EXPORT} 0.25", "--keep 0.25: the study has 1, 0.5"),
+    ("heads smal", "'smal'"),
+    ("heads small --max-drop 100%", "percentage"),
+    ("report begun", "'begun'"),
+    ("compare older", "manifest.json"),
+    ("compare small --to taken", "taken"),
+    (f"{EXPORT} 0.25", "--keep 0.25"),
     (f"{EXPORT} 1", "--keep below 1"),
-    (f"{EXPORT} 0.5 --order lamda", "--order lamda: the study has"),
-    (f"{EXPORT} 0.5 --encoder other", "--encoder other: the study has"),
-    (f"{EXPORT} 0.5 --max-drop 1%", "give either --keep"),
-    ("describe small --keep 0.25", "keep 0.25: give --keep"),
-    ("describe small --trees taken", "has no trees"),
-    (f"{TEXTS} small", "STUDY, or --encoder"),
+    (f"{EXPORT} 0.5 --order lamda", "--order lamda"),
+    (f"{EXPORT} 0.5 --encoder other", "--encoder other"),
+    (f"{EXPORT} 0.5 --max-drop 1%", "--max-drop"),
+    ("describe small --keep 0.25", "0.25"),
+    ("describe small --trees taken", "trees"),
+    (f"{TEXTS} small", "--encoder"),
     (f"{TEXTS}.absent", "taken.absent"),
-    (f"{TEXTS} --out taken/x", "--out taken/x"),
-    (f"{TEXTS} --only syntax", "'syntax' needs sentences with gold trees"),
-    (f"{TEXTS} --trees taken", "--text or --trees"),
-    (f"{TEXTS} --keep 0.5", "--keep needs a STUDY"),
-    ("run --encoder google-bert/bert-base-uncased --task revews", "(did you mean 'reviews'?)"),
-    ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "there is no file at absent.txt"),
-    ("init taken", "cannot be written (File exists)"),
+    (f"{TEXTS} --only syntax", "'syntax'"),
+    (f"{TEXTS} --keep 0.5", "--keep"),
+    ("run --encoder google-bert/bert-base-uncased --task revews", "'reviews'"),
+    ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "absent.txt"),
+    ("init taken", "taken"),
     ("deploy plain.yaml", "PREFECT_API_URL"),
     ("deploy plain.yaml --interval 6x", "'6x'"),
-    ("deploy plain.yaml --interval 6h --cron 0", "--cron or --interval"),
+    ("deploy plain.yaml --interval 6h --cron 0", "--cron"),
     ("deploy own.yaml", "mine:last"),
-    ("remove smal --yes", "there is no study 'smal' in store: it has small, begun"),
-    ("list --store none", "papa-store.json is missing"),
+    ("remove smal --yes", "'smal'"),
+    ("list --store none", "papa-store.json"),
 ]
 
 
@@ -108,7 +91,7 @@ def folder(tiny: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.mark.server
 @pytest.mark.parametrize(("command", "expected"), REFUSED, ids=[command for command, _ in REFUSED])
-def test_a_refused_command_is_one_sentence_and_writes_nothing(
+def test_a_refused_command_writes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, expected: str
 ) -> None:
     monkeypatch.chdir(folder)
@@ -150,7 +133,7 @@ def test_models_and_tasks_are_listed() -> None:
     assert {"mnli", "reviews"} <= {row[0] for row in rows}
 
 
-def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> None:
+def test_the_example_of_init_is_a_study(tmp_path: Path) -> None:
     mine = str(tmp_path / "mine.yaml")
     store = ("--store", str(tmp_path / "store"))
     assert cli.invoke("init", mine).code == 0
@@ -165,29 +148,6 @@ def test_a_study_without_a_file_and_one_that_explains_itself(tmp_path: Path) -> 
     assert not (tmp_path / "store").exists()
 
 
-def test_a_file_that_cannot_be_written_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit), one_sentence():
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-    message = "error: a file cannot be written (No space left on device): free the disk\n"
-    assert capsys.readouterr().err == message
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("closed", ["0>&-", "1>&-", "2>&-", "0>&- 1>&- 2>&-", ""])
-def test_standard_streams_may_be_closed_or_lack_characters(
-    tiny: tuple[str, Path], closed: str
-) -> None:
-    plan = "plan", tiny[0], "--store", str(tiny[1])
-    narrow = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONIOENCODING": "ascii"}
-    finished = subprocess.run(
-        ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-c", cli.COMMAND, *plan],
-        env=cli.environment() | ({} if closed else narrow),
-        capture_output=True,
-    )
-    assert finished.returncode == 0, finished.stderr
-    assert closed or finished.stdout.decode("ascii")
-
-
 @pytest.mark.server
 def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
     study = cli.write_study(tmp_path, cli.SMALL)
@@ -199,22 +159,7 @@ def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
     assert finished.out.splitlines()[-1] == "ready"
     for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
         assert shown in finished.out
-    version = cli.papa("--version")
-    assert version.out.startswith("papa 0.")
-    assert not version.imported
     assert not store.exists()
-
-
-@pytest.mark.server
-def test_a_check_tries_mlflow_and_hands_on_its_advice(
-    tiny: tuple[str, Path], tmp_path: Path
-) -> None:
-    file_store = {"MLFLOW_TRACKING_URI": f"file://{tmp_path}/mlruns"}
-    line = cli.refusal(
-        cli.papa("check", tiny[0], "--store", str(tiny[1]), extra_environment=file_store)
-    )
-    assert "MLFLOW_ALLOW_FILE_STORE=true" in line
-    assert not list(tmp_path.iterdir())
 
 
 def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
@@ -232,21 +177,18 @@ WORDS = {"kind": "words", "columns": {"words": "words", "label": "tags"}, "metri
 TAGGED = [{"words": ["Rome", "is"], "tags": ["B-LOC", "O"]}] * 8
 FAULTS = [
     "encoders.1 (",
-    "has token ids up to 99999, but the model has embeddings for 30522 tokens",
-    "tasks.1 (gone): there is no file at",
+    "99999",
+    "tasks.1 (gone): ",
     "tasks.2 (columns): ",
     "tasks.3 (three): ",
     "tasks.4 (unseen): ",
     "tasks.5 (tags): ",
-    "tasks.6 (long): task 'long' has slots 1024, but encoder 'embedded/all-MiniLM-L6-v2' takes "
-    "512 at most",
-    "/other' takes 512 at most",
+    "'embedded/all-MiniLM-L6-v2' takes 512",
+    "/other' takes 512",
 ]
 
 
-@pytest.mark.parametrize(
-    "command", ["check", "plan", pytest.param("run", marks=pytest.mark.server)]
-)
+@pytest.mark.parametrize("command", ["check", "plan"])
 def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     def task(name: str, *splits: list[Any], **settings: Any) -> dict[str, Any]:
         return cli.task_on(name, cli.rows_in(tmp_path, name, *splits), **settings)
@@ -265,73 +207,49 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
     words.write_text(json.dumps(document))
     encoders = [*cli.SMALL["encoders"], "./nowhere", "./other"]
     study = cli.write_study(tmp_path, cli.SMALL | {"tasks": tasks, "encoders": encoders})
-    tell = cli.papa if command == "run" else cli.invoke
-    finished = tell(command, study, "--store", str(tmp_path / "store"))
+    finished = cli.invoke(command, study, "--store", str(tmp_path / "store"))
     assert finished.code == 1
     first, *problems = errors(finished)
-    assert first == f"error: {len(FAULTS)} problems keep this study from running:"
+    assert f" {len(FAULTS)} problems" in first
     assert len(problems) == len(FAULTS)
     for fault in FAULTS:
         assert sum(fault in sentence for sentence in problems) == 1, fault
     assert not (tmp_path / "store" / "artifacts").exists()
 
 
-@pytest.mark.parametrize(
-    ("source", "other_source"), [("RAY_ADDRESS", "--ray-address"), ("--ray-address", "RAY_ADDRESS")]
-)
-def test_a_cluster_that_does_not_answer_is_named_by_where_it_was_given(
-    source: str, other_source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("source", ["RAY_ADDRESS", "--ray-address"])
+def test_silent_cluster_is_named(
+    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
     study = load_study(Path(cli.write_study(tmp_path, cli.TINY)))
+    store = Store(tmp_path / "store")
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{listener.getsockname()[1]}"
-        if source == "RAY_ADDRESS":
+        monkeypatch.delenv("RAY_ADDRESS", raising=False)
+        ray_address = address if source == "--ray-address" else None
+        if ray_address is None:
             monkeypatch.setenv(source, address)
         with pytest.raises(CheckError, match=address) as raised:
-            check_study(
-                study,
-                Store(tmp_path / "store"),
-                ray_address=None if source == "RAY_ADDRESS" else address,
-                fetch_weights=False,
-            )
+            check_study(study, store, ray_address=ray_address, fetch_weights=False)
     assert source in str(raised.value)
-    assert other_source not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("table", "code"),
-    [
-        ("encoder,task,constants,order,fraction,score,source\n", 0),
-        ("encoder,task,score\n", 1),
-        ("encoder,task,constants,order,fraction,score,source\na,b,average,lambda,half,1,c\n", 1),
-    ],
-)
-def test_a_table_of_the_papers_numbers_is_checked_before_anything_runs(
-    tmp_path: Path, table: str, code: int
-) -> None:
-    (tmp_path / "paper.csv").write_text(table)
+@pytest.mark.parametrize("row", ["", "a,b,average,lambda,half,1,c\n"])
+def test_a_table_of_the_papers_numbers_is_checked(tmp_path: Path, row: str) -> None:
+    table = tmp_path / "paper.csv"
+    table.write_text(f"encoder,task,constants,order,fraction,score,source\n{row}")
     study = cli.write_study(tmp_path, cli.IDENTITY | {"reference": "paper.csv"})
     finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
-    assert finished.code == code
-    if code:
-        line = cli.refusal(finished)
-        assert "reference" in line
-        assert str(tmp_path / "paper.csv") in line
+    assert finished.code == bool(row)
+    assert (str(table) in finished.err) == bool(row)
 
 
-def test_a_study_without_its_original_is_warned_of(tmp_path: Path) -> None:
-    for fractions, warned in (([0.5, 0], True), ([1, 0], False)):
-        study = cli.write_study(tmp_path, cli.SMALL | {"keep": fractions})
-        finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
-        assert finished.code == 0
-        assert ("keep holds no 1" in finished.out) == warned
-
-
-def test_check_counts_validation_rows_that_are_training_rows(tmp_path: Path) -> None:
-    same = cli.task_on("twice", cli.rows_in(tmp_path, "twice", GOOD))
-    study = cli.write_study(tmp_path, cli.SMALL | {"tasks": [same]})
-    checked = cli.invoke("check", study, "--store", str(tmp_path / "store"))
-    assert checked.code == 0, errors(checked)
-    assert f"twice: {len(GOOD)} of {len(GOOD)} validation rows" in checked.out
+@pytest.mark.parametrize(("keep", "is_warned"), [([0.5, 0], True), ([1, 0], False)])
+def test_a_missing_original_is_a_warning(
+    tmp_path: Path, keep: list[float], is_warned: bool
+) -> None:
+    study = cli.write_study(tmp_path, cli.SMALL | {"keep": keep})
+    finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
+    assert finished.code == 0
+    assert ("keep holds no 1" in finished.out) == is_warned

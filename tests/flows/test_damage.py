@@ -41,9 +41,8 @@ def foreign(file: Path) -> None:
 
 
 def newest(store: Path, stage: str) -> Path:
-    return max(
-        (store / "artifacts" / stage).iterdir(), key=lambda artifact: artifact.stat().st_mtime_ns
-    )
+    artifacts = (store / "artifacts" / stage).iterdir()
+    return max(artifacts, key=lambda artifact: artifact.stat().st_mtime_ns)
 
 
 def damage_all(store: Path, *damages: Callable[[Path], None]) -> None:
@@ -59,9 +58,7 @@ def scores(store: Path) -> pandas.DataFrame:
     return results.drop(columns="seconds")
 
 
-def test_what_is_damaged_is_made_again_by_what_reads_it(
-    tiny: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_a_damaged_artifact_is_computed_again(tiny: tuple[str, Path], tmp_path: Path) -> None:
     """Within files, which a plan does not see; in their sizes; and in metadata."""
     study = tiny[0]
     store = shutil.copytree(tiny[1], tmp_path / "store")

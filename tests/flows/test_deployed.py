@@ -8,7 +8,7 @@ import pytest
 
 from papa.errors import SpecError
 from papa.flows.cli.lists import stored_studies
-from papa.flows.study import _failure_recorded, digest_of, run_study
+from papa.flows.study import digest_of, run_study
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from tests.flows import conftest as cli
@@ -58,11 +58,3 @@ def test_a_relative_path_is_refused(tmp_path: Path, parameter: str) -> None:
     paths[parameter] = Path(paths[parameter].name)
     with pytest.raises(SpecError, match=f"^{parameter}: '{paths[parameter]}'"):
         run_deployed(paths["study"], paths["store"])
-
-
-def test_an_error_that_no_message_explains_is_listed_with_its_last_line(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.make()
-    with pytest.raises(RuntimeError), _failure_recorded(store, "small"):
-        raise RuntimeError("first line\nthe disk is on fire")
-    assert "RuntimeError: the disk is on fire" in reason(store.root)

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +12,13 @@ import pandas
 import pytest
 
 import papa
-from papa.storage.artifacts import METADATA, metadata_below, verified
-from papa.storage.files import Files
+from papa.storage.artifacts import metadata_below, verified
 from papa.storage.store import Store
+from papa.tasks.cell import read_scores
 from papa.tasks.head_scores import read_head_scores
 from papa.tasks.manifest import FinishedStudy, open_study
 from tests.finished import finish_study
-from tests.flows.conftest import (
-    Finished,
-    everything,
-    invoke,
-    refusal,
-    rows_in,
-    task_on,
-    write_study,
-)
+from tests.flows.conftest import Finished, invoke, refusal, rows_in, task_on, write_study
 
 WORDS = ("good", "bad", "fine", "poor", "great", "awful", "nice", "dull")
 pytestmark = pytest.mark.server
@@ -82,34 +72,22 @@ def test_the_manifest_says_where_each_number_comes_from(finished_study: Finished
     assert len(manifest.cells) == 2 * 3 == len(finished_study.summary)
     for cell in manifest.cells:
         for probe in cell.probes:
-            stored_scores = json.loads(
-                (verified(finished_study.artifact(probe.artifact)) / "scores.json").read_text()
-            )
-            assert [tuple(head) for head in stored_scores["constant_heads"]] == list(
-                probe.constant_heads
-            )
-            assert {score["seed"] for score in stored_scores["scores"]} == set(probe.seeds)
+            stored = read_scores(finished_study.artifact(probe.artifact))
+            assert stored.constant_heads == probe.constant_heads
+            assert {score.seed for score in stored.scores} == set(probe.seeds)
             assert (probe.constants is None) == (cell.fraction == 1)
         if (*cell.line[3:], cell.fraction) == ("first_to_last", 0.5):
             assert cell.constant_heads == tuple((0, head) for head in range(12))
-    stored = {
-        f"{path.parent.name}/{path.name}"
-        for path in finished_study.store.root.glob("artifacts/*/*")
-    }
-    assert {entry.artifact for entry in manifest.averages} < stored
+    for entry in manifest.averages:
+        assert verified(finished_study.artifact(entry.artifact))
 
 
-def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
-    store: Path, finished_study: FinishedStudy, tmp_path: Path
-) -> None:
-    trainings = sorted(
-        metadata_below(f"{finished_study.store.artifacts}/train_lambda").values(),
-        key=lambda training: training["spec"]["seed"],
-    )
-    rankings = {
-        training["spec"]["seed"]: finished_study.artifact(f"train_lambda/{training['key']}")
-        for training in trainings
-    }
+def test_head_scores_are_exact(store: Path, finished_study: FinishedStudy, tmp_path: Path) -> None:
+    rankings = {}
+    for training in metadata_below(f"{finished_study.store.artifacts}/train_lambda").values():
+        artifact = finished_study.artifact(f"train_lambda/{training['key']}")
+        rankings[training["spec"]["seed"]] = artifact
+    rankings = dict(sorted(rankings.items()))
     trained = read_head_scores("lambda", rankings)
     heads = finished_study.heads
     assert list(heads[["layer", "head"]].itertuples(index=False, name=None)) == [*np.ndindex(2, 12)]
@@ -121,9 +99,7 @@ def test_scores_of_heads_are_those_of_the_rankings_to_the_last_digit(
     assert np.array_equal(scores["score"], heads["score"])
 
 
-def test_heads_says_what_the_summary_and_the_manifest_hold(
-    store: Path, finished_study: FinishedStudy
-) -> None:
+def test_heads_prints_what_the_summary_holds(store: Path, finished_study: FinishedStudy) -> None:
     document = json.loads(reading(store, "heads", "--json").out)
     assert {answer["order"] for answer in document["answers"]} == {"first_to_last", "lambda"}
     rows = finished_study.summary.set_index(["order", "fraction"])
@@ -134,11 +110,7 @@ def test_heads_says_what_the_summary_and_the_manifest_hold(
             drop = row["relative_drop"]
             assert count["drop"] == (None if np.isnan(drop) else drop)
             assert len(count["heads"]) == count["constant_heads"] == row["constant_heads"]
-        mentions_seeds = "Over 2 seeds the head order by λ" in answer["certainty"]
-        assert mentions_seeds == (answer["order"] == "lambda")
     assert document["scores"] == finished_study.heads.to_dict("records")
-    text = reading(store, "heads", "--max-drop", "0.99").out
-    assert "films · average · λ ascending, within a drop of 99 % on these validation rows:" in text
 
 
 def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
@@ -158,35 +130,7 @@ def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     assert (artifact / "metadata.json").read_bytes() == after["metadata.json"]
 
 
-class Killed(BaseException):
-    pass
-
-
-def test_a_report_that_is_killed_as_it_is_published_loses_nothing(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    copied_store = Store(shutil.copytree(store, tmp_path / "store"))
-    before = everything(copied_store.root / "artifacts")
-    with monkeypatch.context() as patch:
-        for name in {"write", "replace"} & vars(Files).keys():
-            patch.setattr(Files, name, killed_at_metadata(getattr(Files, name)))
-        with pytest.raises(Killed):
-            invoke("report", "alone", "--store", copied_store.address)
-    invoke("prune", "--delete", "--store", copied_store.address)
-    left = everything(copied_store.root / "artifacts")
-    assert left.items() >= before.items()
-
-
-def killed_at_metadata(write: Callable[..., bool]) -> Callable[..., bool]:
-    def killed(files: Files, name: str, content: bytes) -> bool:
-        if name == METADATA:
-            raise Killed
-        return write(files, name, content)
-
-    return killed
-
-
-def test_studies_are_compared_and_listed(
+def test_two_stores_are_compared(
     store: Path, finished_study: FinishedStudy, tmp_path: Path
 ) -> None:
     """A study by its name, and results of another store by their folder."""
@@ -194,33 +138,16 @@ def test_studies_are_compared_and_listed(
     to = tmp_path / "new"
     shutil.copytree(store, copied)
     folder = str(copied / "studies" / "alone")
-    shown = reading(store, "compare", folder, "--to", str(to)).out
-    assert "| λ ascending         | alone " in shown
+    reading(store, "compare", folder, "--to", str(to))
     table = pandas.read_csv(to / "compare.csv")
     for _, of_study in table.groupby("study"):
         for name in ("mean", "low", "high"):
             assert of_study[name].tolist() == finished_study.summary[name].tolist()
     assert {*table["study"]} == {"alone", folder}
-    for figure in ("compare.png", "compare.svg"):
-        assert (to / figure).stat().st_size > 1000
-    for path in copied.rglob("*"):
-        os.utime(path, (0, 0))
-    titles, row = (
-        line.split("\t") for line in invoke("list", "--store", str(store)).out.splitlines()
-    )
-    assert titles == ["Study", "Date", "Encoders", "Tasks", "State", "Size", "Report"]
-    state = ["encoder", "films", "finished", row[5], f"{store}/studies/alone/report.html"]
-    assert row[2:] == state
-    assert f"alone\t{row[1]}\t" in invoke("list", "--store", str(copied)).out, "not the copy's date"
+    assert (to / "compare.png").stat().st_size > 1000
 
 
-def names_of_keys(finished: Finished) -> set[str]:
-    return {key for key in ("probe_seeds", "tasks.0.slots", "execution") if key in finished.err}
-
-
-def test_a_file_that_was_edited_since_is_named_with_its_keys(
-    tiny: tuple[str, Path], tmp_path: Path, hurried: None
-) -> None:
+def test_edited_keys_are_named(tiny: tuple[str, Path], tmp_path: Path, hurried: None) -> None:
     file, store = tiny
     study = json.loads(Path(file).read_text())
     (task,) = study["tasks"]
@@ -230,13 +157,12 @@ def test_a_file_that_was_edited_since_is_named_with_its_keys(
     for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
         finished = invoke(command, edited, *options, *store_option)
         assert finished.code == 0, finished.err
-        assert names_of_keys(finished) == {"probe_seeds", "tasks.0.slots"}
+        assert "probe_seeds" in finished.err
+        assert "tasks.0.slots" in finished.err
     assert invoke("heads", edited, *store_option).out == invoke("heads", file, *store_option).out
 
 
-def test_a_file_as_it_was_run_and_a_name_say_nothing(
-    tiny: tuple[str, Path], tmp_path: Path
-) -> None:
+def test_an_unchanged_study_file_gives_no_warning(tiny: tuple[str, Path], tmp_path: Path) -> None:
     file, store = tiny
     study = json.loads(Path(file).read_text())
     faster = write_study(tmp_path, study | {"execution": {"workers": 2}})
@@ -244,15 +170,14 @@ def test_a_file_as_it_was_run_and_a_name_say_nothing(
         assert invoke("heads", name, "--store", str(store)).err == ""
 
 
-def test_results_are_believed_only_as_they_were_written(
-    finished_study: FinishedStudy, tmp_path: Path
+@pytest.mark.parametrize(
+    "name", ["manifest.json", "summary.csv", "heads.parquet", "results.parquet"]
+)
+def test_changed_results_are_refused(
+    finished_study: FinishedStudy, tmp_path: Path, name: str
 ) -> None:
-    for name in ("manifest.json", "summary.csv", "heads.parquet", "results.parquet"):
-        for damage in (Path.unlink, lambda path: path.write_bytes(b"0.99")):
-            shutil.copytree(finished_study.folder, copied := tmp_path / "copied")
-            damage(copied / name)
-            for command in ("heads", "compare"):
-                assert name in refusal(
-                    invoke(command, str(copied), "--store", finished_study.store.address)
-                )
-            shutil.rmtree(copied)
+    copied = Path(shutil.copytree(finished_study.folder, tmp_path / "copied"))
+    (copied / name).write_bytes(b"0.99")
+    for command in ("heads", "compare"):
+        finished = invoke(command, str(copied), "--store", finished_study.store.address)
+        assert name in refusal(finished)

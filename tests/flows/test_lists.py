@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import json
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from papa.flows.cli.lists import stored_studies
-from papa.flows.progress import size_label
 from papa.storage.locks import in_use
 from papa.storage.store import Store
 from tests.flows.conftest import invoke
@@ -29,15 +25,6 @@ def test_list_as_json_has_what_the_table_has(tiny: tuple[str, Path]) -> None:
     assert study["tasks"] == ["reviews"]
     assert Path(study["report"]).is_file()
     assert study["bytes"] > 0
-
-
-def test_dates_name_their_zone(tiny: tuple[str, Path]) -> None:
-    _, store = tiny
-    (study,) = stored_studies(Store(store))
-    assert study.date.tzinfo is not None
-    (document,) = printed_json("list", "--store", str(store))
-    assert datetime.fromisoformat(document["date"]).utcoffset() is not None
-    assert study.cells()[1].endswith(study.date.strftime(" %Z"))
 
 
 def test_a_study_that_runs_is_running(tiny: tuple[str, Path]) -> None:
@@ -80,11 +67,3 @@ def test_check_as_json_has_encoders_and_tasks(tiny: tuple[str, Path]) -> None:
     (encoder,) = document["encoders"]
     assert encoder["heads"] > 0
     assert document["steps_to_run"] == 0
-
-
-@pytest.mark.parametrize(
-    ("size", "label"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536 * 1024, "1.5 MiB")],
-)
-def test_sizes_are_in_units_of_1024(size: int, label: str) -> None:
-    assert size_label(size) == label

@@ -22,9 +22,3 @@ def test_a_renamed_option_is_refused_with_its_new_name(line: str, new_name: str)
     finished = CliRunner().invoke(app, line.split())
     assert finished.exit_code == 2
     assert new_name in finished.output
-
-
-def test_an_option_that_a_command_never_had_is_refused_without_a_new_name() -> None:
-    finished = CliRunner().invoke(app, ["check", "study.yaml", "--fraction", "0.5"])
-    assert finished.exit_code == 2
-    assert "--keep" not in finished.output

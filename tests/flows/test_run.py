@@ -69,14 +69,12 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     return Ran(study, store.root, first)
 
 
-def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
+def test_results_hold_every_cell(ran: Ran) -> None:
     folder = ran.store / "studies" / "small"
     results = ran.results
     names = ("results.parquet", "summary.csv", "scores.png", "scores.svg", "report.html")
     assert all((folder / name).stat().st_size > 0 for name in names)
     assert not folder.with_name("small.failed").exists()
-    columns = ["encoder", "task", "constants", "order", "fraction", "constant_heads", "seed"]
-    assert list(results.columns[:10]) == [*columns, "metric", "score", "seconds"]
     assert len(results) == 2 * 3 * 2
     heads = results.groupby("fraction")["constant_heads"].unique().map(list).to_dict()
     assert heads == {0.0: [24], 0.5: [12], 1.0: [0]}
@@ -84,14 +82,10 @@ def test_results_hold_every_cell_and_say_where_they_lie(ran: Ran) -> None:
     shared = results[results["fraction"] != 0.5].groupby(["fraction", "seed"])["score"].nunique()
     assert (shared == 1).all(), "orders share the cells at 1 and 0"
     assert len(cli.artifacts(ran.store, "probe")) == 2 * 4, "1, 0, and 1/2 in two orders, by seed"
-    stored_study = yaml.safe_load((folder / "study.yaml").read_text())
-    assert (stored_study["tasks"][0]["metric"], stored_study["tasks"][0]["train_rows"]) == (
-        "accuracy",
-        64,
-    )
-    for phrase in (str(folder / "report.html"), "scores.png", f"papa ui --store {ran.store}"):
-        assert all(phrase in run.out for run in ran.first)
+    (task,) = yaml.safe_load((folder / "study.yaml").read_text())["tasks"]
+    assert (task["metric"], task["train_rows"]) == ("accuracy", 64)
     for run in ran.first:
+        assert str(folder / "report.html") in run.out
         assert not run.imported & {"vl_convert", "sklearn"}, "the report is written on a worker"
         shares = [int(share) for share in re.findall(r"\| study (\d+)%", run.err)]
         assert shares == sorted(shares)
@@ -109,7 +103,7 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
             verified(store.folder(stage, key))
 
 
-def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(ran: Ran) -> None:
+def test_a_repeated_run_computes_nothing(ran: Ran) -> None:
     before = cli.artifacts(ran.store, *COMPUTED, "aggregate")
     for command, imported in (("plan", set()), ("check", set()), ("run", {"prefect", "mlflow"})):
         finished = cli.papa(command, ran.study, "--store", str(ran.store))
@@ -132,35 +126,16 @@ def test_repeated_everything_is_cached_no_engine_works_and_runs_are_logged_once(
     assert any("train_loss" in metrics for metrics in cells["metrics"])
 
 
-def test_a_missing_report_alone_is_written_without_ray(ran: Ran) -> None:
-    aggregated = cli.artifacts(ran.store, "aggregate")
-    shutil.rmtree(ran.store / "artifacts" / "aggregate")
-    shutil.rmtree(ran.store / "studies" / "small")
-    finished = cli.papa("run", ran.study, "--store", str(ran.store))
-    assert finished.code == 0, finished.err
-    assert "ray" not in finished.imported
-    assert len(cli.artifacts(ran.store, "aggregate")) == len(aggregated) == 1
-    assert (ran.store / "studies" / "small" / "report.html").stat().st_size > 0
-
-
-def test_a_change_reruns_its_stage_and_what_depends_on_it(ran: Ran) -> None:
+def test_a_change_reruns_what_depends_on_it(ran: Ran) -> None:
     steps = steps_of(ran.study)[1].steps
     change = "tasks.0.probe.epochs=2"
     unaffected = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
     plan = ("plan", ran.study, "--store", str(ran.store))
-    cached = f"{len(steps)} of {len(steps)} steps are cached; nothing would run."
-    assert cached in cli.invoke(*plan).out
-    changed = cli.invoke(*plan, "--set", change).out
-    assert (
-        f"{unaffected} of {len(steps)} steps are cached; {len(steps) - unaffected} would" in changed
-    )
-    assert re.search(r"would run, of which \d+ took [\d.]+ s of a worker here\.", changed)
+    assert f"{len(steps)} of {len(steps)} steps" in cli.invoke(*plan).out
+    assert f"{unaffected} of {len(steps)} steps" in cli.invoke(*plan, "--set", change).out
     new = {*steps_of(ran.study, change)[1].steps} - {*steps}
-    assert sorted(step.stage.name for step in new) == [
-        "aggregate",
-        *["baseline"] * 2,
-        *["probe"] * 8,
-    ]
+    changed = Counter(step.stage.name for step in new)
+    assert changed == {"aggregate": 1, "baseline": 2, "probe": 8}
 
 
 IMPATIENT = f"""
@@ -183,9 +158,7 @@ def reasons(finished: cli.Finished) -> dict[str, str]:
     return dict(re.findall(r"^(.+): failed: (.+) \| study", finished.err, re.MULTILINE))
 
 
-def test_failed_steps_are_named_and_others_are_kept(
-    tmp_path: Path, shallow: str, prefect: dict[str, str]
-) -> None:
+def test_failed_steps_are_named(tmp_path: Path, shallow: str, prefect: dict[str, str]) -> None:
     """Probes with too high a rate, and an encoder with infinity in queries of its last layer."""
     rows = [{"text": f"a text number {number}", "label": number % 2} for number in range(40)]
     probe = {"learning_rate": 1e30, "batch_size": 16, "epochs": 1}
@@ -204,35 +177,25 @@ def test_failed_steps_are_named_and_others_are_kept(
     # Whether the other cell overflows is the processor's.
     left = why["probe · all-MiniLM-L6-v2 · numbers · no constant head"]
     assert re.search("the loss of seed 0 is (nan|inf)", left)
-    name = cli.words(finished)[-1].removeprefix("error: ").partition(" failed: ")[0]
-    message = f"{name} failed: {why[name]} ({len(why) - 1} more failed; finished cells are"
-    assert cli.words(finished)[-1] == f"error: {message} kept)"
+    error = cli.words(finished)[-1].removeprefix("error: ")
+    name = error.partition(" failed: ")[0]
+    assert why[name] in error
+    assert f"{len(why) - 1} more" in error
     assert (finished.code, run.state) == (1, "Failed")
-    assert str(run.message).endswith(f"{message} kept)")
-    assert f"failed: {name} failed: " in cli.invoke("list", "--store", str(store)).out
+    assert str(run.message).endswith(error)
+    assert name in cli.invoke("list", "--store", str(store)).out
 
     reached = "probe · poisoned · reviews · no constant head"
-    where = r"the output of layer 1 of row \d+, batch 1 of the train split"
-    weights_pattern = r"weights encoder\.layer\.1\.attention\.self\.query\.weight"
-    sentence = (
-        rf"{where} holds NaN or infinity: so do the encoder's {weights_pattern}: use other weights"
-    )
-    assert re.fullmatch(sentence, why[reached])
+    assert re.search(r"layer 1 of row \d+, batch 1 of the train split", why[reached])
+    assert "encoder.layer.1.attention.self.query.weight" in why[reached]
     assert run.attempts[reached] == 1
-    for step_name in (
-        CELL,
-        *(
-            name_of_step.replace("all-MiniLM-L6-v2", "poisoned")
-            for name_of_step in (CELL, BASELINE)
-        ),
-    ):
+    poisoned_steps = (step.replace("all-MiniLM-L6-v2", "poisoned") for step in (CELL, BASELINE))
+    for step_name in (CELL, *poisoned_steps):
         assert run.steps[step_name] == "Completed"
     assert mlflow_states(store) == {"study": {"FAILED"}, "cell": {"FINISHED"}}
 
 
-def test_a_step_is_tried_again_and_told_after_its_last_attempt(
-    shallow: str, tmp_path: Path, prefect: dict[str, str]
-) -> None:
+def test_a_step_is_tried_again(shallow: str, tmp_path: Path, prefect: dict[str, str]) -> None:
     """Probes, whose place in the store comes back, and a baseline, whose place does not."""
     store = tmp_path / "store"
     blocked = store / "artifacts" / "probe"
@@ -254,7 +217,8 @@ def test_a_step_is_tried_again_and_told_after_its_last_attempt(
     for step, times in ((CELL, 1), (BASELINE, 2)):
         assert finished.err.count(f"{step}: will be tried again") == times
     (name,) = reasons(finished)
-    error = f"{name} failed: {reasons(finished)[name]} (finished cells are kept)"
-    assert (name, cli.words(finished)[-1]) == (BASELINE, f"error: {error}"), "it alone failed"
+    error = cli.words(finished)[-1].removeprefix("error: ")
+    assert name == BASELINE, "it alone failed"
+    assert reasons(finished)[name] in error
     assert str(run.message).endswith(error)
     assert "Traceback" not in finished.err

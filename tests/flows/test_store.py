@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas
@@ -25,14 +21,14 @@ from papa.storage.store import Store
 from papa.tasks.mlflow_address import artifact_folder, tracking_folder
 from papa.tasks.study_files import save_study
 from tests.finished import finish_study
-from tests.flows.conftest import IDENTITY, SMALL, everything, invoke, papa, refusal, write_study
-from tests.flows.processes import PATIENCE_SECONDS, without_engines
+from tests.flows.conftest import SMALL, everything, invoke, papa, refusal, write_study
 
 KEY = "0123456789abcdef" * 4
+ESCAPE = "\x1b]0;owned\x07\x9b2J"
 
 
 @pytest.mark.server
-@pytest.mark.parametrize("command", ["run", "plan", "prune"])
+@pytest.mark.parametrize("command", ["run", "prune"])
 def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command: str) -> None:
     environment = {
         "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
@@ -46,57 +42,48 @@ def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command:
     assert not finished.imported & {"ray", "mlflow", "prefect", "torch"}
 
 
-def test_what_nothing_refers_to_is_deleted_when_asked_while_no_study_runs(tmp_path: Path) -> None:
+@pytest.fixture
+def unused(tmp_path: Path) -> Store:
+    """A store with one artifact, to which nothing refers, and a file of someone else."""
     store = Store(tmp_path / "store")
     store.make()
-    metadata = {"stage": "probe", "key": KEY, "name": "probe · [nobody's]"}
+    metadata = {"stage": "probe", "key": KEY, "name": f"probe · {ESCAPE}"}
     with published(store.folder("probe", KEY), metadata) as scratch:
         (scratch / "scores.json").write_text("{}")
     store.files.write("scratch/thesis.txt", b"mine")
-    before = everything(store.root)
-    prune = ("prune", "--store", store.address)
-    with in_use(store):
-        assert (
-            f"A study uses the store ({socket.gethostname()}-{os.getpid()})" in invoke(*prune).out
-        )
-        refused = invoke(*prune, "--delete")
-    assert "nothing was deleted" in refusal(refused)
-    shown = invoke(*prune).out
-    for phrase in ("probe · [nobody's]", "nothing refers to it", "1 in all", "nothing was deleted"):
-        assert phrase in shown
+    return store
+
+
+def test_prune_deletes_nothing_unless_asked(unused: Store) -> None:
+    before = everything(unused.root)
+    shown = invoke("prune", "--store", unused.address).out
     assert f"artifacts/probe/{KEY}" in "".join(shown.split()).replace("│", "")
-    assert everything(store.root) == before
-    assert "deleted." in invoke(*prune, "--delete").out
-    left = everything(store.root)
-    gone = {Path(path).relative_to(store.root).as_posix() for path in before.keys() - left.keys()}
-    assert gone
-    assert all(name.startswith(f"artifacts/probe/{KEY}/") for name in gone)
-    assert "is in use" in invoke(*prune).out
+    assert everything(unused.root) == before
+
+
+def test_prune_deletes_nothing_while_a_study_runs(unused: Store) -> None:
+    before = everything(unused.root)
+    with in_use(unused):
+        refused = invoke("prune", "--store", unused.address, "--delete")
+    assert "nothing was deleted" in refusal(refused)
+    assert everything(unused.root) == before
+
+
+def test_prune_deletes_what_nothing_refers_to(unused: Store) -> None:
+    invoke("prune", "--store", unused.address, "--delete")
+    left = {path.removeprefix(f"{unused.root}/") for path in everything(unused.root)}
+    assert "scratch/thesis.txt" in left
+    assert not any(name.startswith("artifacts/probe/") for name in left)
 
 
 def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
-    for name in ("artifacts/photos/2020/a.jpg", "locks/poetry.lock", "runs/notes"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text("mine")
+    photo = tmp_path / "artifacts" / "photos" / "a.jpg"
+    photo.parent.mkdir(parents=True)
+    photo.write_text("mine")
     before = everything(tmp_path)
-    for folder in (tmp_path, tmp_path / "none"):
-        line = refusal(invoke("prune", "--store", str(folder), "--delete"))
-        assert line.startswith(f"error: {folder} is not a store")
+    line = refusal(invoke("prune", "--store", str(tmp_path), "--delete"))
+    assert str(tmp_path) in line
     assert everything(tmp_path) == before
-
-
-def test_a_path_may_hold_what_means_something_in_a_uri(tmp_path: Path) -> None:
-    folder = tmp_path / "a ?b=c&d#e%20f"
-    folder.mkdir()
-    file = write_study(folder, IDENTITY)
-    store = folder / "store?#%"
-    finish_study(file, store)
-    for command in (["list"], ["heads", "small"], ["report", "small"], ["check", file]):
-        finished = invoke(*command, "--store", str(store))
-        assert finished.code == 0, finished.err
-    assert "ready: every step is cached" in finished.out
-    assert {path.name for path in tmp_path.iterdir()} == {folder.name}
-    assert {path.name for path in folder.iterdir()} == {Path(file).name, store.name}
 
 
 SECRET = "what lies outside"
@@ -128,12 +115,9 @@ def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: 
     line = refusal(invoke("compare", "small", "other", *store_option))
     assert f"{studies}/small" in line
     assert "'other'" in line
-    listed = {
-        line.split("\t")[0]: line.split("\t")
-        for line in invoke("list", *store_option).out.splitlines()
-    }
-    assert listed["small"][4] == listed["other"][4] == "damaged results"
-    assert "holds the results of another study" in refusal(invoke("report", "other", *store_option))
+    listed = {study.name: study.state for study in stored_studies(Store(store))}
+    assert listed == dict.fromkeys(("small", "other"), "damaged results")
+    assert "other" in refusal(invoke("report", "other", *store_option))
     for changes in ((), ("name=other", "probe_seeds=[1]")):
         assert not finish_study(tiny[0], store, *changes).ran
     assert invoke("compare", "small", "other", *store_option).out == table
@@ -144,17 +128,12 @@ def test_a_study_is_removed_with_what_it_alone_needs(tiny: tuple[str, Path], sto
     store_option = ("--store", str(store))
     before = everything(store / "artifacts")
     finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
-    both = everything(store / "artifacts")
-    assert "there is no study 'othre'" in refusal(invoke("remove", "othre", "--yes", *store_option))
-    assert everything(store / "artifacts") == both
-    assert all(study.bytes > 0 for study in stored_studies(Store(store)))
     with in_use(Store(store)):
-        assert "nothing was deleted" in refusal(invoke("remove", "other", "--yes", *store_option))
-    assert "Deleted other" in invoke("remove", "other", "--yes", *store_option).out
+        refusal(invoke("remove", "other", "--yes", *store_option))
+    assert invoke("remove", "other", "--yes", *store_option).code == 0
     assert everything(store / "artifacts") == before, "what the first study needs is there"
     assert [study.name for study in stored_studies(Store(store))] == ["small"]
     assert not finish_study(tiny[0], store).ran, "and it is still finished"
-    assert "is in use" in invoke("prune", *store_option).out
 
 
 def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path) -> None:
@@ -179,15 +158,8 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     assert left() == {other_study.name}
 
 
-ESCAPE = "\x1b]0;owned\x07\x9b2J"
-
-
-def test_what_a_store_holds_is_printed_without_a_terminals_escapes(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.make()
-    metadata = {"stage": "probe", "key": KEY, "name": f"probe · {ESCAPE}"}
-    with published(store.folder("probe", KEY), metadata) as scratch:
-        (scratch / "scores.json").write_text("{}")
+def test_what_a_store_holds_is_printed_without_a_terminals_escapes(unused: Store) -> None:
+    store = unused
     name = f"a{ESCAPE}"
     store.study("").mkdir()
     store.study(f"{name}.yaml").write_text("[")
@@ -261,9 +233,7 @@ FILES = ("mlflow.db", "mlartifacts/1/report.html")
 
 @pytest.mark.server
 @pytest.mark.parametrize("name", [*PLACES, *FILES])
-def test_a_place_in_a_store_that_is_a_link_is_refused(
-    tiny: tuple[str, Path], store: Path, outside: Path, name: str
-) -> None:
+def test_a_link_is_refused(tiny: tuple[str, Path], store: Path, outside: Path, name: str) -> None:
     path = store / name
     before = everything(outside)
     if path.is_dir():
@@ -276,31 +246,3 @@ def test_a_place_in_a_store_that_is_a_link_is_refused(
         line = refusal(invoke(command, *arguments[command], "--store", str(store)))
         assert f"{path} is a link" in line
     assert everything(outside) == before
-
-
-POOL = """
-from papa.workers import WorkerPool
-import tests.workers.parts as parts
-with WorkerPool(1, "cpu") as pool:
-    print(pool.run(parts.own_process, arguments={}))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.server
-def test_workers_import_nothing_from_the_working_folder(tmp_path: Path) -> None:
-    fired = tmp_path / "fired"
-    for name in ("pyarrow", "numpy", "torch", "psutil", "papa"):
-        (tmp_path / f"{name}.py").write_text(f"open({str(fired)!r}, 'w')\n")
-
-    def python(*options: str) -> str:
-        path = {"PYTHONPATH": str(Path(__file__).parents[2])}
-        return subprocess.run(
-            [sys.executable, *options], cwd=tmp_path, stdout=subprocess.PIPE, text=True,
-            env=without_engines() | path, timeout=PATIENCE_SECONDS, check=True,
-        ).stdout  # fmt: skip
-
-    assert int(python("-P", "-c", POOL)) > 0
-    assert not fired.exists()
-    python("-c", "import pyarrow")
-    assert fired.exists(), "the control: Python itself would"

@@ -20,6 +20,7 @@ from tests.flows.processes import PATIENCE_SECONDS
 MODULES = (
     *("sqlalchemy", "aiosqlite", "uvicorn", "prefect", "ray", "mlflow", "flask", "gunicorn.conf"),
     *("pyarrow", "numpy", "torch", "psutil", "yaml", "sitecustomize", "usercustomize", "papa"),
+    *("tasks", "flows"),
 )
 SETTINGS = "import prefect.logging.configuration as it; it.setup_logging()"
 
@@ -91,16 +92,14 @@ def test_commands_take_nothing_from_the_working_folder(folder: Path) -> None:
     assert process.returncode == 130
     assert not markers(folder)
 
-    for program in (["-P", "-c", SETTINGS], ["-c", "import sqlalchemy"]):
-        in_folder(folder, sys.executable, *program)
+    in_folder(folder, sys.executable, "-P", "-c", SETTINGS)
+    in_folder(folder, sys.executable, "-c", "import sqlalchemy")
     assert {"logging", "sqlalchemy"} <= {*markers(folder)}, "the control: engines and Python would"
 
 
 @pytest.mark.slow
 @pytest.mark.server
-def test_a_deployed_run_takes_nothing_from_the_folder_of_its_study(
-    folder: Path, prefect: dict[str, str]
-) -> None:
+def test_a_deployed_run_reads_nothing_beside_it(folder: Path, prefect: dict[str, str]) -> None:
     """Its worker is started as ``papa deploy`` says, in that folder."""
     ask(prefect, "work_pools/", name="papa", type="process", base_job_template={})
     deployed = in_folder(folder, "papa", "deploy", "study.yaml", "--store", "store", server=prefect)
@@ -116,9 +115,7 @@ def test_a_deployed_run_takes_nothing_from_the_folder_of_its_study(
 
 
 @pytest.mark.parametrize("kind", ["file", "link", "not empty", "others write"])
-def test_a_folder_that_is_not_empty_or_not_the_users_own_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_a_foreign_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
     folder = tmp_path / f"empty-{os.geteuid()}"
     if kind == "file":
@@ -135,7 +132,7 @@ def test_a_folder_that_is_not_empty_or_not_the_users_own_is_refused(
         pass
 
 
-def test_paths_in_the_environment_stay_what_they_were(
+def test_relative_paths_stay_what_they_were(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

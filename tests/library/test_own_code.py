@@ -25,8 +25,7 @@ from papa.probes import features
 from papa.scores.custom import CustomCode
 from tests.flows.conftest import artifacts
 from tests.models.inputs import with_tokenizer
-from tests.tasks.test_own import NAMES, rows
-from tests.tasks.test_own import SMALL as SHAPE
+from tests.tasks.word_order import NAMES, SHAPE, rows
 
 FEW: dict[str, object] = {
     "substitutes": ["zeros"],

@@ -9,7 +9,6 @@ from abc import abstractmethod
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from hashlib import sha256
 from itertools import product
 from pathlib import Path
 
@@ -17,38 +16,45 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 import torch
-from fsspec.implementations.local import LocalFileSystem
 from safetensors.torch import save_file
 
 from papa.errors import ArtifactError
-from papa.files import cache_folder
 from papa.storage.artifacts import (
     METADATA,
-    ArtifactReference,
-    digest_of,
     is_complete,
     metadata_below,
     published,
     read_metadata,
     remove,
-    signed,
     verified,
 )
-from papa.storage.files import Address, Files
+from papa.storage.files import Files
+from tests.storage.artifacts import (
+    content,
+    data,
+    document,
+    in_cache,
+    names,
+    publish,
+    put,
+    reference,
+)
 
+MEGABYTE = 2**20
+SECRET = "what lies outside"
 NAMES = [
     "../escaped.txt", "inner/../../escaped.txt", "../outside/secret.txt", "{outside}/escaped.txt",
     "//escaped.txt", "./file.txt", "inner/", "", "..\\escaped.txt", "C:escaped.txt", "file\0.txt",
     "file\x1b[2J.txt", "metadata.json",
 ]  # fmt: skip
-NO_METADATA = {b"[]": "list indices", b"{}": "'data'", b"{": "Expecting"}
-CHANGES: list[tuple[dict[str, object], str]] = [
-    ({"files": ["file.txt"]}, "'list' object is not a mapping"),
-    ({"data": "../../../escaped"}, "is no plain relative path"),
-    ({"digest": "0" * 64}, "its digest does not match"),
-    ({"stage": "tesu"}, "its digest does not match"),
-    ({"more": 1}, "its digest does not match"),
+CHANGES: list[dict[str, object]] = [
+    {"files": ["file.txt"]},
+    {"data": "../../../escaped"},
+    {"digest": "0" * 64},
+    {"stage": "tesu"},
 ]
+SOUND = json.loads(document("file.txt", b"data"))
+NO_METADATA = [b"[]", b"{", *(json.dumps(SOUND | change).encode() for change in CHANGES)]
 READERS: tuple[Callable[[str], object], ...] = (verified, read_metadata)
 _remove = Files.remove
 
@@ -101,9 +107,7 @@ class StoreLaws:
         assert content(f"{address}/a") == "early"
         assert not scratch.exists()
 
-    def test_what_replaces_an_artifact_is_there_before_the_other_is_gone(
-        self, address: str
-    ) -> None:
+    def test_a_replaced_artifact_is_readable_throughout(self, address: str) -> None:
         publish(f"{address}/a", "early")
         before = data(f"{address}/a")
         with published(f"{address}/a", {"stage": "late"}, replace=True) as scratch:
@@ -132,9 +136,7 @@ class StoreLaws:
         assert not is_complete(f"{address}/a")
         assert metadata_below(address) == {}
         for read in READERS:
-            with pytest.raises(
-                ArtifactError, match=rf"{address}/a holds no complete artifact .*run again"
-            ):
+            with pytest.raises(ArtifactError, match=f"{address}/a"):
                 read(f"{address}/a")
         publish(f"{address}/a")
         assert content(f"{address}/a") == "data"
@@ -142,22 +144,15 @@ class StoreLaws:
     def test_damage_is_found_by_who_reads(self, address: str) -> None:
         publish(f"{address}/a")
         file = data(f"{address}/a")
-        advice = rf".*delete {address}/a and run again"
-        for damage, sentence in (
-            (lambda: put(f"{address}/a", file, b"dat4"), rf"{address}/a/inner/file.txt is damaged"),
-            (
-                lambda: Files(f"{address}/a").remove(file),
-                rf"{address}/a.* is damaged .*no such file",
-            ),
-        ):
-            damage()
-            with pytest.raises(ArtifactError, match=sentence + advice):
-                verified(f"{address}/a")
+        put(f"{address}/a", file, b"dat4")
+        with pytest.raises(ArtifactError, match=f"{address}/a/inner/file.txt"):
+            verified(f"{address}/a")
+        Files(f"{address}/a").remove(file)
+        with pytest.raises(ArtifactError, match=f"{address}/a"):
+            verified(f"{address}/a")
 
     @pytest.mark.parametrize("linked", ["", "inner", "inner/file.txt"])
-    def test_a_link_inside_an_artifact_is_refused(
-        self, address: str, tmp_path: Path, linked: str
-    ) -> None:
+    def test_a_link_inside_is_refused(self, address: str, tmp_path: Path, linked: str) -> None:
         """Also one to the very same bytes."""
         publish(f"{address}/a")
         inside = verified(f"{address}/a") / linked
@@ -170,7 +165,7 @@ class StoreLaws:
         publish(f"{address}/a")
         put(f"{address}/a", data(f"{address}/a", "scores.json"), b"{}")
         assert verified(f"{address}/a", "inner/file.txt")
-        with pytest.raises(ArtifactError, match=rf"{METADATA} names no scores.json: delete"):
+        with pytest.raises(ArtifactError, match=r"scores\.json"):
             verified(f"{address}/a", "scores.json")
 
     def test_metadata_of_many(self, address: str) -> None:
@@ -188,21 +183,17 @@ class StoreLaws:
             publish(f"{address}/a", text)
             if text == "one":
                 assert verified(first_reference), "the same bits are the same artifact"
-        with pytest.raises(ArtifactError, match="replaced by another artifact meanwhile"):
+        with pytest.raises(ArtifactError, match=f"{address}/a"):
             verified(first_reference)
 
-    def test_a_write_whose_answer_was_lost_keeps_its_data(
-        self, address: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_lost_answer_keeps_data(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A client that asks again is told that the metadata are there: its own."""
         write = Files.write
         monkeypatch.setattr(Files, "write", lambda *arguments: write(*arguments) and False)
         publish(f"{address}/a")
         assert content(f"{address}/a") == "data"
 
-    def test_removed_is_gone_also_where_who_removes_is_killed(
-        self, address: str, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_removed_is_gone(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in ("a", "ab", "group/c"):
             publish(f"{address}/{name}")
             assert content(f"{address}/{name}") == "data"
@@ -240,15 +231,13 @@ class StoreLaws:
 
     def test_a_hostile_name_leads_nowhere(self, address: str, tmp_path: Path) -> None:
         """Nor to data whose digest is known; the control: with a plain name they are read."""
-        sentence = r"is no plain relative path inside the artifact.*delete"
         (secret := tmp_path / "outside" / "secret.txt").parent.mkdir()
         secret.write_text(SECRET)
         for name, evil in product(NAMES, (b"evil", SECRET.encode())):
             self.plant(f"{address}/a", name.format(outside=secret.parent), evil)
             for read in READERS:
-                with pytest.raises(ArtifactError, match=sentence) as raised:
+                with pytest.raises(ArtifactError, match="relative path"):
                     read(f"{address}/a")
-                assert len(str(raised.value).splitlines()) == 1
             assert metadata_below(address) == {}, name
             assert not in_cache(), name
         assert {path: path.read_text() for path in secret.parent.iterdir()} == {secret: SECRET}
@@ -259,15 +248,14 @@ class StoreLaws:
             read(f"{address}/a")
         assert content(f"{address}/a") == "evil"
 
-    def test_what_is_no_metadata_is_one_sentence(self, address: str) -> None:
-        sound = json.loads(document("file.txt", b"data"))
-        changed = {json.dumps({**sound, **change}).encode(): fault for change, fault in CHANGES}
-        for content, fault in {**NO_METADATA, **changed}.items():
-            put(f"{address}/a", METADATA, content)
-            for read in READERS:
-                sentence = rf"a/{METADATA} is damaged, or of .*\(.*{fault}"
-                with pytest.raises(ArtifactError, match=sentence):
-                    read(f"{address}/a")
+    @pytest.mark.parametrize("metadata", NO_METADATA)
+    @pytest.mark.parametrize("read", READERS)
+    def test_what_is_no_metadata_is_refused(
+        self, address: str, metadata: bytes, read: Callable[[str], object]
+    ) -> None:
+        put(f"{address}/a", METADATA, metadata)
+        with pytest.raises(ArtifactError, match=f"a/{METADATA}"):
+            read(f"{address}/a")
         assert not in_cache()
 
     @pytest.mark.server
@@ -280,9 +268,8 @@ class StoreLaws:
         with published(f"{address}/first", {}) as folder:
             write(folder, 2 * MEGABYTE)
         before = names(address)
-        sentence = rf"the disk under {disk}/.* is full: free some space and run again"
         with (
-            pytest.raises(ArtifactError, match=sentence),
+            pytest.raises(ArtifactError, match=f"{disk}/.* is full"),
             published(f"{address}/second", {}) as folder,
         ):
             write(folder, 5 * MEGABYTE)
@@ -294,57 +281,10 @@ class StoreLaws:
         assert is_complete(f"{address}/second")
         before = names(address)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-        sentence = "is read-only"
         try:
-            with pytest.raises(ArtifactError, match=sentence):
+            with pytest.raises(ArtifactError, match="read-only"):
                 publish(f"{address}/third")
         finally:
             subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)
         assert names(address) == before
         publish(f"{address}/third")
-
-
-MEGABYTE = 2**20
-SECRET = "what lies outside"
-
-
-def publish(address: str, text: str = "data") -> None:
-    with published(address, {"stage": "test"}) as scratch:
-        (scratch / "inner").mkdir()
-        (scratch / "inner" / "file.txt").write_text(text)
-
-
-def put(address: str, name: str, data: bytes) -> None:
-    with Files(address).used(name) as (files, path):
-        files = files or LocalFileSystem()
-        files.makedirs(path.rpartition("/")[0], exist_ok=True)
-        files.pipe_file(path, data)
-
-
-DATA = "0123456789abcdef" * 2
-
-
-def document(name: str, content: bytes) -> bytes:
-    """Metadata that fit the data in every respect, whatever the file's name is."""
-    files = {name: sha256(content).hexdigest()}
-    return json.dumps(signed({"stage": "test", "data": DATA, "files": files})).encode()
-
-
-def data(address: str, name: str = "inner/file.txt") -> str:
-    return f"{read_metadata(address)['data']}/{name}"
-
-
-def reference(address: Address) -> ArtifactReference:
-    return ArtifactReference(str(address), digest_of(read_metadata(address)))
-
-
-def names(address: str) -> list[str]:
-    return sorted(Files(address).find())
-
-
-def content(address: str) -> str:
-    return (verified(address) / "inner" / "file.txt").read_text()
-
-
-def in_cache() -> dict[str, str]:
-    return {str(path): path.read_text() for path in cache_folder().rglob("*") if path.is_file()}

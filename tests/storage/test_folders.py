@@ -11,7 +11,8 @@ from papa.files import scratch_beside, write_atomically
 from papa.probes.features import reserve
 from papa.storage.artifacts import METADATA, metadata_below, remove, verified
 from papa.storage.files import Files
-from tests.storage.laws import MEGABYTE, StoreLaws, data, names, publish
+from tests.storage.artifacts import data, names, publish
+from tests.storage.laws import MEGABYTE, StoreLaws
 
 
 class TestFolders(StoreLaws):
@@ -58,9 +59,9 @@ class TestFolders(StoreLaws):
         publish(address)
         store = Files(f"{verified(address)}/inner/file.txt")
         assert store.read("notes") is None
-        with pytest.raises(ArtifactError, match=r"cannot be read or written .*: check its rights"):
+        with pytest.raises(ArtifactError, match=r"file\.txt"):
             store.write("notes", b"")
-        with pytest.raises(ArtifactError, match=r"cannot be read or written \(Is a directory\)"):
+        with pytest.raises(ArtifactError, match="Is a directory"):
             Files(verified(address)).read("inner")
         assert verified(address)
 
@@ -82,7 +83,7 @@ def test_files_or_folders_are_written_whole_or_not_at_all(tmp_path: Path) -> Non
 
 @pytest.mark.server
 def test_features_on_a_full_disk(disk: Path) -> None:
-    with pytest.raises(PapaError, match=r"No space left.* features of one cell, 0\.02 GB"):
+    with pytest.raises(PapaError, match=r"No space left.* 0\.02 GB"):
         reserve(disk / "values.bin", 20 * MEGABYTE)
     assert not list(disk.iterdir())
     reserve(disk / "values.bin", 3 * MEGABYTE)

@@ -179,9 +179,7 @@ def test_users_outside_of_the_group_read_nothing(users: tuple[User, User], store
     assert not written
 
 
-def test_a_store_that_the_group_may_not_write_to_is_its_owners_alone(
-    users: tuple[User, User], folder: Path
-) -> None:
+def test_a_private_store_is_its_owners_alone(users: tuple[User, User], folder: Path) -> None:
     first, second = users
     store = folder / "private"
     store.mkdir(mode=0o755)

@@ -19,7 +19,8 @@ from papa.storage.artifacts import ArtifactReference, verified
 from papa.storage.files import _PATIENCE, Files
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.service import S3Server
-from tests.storage.laws import DATA, StoreLaws, content, data, publish, put, reference
+from tests.storage.artifacts import DATA, content, data, publish, put, reference
+from tests.storage.laws import StoreLaws
 
 
 class UriLaws(StoreLaws):
@@ -104,10 +105,10 @@ def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) ->
 
 Change = Callable[[S3Server], dict[str, str]]
 REFUSALS: list[tuple[Change, str, str]] = [
-    (lambda s3: s3.environment(("nobody", s3.owner[1])), "", r"\(PermissionError: .*in AWS_ACC"),
-    (lambda s3: s3.environment((s3.owner[0], "wrong")), "", r"cannot be used \(PermissionError"),
-    (lambda s3: NO_KEYS, "", r"cannot be used \(.*credentials.* in AWS_ACCESS_KEY"),
-    (S3Server.environment, "s3://no-such-bucket/x", "cannot be used .*check that its bucket is"),
+    (lambda s3: s3.environment(("nobody", s3.owner[1])), "", "AWS_ACCESS_KEY"),
+    (lambda s3: s3.environment((s3.owner[0], "wrong")), "", "PermissionError"),
+    (lambda s3: NO_KEYS, "", "AWS_ACCESS_KEY"),
+    (S3Server.environment, "s3://no-such-bucket/x", "no-such-bucket"),
     (S3Server.environment, "gs://bucket/x", r"gs://bucket/x.*gcsfs"),
     (S3Server.environment, "nonsense://bucket/x", "nonsense://bucket/x"),
 ]
@@ -115,7 +116,7 @@ REFUSALS: list[tuple[Change, str, str]] = [
 
 @pytest.mark.server
 @pytest.mark.parametrize(("change", "address", "sentence"), REFUSALS)
-def test_what_cannot_be_used_is_one_sentence(
+def test_what_cannot_be_used_is_named(
     s3: S3Server, s3_place: str, monkeypatch: pytest.MonkeyPatch,
     change: Change, address: str, sentence: str,
 ) -> None:  # fmt: skip
@@ -135,14 +136,12 @@ def test_who_may_read_reads(s3: S3Server, s3_place: str, monkeypatch: pytest.Mon
 
 
 @pytest.mark.server
-def test_a_server_that_never_answers_is_said(
-    s3_place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_silent_server_is_named(s3_place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(_PATIENCE, "read_timeout", 0.2)
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         change_keys(monkeypatch, {"AWS_ENDPOINT_URL": address})
-        with pytest.raises(TransientError, match=rf"at {address} cannot be used \(\w*Timeout"):
+        with pytest.raises(TransientError, match=f"{address} .*Timeout"):
             Files(s3_place).read("file")

@@ -24,9 +24,7 @@ from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
 
 
-def test_auto_is_float32_also_on_a_cpu_that_multiplies_in_bfloat16(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_auto_is_float32_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     """So keys, metadata, the stored specification and the report name the precision."""
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True})
     for precision, expected in {"auto": "float32", "bfloat16": "bfloat16"}.items():
@@ -61,7 +59,6 @@ def test_auto_is_what_weights_are_stored_in_on_a_gpu(
 
 
 BERT = "google-bert/bert-base-uncased"
-ELECTRA = "google/electra-base-discriminator"
 
 
 def write_rows(path: Path, word: str) -> None:
@@ -69,9 +66,7 @@ def write_rows(path: Path, word: str) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def test_inputs_that_are_not_what_the_key_says(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, a tokenizer and a configuration."""
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     (store := Store(tmp_path / "store")).make()
@@ -97,7 +92,7 @@ def test_inputs_that_are_not_what_the_key_says(
     path = folder / "tokenizer.json"
     before = (folder / "tokenizer.json").read_text()
     path.write_text(before.replace("##a", "##z"))
-    with pytest.raises(EncoderError, match=r"^the tokenizer of .* changed meanwhile"):
+    with pytest.raises(EncoderError, match=f"tokenizer of .*{folder}"):
         run_here([step], store, ExecutionSpec(), Told())
     assert not step.is_complete(store)
     path.write_text(before)
@@ -106,15 +101,14 @@ def test_inputs_that_are_not_what_the_key_says(
     load_encoder(encoder)
     document = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**document, "layer_norm_eps": 0.1}))
-    with pytest.raises(EncoderError, match=r"changed meanwhile \(expected digest"):
+    with pytest.raises(EncoderError, match="digest"):
         load_encoder(encoder)
     assert resolve_encoder(EncoderSpec(name=str(folder))).digest != encoder.digest
 
 
-@pytest.mark.parametrize("name", [BERT, ELECTRA], ids=["safetensors", "a pickle"])
-def test_weights_exchanged_after_they_were_loaded(tmp_path: Path, name: str) -> None:
+def test_weights_exchanged_after_they_were_loaded(tmp_path: Path) -> None:
     """They are in memory: whoever writes to the file does not write to the encoder."""
-    write_encoder(name, folder := tmp_path / "encoder")
+    write_encoder(BERT, folder := tmp_path / "encoder")
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     loaded = load_encoder(encoder)
     before = [parameter.clone() for parameter in loaded.model.parameters()]

@@ -20,14 +20,12 @@ from papa.tasks.run import Session, run_once
 from papa.tasks.step import group_by_seed
 from papa.worker import Worker
 from tests.finished import Told, described
-from tests.tasks import test_decoder
-from tests.tasks.test_decoder import METRIC, TASK
+from tests.tasks.copier import METRIC, TASK
 from tests.virtual_gpu import virtual_gpu
 
 pytestmark = pytest.mark.unchecked
-folder = test_decoder.folder
 
-DESIGN: dict[str, Any] = {
+DESIGN: dict[str, object] = {
     "substitutes": ["average", "relative", "zeros"],
     "orders": ["lambda", "effect", "shapley"],
     "keep": [1, 0.5],
@@ -55,12 +53,12 @@ class GpuWorker(Worker):
         return result
 
 
-def scores_of(folder: Path, to: Path, worker: Worker, **settings: Any) -> pandas.DataFrame:
+def scores_of(copier: Path, to: Path, worker: Worker, **settings: object) -> pandas.DataFrame:
     """The rows of a study of the copying decoder, run by a worker."""
     design = {**DESIGN, **settings}
-    document = described("", {"metric": METRIC, **TASK, "head": "native"}, **design)
-    document["encoders"] = [str(folder / "model")]
-    study = resolve_study(document, folder=folder, origin="test")
+    document = described("", {"metric": METRIC, **TASK}, **design)
+    document["encoders"] = [str(copier / "model")]
+    study = resolve_study(document, folder=copier, origin="test")
     store = Store(to)
     store.make()
     pipeline = build_pipeline(resolve_inputs(study).inputs())
@@ -73,30 +71,22 @@ def scores_of(folder: Path, to: Path, worker: Worker, **settings: Any) -> pandas
 
 
 @pytest.fixture(scope="module")
-def on_cpu(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
-    return scores_of(folder, tmp_path_factory.mktemp("cpu") / "store", Worker("cpu"))
+def on_cpu(copier: Path, tmp_path_factory: pytest.TempPathFactory) -> pandas.DataFrame:
+    return scores_of(copier, tmp_path_factory.mktemp("cpu") / "store", Worker("cpu"))
 
 
-def test_a_study_of_a_decoder_on_a_gpu_scores_what_it_scores_on_a_cpu(
-    folder: Path,
-    tmp_path: Path,
-    on_cpu: pandas.DataFrame,
-) -> None:
+def test_scores_are_those_of_a_cpu(copier: Path, tmp_path: Path, on_cpu: pandas.DataFrame) -> None:
     worker = GpuWorker()
-    on_gpu = scores_of(folder, tmp_path / "store", worker)
+    on_gpu = scores_of(copier, tmp_path / "store", worker)
     assert worker.devices == {"cuda:0"}
     assert on_gpu["score"].to_numpy() == pytest.approx(on_cpu["score"].to_numpy(), abs=1e-5)
     assert on_cpu["score"].std() > 0.1, "negative control: cells differ"
 
 
-def test_a_decoder_in_bfloat16_is_loaded_in_it_and_scores_about_the_same(
-    folder: Path,
-    tmp_path: Path,
-    on_cpu: pandas.DataFrame,
-) -> None:
+def test_bfloat16_scores_about_same(copier: Path, tmp_path: Path, on_cpu: pandas.DataFrame) -> None:
     worker = GpuWorker()
     on_gpu = scores_of(
-        folder, tmp_path / "store", worker, precision="bfloat16", orders=["first_to_last"]
+        copier, tmp_path / "store", worker, precision="bfloat16", orders=["first_to_last"]
     )
     assert worker.dtypes == {torch.bfloat16}
     expected = on_cpu[on_cpu["fraction"] == 1]["score"].mean()

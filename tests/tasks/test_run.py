@@ -29,14 +29,14 @@ from papa.worker import Worker
 from tests.finished import Told, described
 from tests.flows.conftest import artifacts
 from tests.flows.processes import PATIENCE_SECONDS
-from tests.tasks.test_steps import steps_of
+from tests.tasks.steps import steps_of
 
 DAMAGES: list[None] = []
 """How often what a step reads is damaged meanwhile."""
 
 
 @pytest.mark.unchecked
-def test_ctrl_c_ends_it_and_what_is_finished_is_kept(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_steps(tmp_path: Path) -> None:
     steps = [step for step in steps_of().steps if step.stage.name in ("tokenise", "average")]
     (store := Store(tmp_path / "store")).make()
     execution = ExecutionSpec(shard_rows=16)
@@ -69,9 +69,7 @@ TASK |= {"train_rows": 16, "validation_rows": 16}
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("constants", ["average", "trained"])
-def test_of_a_seed_that_is_added_only_its_steps_run_and_scores_are_those_of_seeds_together(
-    shallow: str, tmp_path: Path, constants: str
-) -> None:
+def test_an_added_seed_runs_only_its_steps(shallow: str, tmp_path: Path, constants: str) -> None:
     settings = {"substitutes": [constants], "keep": [1, 0.5], "orders": ["first_to_last", "random"]}
 
     def run(folder: Path, *seeds: int) -> tuple[list[str], dict[str, Any]]:
@@ -143,7 +141,7 @@ def session(tmp_path: Path) -> Iterator[Session]:
     DAMAGES.clear()
 
 
-def test_what_a_step_finds_damaged_is_made_again_and_what_that_reads_too(session: Session) -> None:
+def test_damaged_inputs_are_computed_again(session: Session) -> None:
     for step in (FIRST, SECOND):
         run_once(StepGroup((step,)), session)
     DAMAGES.extend([None, None])

@@ -55,9 +55,7 @@ def test_another_machine_opens_a_finished_study(machines: Machines, study: str) 
     assert open_study(second, "small").results.equals(results)
 
 
-def test_another_machine_reads_why_a_study_failed_until_it_is_over(
-    machines: Machines, study: str
-) -> None:
+def test_another_machine_reads_why_a_study_failed(machines: Machines, study: str) -> None:
     first = machines.store("first")
     first.make()
     save_study(first, load_study(Path(study)))
@@ -82,10 +80,3 @@ def test_results_that_cannot_be_found_are_none(machines: Machines, content: byte
     store.shared_studies.replace("small.json", content)
     fetch_studies(store)
     assert not store.study("small").exists()
-
-
-def test_in_a_folder_there_is_nothing_to_fetch(tmp_path: Path, study: str) -> None:
-    store = Store(tmp_path / "store")
-    finish_study(study, tmp_path / "store")
-    assert store.shared_studies is None
-    assert not store.study("small.json").exists()

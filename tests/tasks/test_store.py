@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import stat
 import time
@@ -32,7 +33,7 @@ from papa.tasks.context import Context
 from papa.tasks.step import Stage, Step
 from papa.tasks.study_files import place_results
 from tests.flows.conftest import everything
-from tests.storage.laws import names, put
+from tests.storage.artifacts import names, put
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
@@ -42,23 +43,19 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     return Store(request.getfixturevalue("s3_place"))
 
 
-MARKERS = {
-    b'{"format": 1}': "is a store of format 1, and this version of PAPA reads format 3",
-    b"{": "is a store of format '{', and this version of PAPA reads format 3",
-    b"": "is a store of format '', and this version of PAPA reads format 3",
-}
+MARKERS = [b'{"format": 1}', b"{", b""]
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
     mine = {"scratch/chapter.txt", "locks/poetry.lock", "artifacts/probe/data"}
     for name in mine:
         put(store.address, name, b"mine")
-    with pytest.raises(ArtifactError, match=r"holds other files and no store of PAPA .*give a new"):
+    with pytest.raises(ArtifactError, match=re.escape(store.address)):
         store.make()
     assert {*names(store.address)} == mine
 
 
-def test_runs_that_begin_at_once_make_one_store_that_says_what_it_is(store: Store) -> None:
+def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:
     assert not store.is_marked()
     with ThreadPoolExecutor(8) as threads:
         for job in [threads.submit(store.make) for _ in range(8)]:
@@ -67,25 +64,26 @@ def test_runs_that_begin_at_once_make_one_store_that_says_what_it_is(store: Stor
     assert names(store.address) == [MARKER]
     put(store.address, "artifacts/probe/data", b"mine")
     store.make()
-    for data, expected in MARKERS.items():
-        put(store.address, MARKER, data)
-        for ask in (store.make, store.is_marked):
-            with pytest.raises(ArtifactError, match=expected):
-                ask()
 
 
-def test_where_it_cannot_be_made_and_what_is_no_address(tmp_path: Path) -> None:
+@pytest.mark.parametrize("marker", MARKERS)
+def test_a_store_of_another_format_is_refused(store: Store, marker: bytes) -> None:
+    put(store.address, MARKER, marker)
+    for use in (store.make, store.is_marked):
+        with pytest.raises(ArtifactError, match="format 3"):
+            use()
+
+
+def test_a_wrong_address_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ArtifactError, match="--store"):
         Store(tmp_path / "file" / "store").make()
     for address in ("s3:/bucket/x", "s3:bucket", "gs:/bucket"):
-        with pytest.raises(ArtifactError, match="is not a store address: give a folder, or a"):
+        with pytest.raises(ArtifactError, match=address):
             Store(address)
 
 
-def test_behind_a_uri_each_machine_has_a_root_of_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_each_uri_has_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
     prefixes = ("a/b", "a-b", "a.b", "a", "long/" * 100)
     stores = [Store(f"s3://bucket/{prefix}") for prefix in prefixes]
@@ -129,7 +127,7 @@ def complete(store: Store) -> set[str]:
     }
 
 
-def test_what_nothing_refers_to_is_found_and_deleted(store: Store) -> None:
+def test_unused_artifacts_are_deleted(store: Store) -> None:
     begun = time.time()
     fill(store)
     leftovers = {
@@ -160,7 +158,7 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_what_is_not_papas_stays_and_what_killed_runs_left_goes(tmp_path: Path) -> None:
+def test_foreign_files_stay(tmp_path: Path) -> None:
     """Links stay with what they lead to."""
     folder = Store(tmp_path / "store")
     folder.make()
@@ -236,9 +234,7 @@ FOLLOWED = {
 
 @pytest.mark.parametrize("name", FOLLOWED)
 @pytest.mark.parametrize("use", USES)
-def test_a_folder_that_becomes_a_link_during_a_run_is_not_followed(
-    tmp_path: Path, name: str, use: str
-) -> None:
+def test_a_link_that_appears_is_not_followed(tmp_path: Path, name: str, use: str) -> None:
     """A link in the place of a store's folder, put there after the store was checked."""
     store = Store(tmp_path / "store")
     store.make()

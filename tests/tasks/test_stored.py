@@ -41,9 +41,7 @@ def test_the_users_own_file_needs_no_option(user_file: Path, stored: Path) -> No
     assert load_to_run(user_file) == load_study(stored)
 
 
-def test_a_stored_file_is_refused_until_its_sources_are_allowed(
-    stored: Path, tmp_path: Path
-) -> None:
+def test_a_stored_file_needs_its_sources_allowed(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError, match=str(tmp_path / "texts-train.jsonl")):
         load_to_run(stored)
     with pytest.raises(SpecError, match=str(tmp_path / "texts-validation.jsonl")):
@@ -54,9 +52,7 @@ def test_a_stored_file_is_refused_until_its_sources_are_allowed(
     assert load_to_run(stored, allowed=[tmp_path]) == study
 
 
-def test_a_folder_whose_name_begins_like_an_allowed_one_is_not_allowed(
-    stored: Path, tmp_path: Path
-) -> None:
+def test_a_folder_of_a_like_name_is_not_allowed(stored: Path, tmp_path: Path) -> None:
     with pytest.raises(SpecError):
         load_to_run(stored, allowed=[tmp_path / "text"])
 
@@ -93,9 +89,7 @@ def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
         ),
     ],
 )
-def test_every_file_that_a_stored_study_names_counts(
-    store: Store, tmp_path: Path, change: str, file_name: str
-) -> None:
+def test_every_named_file_counts(store: Store, tmp_path: Path, change: str, file_name: str) -> None:
     (tmp_path / "encoder").mkdir()
     (tmp_path / "paper.csv").touch()
     (tmp_path / "scores.txt").write_text("1 2\n3 4\n")
@@ -114,9 +108,7 @@ def test_commands_refuse_it(command: str, store: Store, stored: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("command", ["check", "plan"])
-def test_commands_take_what_is_allowed(
-    command: str, store: Store, stored: Path, tmp_path: Path
-) -> None:
+def test_commands_take_allowed(command: str, store: Store, stored: Path, tmp_path: Path) -> None:
     options = ("--allow-source", str(tmp_path), "--store", store.address)
     finished = invoke(command, str(stored), *options)
     assert finished.code == 0, finished.err

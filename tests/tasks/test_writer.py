@@ -44,9 +44,7 @@ def test_nobody_waits_for_a_job(writer: Writer) -> None:
     assert "gone" in writer.finish()
 
 
-def test_after_a_failure_the_rest_is_called_once_at_the_end(
-    writer: Writer, messages: list[str]
-) -> None:
+def test_a_failed_job_is_tried_again_at_the_end(writer: Writer, messages: list[str]) -> None:
     attempts = list[str]()
     called = list[str]()
 
@@ -65,9 +63,7 @@ def test_after_a_failure_the_rest_is_called_once_at_the_end(
     assert "gone" in sentence
 
 
-def test_at_the_end_nothing_is_tried_after_another_failure(
-    writer: Writer, messages: list[str]
-) -> None:
+def test_a_job_that_fails_again_ends_the_writer(writer: Writer, messages: list[str]) -> None:
     attempts = list[str]()
     called = list[str]()
 

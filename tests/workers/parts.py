@@ -10,14 +10,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 from papa.progress import Progress
 from papa.storage.artifacts import read_metadata
 from papa.tasks.sweep import ShardLosses, losses_of_shard
 from papa.worker import ClusterError
 from papa.workers import WorkerPool
-from tests.flows.processes import PATIENCE_SECONDS, descendants, wait_until
+from tests.flows.processes import PATIENCE_SECONDS, descendants
 
 
 def own_process(*, progress: Progress) -> int:
@@ -74,40 +72,6 @@ def kill_started(name: str, times: int) -> None:
             time.sleep(0.01)
 
     threading.Thread(target=kill, daemon=True).start()
-
-
-def start_while_it_is_killed() -> None:
-    """Start workers while a process of the name given is killed once; print what a call returns."""
-    kill_started(sys.argv[1], 1)
-    with WorkerPool(1, "cpu") as pool:
-        print(pool.run(own_process, arguments={}))
-
-
-def join_without_raylet() -> None:
-    """Start workers, and kill the raylet as this process joins it."""
-    from ray._private import worker
-
-    join = worker.connect
-
-    def join_dead(*arguments: object, **options: object) -> None:
-        (pid,) = [pid for pid, command in descendants(os.getpid()).items() if "/raylet " in command]
-        os.kill(pid, signal.SIGKILL)
-        wait_until(lambda: psutil.Process(pid).status() == psutil.STATUS_ZOMBIE, "it is dead")
-        join(*arguments, **options)
-
-    worker.connect = join_dead
-    try:
-        with WorkerPool(1, "cpu") as pool:
-            pool.run(own_process, arguments={})
-    except ClusterError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
-
-
-def join(address: str) -> None:
-    """Print what a call on a cluster returns."""
-    with WorkerPool(1, "cpu", address=address) as pool:
-        print(pool.run(own_process, arguments={}))
 
 
 def stay() -> None:

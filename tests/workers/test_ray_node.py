@@ -58,34 +58,6 @@ def test_ray_that_does_not_start_in_time_is_ended() -> None:
     assert descendants(os.getpid()).keys() <= before
 
 
-@pytest.mark.faults
-@pytest.mark.parametrize("name", ["gcs_server", "raylet"])
-def test_a_process_that_dies_once_while_ray_starts_is_no_matter(name: str) -> None:
-    done = subprocess.run(
-        command("start_while_it_is_killed", name),
-        env=environment(),
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert int(done.stdout) > 0, done.stderr
-
-
-def test_ray_that_ends_its_driver_is_said(tmp_path: Path) -> None:
-    """Its holder says so where the driver cannot."""
-    done = subprocess.run(
-        command("join_without_raylet"),
-        env=environment(),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        check=False,
-    )
-    assert done.returncode != 0
-    (sentence,) = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert "raylet" in sentence
-
-
 @pytest.mark.parametrize("victims", ["driver", "raylet and driver", "holder and driver"])
 def test_nothing_is_left_of_a_killed_driver(victims: str) -> None:
     with subprocess.Popen(

@@ -27,14 +27,8 @@ from papa.tasks.step import StepGroup, with_inputs
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
-from tests.flows.processes import (
-    descendants,
-    listening,
-    status,
-    wait_until,
-    without_engines,
-)
-from tests.tasks.test_steps import steps_of
+from tests.flows.processes import descendants, listening, status, wait_until, without_engines
+from tests.tasks.steps import steps_of
 from tests.workers.parts import dies, folder_below, loaded, opened, own_process
 
 pytest.importorskip(
@@ -84,13 +78,11 @@ def workers_below() -> set[int]:
 
 @server
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
-def test_gpus_that_are_asked_for_and_not_there_are_missed_at_once() -> None:
+def test_missing_gpus_are_named() -> None:
     before = descendants(os.getpid()).keys()
     with (
         WorkerPool(1, "cuda") as pool,
-        pytest.raises(
-            ClusterError, match=r"Ray finds 1 CPUs and 0 GPUs at this machine .*device cuda"
-        ),
+        pytest.raises(ClusterError, match="0 GPUs"),
     ):
         pool.run(own_process, arguments={})
     assert descendants(os.getpid()).keys() <= before, "nothing of Ray's is left"
@@ -116,9 +108,7 @@ SERVICES = {
 
 
 @server
-def test_nothing_of_ray_is_served_without_its_token(
-    pool: WorkerPool, ports_before: set[int]
-) -> None:
+def test_ray_serves_nothing_without_its_token(pool: WorkerPool, ports_before: set[int]) -> None:
     pool.run(own_process, arguments={})
     refused = set()
     for port in ports() - ports_before:
@@ -159,9 +149,7 @@ def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
 
 @pytest.mark.slow
 @server
-def test_a_call_that_lost_its_worker_goes_to_the_next_but_not_for_ever(
-    pool: WorkerPool, tmp_path: Path
-) -> None:
+def test_a_call_that_lost_its_worker_goes_to_the_next(pool: WorkerPool, tmp_path: Path) -> None:
     wait_until(lambda: len(workers_below()) == 2, "two workers")
     before = workers_below()
     lost = pool.run(dies, arguments={"times": 2, "folder": tmp_path})
@@ -231,10 +219,10 @@ def test_a_machine_that_does_not_fit_the_drivers_is_refused(tmp_path: Path) -> N
 def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     known = encoder()
     assert encoder_here(known) == known
-    with pytest.raises(EncoderError, match=r"lacks the encoder: there is no encoder folder"):
+    with pytest.raises(EncoderError, match=str(tmp_path)):
         encoder_here(replace(known, name=str(tmp_path / "none")))
     changed = replace(known, digest="0" * 64)
-    with pytest.raises(EncoderError, match=r"\(expected digest 000000000000, found"):
+    with pytest.raises(EncoderError, match="000000000000"):
         Worker("cpu", versions=versions_here()).run(loaded, model=changed, arguments={})
 
 
@@ -250,11 +238,11 @@ def test_a_study_run_by_uv_starts_workers_as_any_other(pool: WorkerPool) -> None
 
 @server
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "nonsense", "head:port"])
-def test_an_unreachable_cluster_is_said_at_once_and_once(form: str) -> None:
+def test_an_unreachable_cluster_is_named(form: str) -> None:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         address = form.format(listener.getsockname()[1])
         with WorkerPool(1, "cpu", address=address) as pool:
             for _ in range(3):
-                with pytest.raises(ClusterError, match=f"no Ray cluster answers at {address}"):
+                with pytest.raises(ClusterError, match=address):
                     pool.run(own_process, arguments={})

@@ -1,0 +1,262 @@
+"""A model's native head in a study: against the stock model, and against itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas
+import pytest
+import torch
+from scipy.stats import spearmanr
+from transformers import (
+    AutoModel,
+    AutoTokenizer,
+    BertConfig,
+    BertForMaskedLM,
+    BertForSequenceClassification,
+)
+
+import papa
+from papa.errors import CheckError
+from papa.flows.check import check_study
+from papa.heads.constants import ConstantMatrices
+from papa.models.reference import EMBEDDED, embedded_folder
+from papa.scores.summary import summarise
+from papa.spec.file import resolve_study
+from papa.storage.store import Store
+from papa.tasks.native_head import read_answers
+from papa.tasks.step import Step
+from papa.text.corpus import open_corpus
+from papa.text.tokens import IGNORED
+from tests.finished import Scored, cells_of, described, score_study
+from tests.models.inputs import with_tokenizer
+from tests.tasks.word_order import LABELS, NAMES, SHAPE, SHARP, padded, rows, write_rows
+
+pytestmark = pytest.mark.unchecked
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rows(tmp_path_factory.mktemp("data"), 120)
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SHAPE, **LABELS))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
+    for step in range(400):
+        batch = rows(64, 1000 + step)
+        truth = torch.tensor([NAMES.index(row["label"]) for row in batch])
+        loss = model(**padded([row["text"] for row in batch]), labels=truth).loss
+        if loss.item() < 0.05:
+            break
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return with_tokenizer(model.eval(), tmp_path_factory.mktemp("classifier"))
+
+
+def probe_step(study: Scored, metric: str, fraction: float) -> Step:
+    (step,) = next(
+        probes
+        for cell, probes in cells_of(study.steps).items()
+        if (cell.task, cell.fraction) == (metric, fraction)
+    )
+    return step
+
+
+def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarray]:
+    return read_answers(probe_step(study, metric, fraction)["answers"].reference(study.store))[0]
+
+
+def scores(study: Scored, metric: str) -> dict[float, float]:
+    return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
+
+
+TEXT = {"kind": "text", "head": "native", "columns": {"text": "text"}}
+LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+AGREEMENT = {**TEXT, "metric": "agreement"}
+
+
+@pytest.fixture(scope="module")
+def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    orders = ["first_to_last", "random"]
+    document = described(classifier, LABELLED, AGREEMENT, orders=orders, probe_seeds=[0, 1, 2])
+    return score_study(document, data, tmp_path_factory.mktemp("classified") / "store")
+
+
+@torch.no_grad()
+def test_accuracy_is_that_of_the_stock_model(classified: Scored, classifier: Path) -> None:
+    validation = rows(120, 2)
+    stock = BertForSequenceClassification.from_pretrained(classifier).eval()
+    logits = stock(**padded([row["text"] for row in validation])).logits.numpy()
+    assert np.abs(answered(classified, "accuracy", 1)["logits"] - logits).max() < 1e-5
+    truth = [NAMES.index(row["label"]) for row in validation]
+    accuracy = scores(classified, "accuracy")
+    assert accuracy[1] == np.mean(logits.argmax(1) == truth) > 0.9
+    assert accuracy[0] < accuracy[1] - 0.1
+
+
+def test_agreement_is_with_the_answers_of_the_unchanged_model(classified: Scored) -> None:
+    answers, constant_answers = (
+        answered(classified, "agreement", fraction)["logits"].argmax(1) for fraction in (1, 0)
+    )
+    agreement = scores(classified, "agreement")
+    assert agreement[1] == 1
+    assert agreement[0] == pytest.approx(np.mean(answers == constant_answers))
+    assert agreement[0] < 0.9
+
+
+def test_only_what_has_labels_has_a_baseline(classified: Scored) -> None:
+    summary = summarise(classified.table).groupby("task").first()
+    labels = [row["label"] for row in rows(120, 2)]
+    majority = max(map(labels.count, NAMES))
+    accuracy = summary.loc["accuracy"]
+    agreement = summary.loc["agreement"]
+    assert accuracy["always_one_answer"] == pytest.approx(majority / len(labels))
+    assert labels.count(accuracy["one_answer"]) == majority
+    assert accuracy["beats_baseline"]
+    assert pandas.isna(agreement["beats_baseline"])
+    assert pandas.isna(agreement["always_one_answer"])
+
+
+@torch.no_grad()
+def test_embeddings_are_the_stock_models(data: Path, tmp_path: Path) -> None:
+    metrics = ("nearest_10", "nearest_1", "similarities", "cosine")
+    tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
+    document = described(EMBEDDED, *tasks, keep=[1, 0], probe_seeds=[0, 1])
+    study = score_study(document, data, tmp_path / "store")
+    stages = [step.stage.name for step in study.steps.steps]
+    assert (stages.count("answer"), stages.count("score_answers")) == (2, 8), "metrics share them"
+    corpus = open_corpus(probe_step(study, "cosine", 1)["text"].reference(study.store))
+    tokens = corpus.split("validation").tokens()
+    stock = AutoModel.from_pretrained(embedded_folder()).eval()
+    pooled = [
+        stock(input_ids=torch.from_numpy(ids)[None]).last_hidden_state[0].mean(0).numpy()
+        for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
+    ]
+    assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
+    for metric in metrics:
+        scores_by_fraction = scores(study, metric)
+        assert scores_by_fraction[1] == pytest.approx(1)
+        assert 0 <= scores_by_fraction[0] < 0.95
+
+
+@torch.no_grad()
+def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Path) -> None:
+    torch.manual_seed(1)
+    model = BertForMaskedLM(BertConfig(**SHARP)).eval()
+    folder = with_tokenizer(model, tmp_path / "model")
+    metrics = ("negative_log_perplexity", "agreement")
+    tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
+    study = score_study(described(folder, *tasks, keep=[1, 0]), data, tmp_path / "store")
+    corpus = open_corpus(probe_step(study, "agreement", 1)["text"].reference(study.store))
+    split = corpus.split("validation")
+    tokens = split.tokens()
+    logits = [
+        model(input_ids=torch.from_numpy(ids)[None]).logits[0]
+        for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
+    ]
+    labels = torch.from_numpy(split.labels).long()
+    loss = torch.nn.functional.cross_entropy(torch.cat(logits), labels, ignore_index=IGNORED)
+    expected = pytest.approx(-float(loss), abs=1e-5)
+    assert scores(study, "negative_log_perplexity")[1] == expected
+    assert scores(study, "agreement")[1] == 1
+    assert scores(study, "agreement")[0] < 0.95
+
+
+OTHER_LABELS = {**LABELLED, "labels": ["blue after red", "red after blue"]}
+MISFITS: list[tuple[bool, dict[str, object], str]] = [
+    (True, OTHER_LABELS, "blue after red"),
+    (False, LABELLED, "SequenceClassification"),
+    (False, AGREEMENT, "BertModel"),
+    (False, {**TEXT, "metric": "nearest_10", "validation_rows": 9}, "9 validation rows"),
+]
+
+
+@pytest.mark.parametrize(("has_head", "task", "expected"), MISFITS)
+def test_a_head_that_does_not_fit_is_refused_before_anything_runs(
+    classifier: Path,
+    data: Path,
+    tmp_path: Path,
+    has_head: bool,
+    task: dict[str, object],
+    expected: str,
+) -> None:
+    for split in ("train", "validation"):
+        text = (data / f"{split}.jsonl").read_text()
+        renamed = text.replace(" before ", " after ") if task is OTHER_LABELS else text
+        (tmp_path / f"{split}.jsonl").write_text(renamed)
+    document = described(classifier if has_head else EMBEDDED, task)
+    study = resolve_study(document, folder=tmp_path, origin="test")
+    with pytest.raises(CheckError, match=expected):
+        check_study(study, Store(tmp_path / "store"))
+
+
+SLOTS = 64
+SIMILARITY = {
+    "kind": "similarity",
+    "head": "native",
+    "metric": "cosine_spearman",
+    "columns": {"text": "premise", "text_pair": "hypothesis", "label": "follows"},
+    "slots": SLOTS,
+}
+
+
+@pytest.fixture(scope="module")
+def pairs(corpora_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pairs")
+    for split, count in (("train", 16), ("validation", 40)):
+        path = corpora_folder / "review_pairs" / f"{split}.jsonl"
+        frame = pandas.read_json(path, lines=True).head(count)
+        frame = frame.rename(columns={"sentence1": "premise", "sentence2": "hypothesis"})
+        # Nine degrees of likeness, so that scores differ with small changes of embeddings.
+        frame = frame.assign(follows=[float(row % 9) for row in range(count)])
+        frame.drop(columns="label").to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def similar(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
+    orders = ["random", "first_to_last"]
+    document = described(shallow, SIMILARITY, orders=orders, probe_seeds=[0, 1])
+    return score_study(document, pairs, tmp_path_factory.mktemp("s") / "store")
+
+
+@torch.no_grad()
+def test_similarity_is_the_stock_models(similar: Scored, shallow: str, pairs: Path) -> None:
+    study = similar.table
+    stock = AutoModel.from_pretrained(shallow).eval()
+    tokenizer = AutoTokenizer.from_pretrained(shallow)
+
+    def embedded(texts: list[str]) -> torch.Tensor:
+        inputs = tokenizer(
+            texts, padding=True, truncation=True, max_length=SLOTS, return_tensors="pt"
+        )
+        real = inputs["attention_mask"][:, :, None]
+        return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
+
+    frame = pandas.read_json(pairs / "validation.jsonl", lines=True)
+    first, second = (embedded(frame[name].tolist()) for name in ("premise", "hypothesis"))
+    cosines = torch.nn.functional.cosine_similarity(first, second).numpy()
+    expected = spearmanr(cosines, frame["follows"]).statistic
+    for original in study[study["fraction"] == 1]["score"]:
+        assert original == pytest.approx(expected, abs=1e-3)
+    apart = spearmanr(cosines, np.roll(frame["follows"], 1)).statistic
+    assert abs(apart - expected) > 0.05, "negative control: labels of other pairs"
+    assert study["score"].nunique() > 3, "negative control: cells differ"
+
+
+def test_the_average_of_pairs_is_of_texts(similar: Scored, shallow: str, pairs: Path) -> None:
+    (step,) = (step for step in similar.steps.steps if step.stage.name == "average")
+    folder = step.folder(similar.store)
+    average = ConstantMatrices.load(folder, encoder=step["encoder"], slots=SLOTS)
+    encoder = papa.load_encoder(shallow, slots=SLOTS, device="cpu")
+    frame = pandas.read_json(pairs / "train.jsonl", lines=True)
+    texts = [*frame["premise"], *frame["hypothesis"]]
+    expected = papa.average(encoder, texts, progress=False)
+    torch.testing.assert_close(average.matrices, expected.matrices, atol=1e-6, rtol=0)
+    together = papa.average(encoder, frame, text="premise", text_pair="hypothesis", progress=False)
+    assert (average.matrices - together.matrices).abs().max() > 0.01, "negative control"
