@@ -46,6 +46,14 @@ def test_dropout_drops_a_tenth_by_seed() -> None:
     assert not torch.equal(with_dropout[0], with_dropout[1])
 
 
+def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> None:
+    probe = SequenceProbe((0,), **SIZES, labels=2, dropout=0.1)
+    rows = torch.arange(8)[None]
+    losses = [probe.losses(features, rows, seeds).item() for seeds in (None, (1,), (1,), (2,))]
+    assert losses[1] == losses[2]
+    assert len(set(losses)) == 3
+
+
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
     probe, single_probe = (SequenceProbe(seeds, **SIZES, labels=2) for seeds in ((5, 9), (9,)))
     assert bool((probe.slot_weights == 1 / 64).all())
