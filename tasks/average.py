@@ -34,7 +34,7 @@ def average(context: Context, encoder: EncoderReference, text: Step, slots: int)
     """Average an encoder's attention over the training text, shard by shard on all workers.
 
     In: the tokenised text and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
-    pair of slots is real, [S, S]. Where: on all workers; a lost worker loses one call.
+    pair of slots is real, [S, S]. Where: on all workers; the call of a lost one is repeated.
     """
     workers = context.executor
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]

@@ -169,14 +169,18 @@ def score_heads(
         seeds: Of a native head all ranking seeds, which divide the rows among them.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.ranking.loss_scores import ScoringRequest
+    from papa.ranking.loss_scores import VALUED_ROWS, ScoringRequest
     from papa.ranking.streamed import streamed
 
     entry = HEAD_SCORES[methods[0]]
     corpus = context.open_text(text)
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-    _, order_of_rows_read = divided_rows(len(corpus.split("train")), ranking.rows, seed or 0, seeds)
+    rows = len(corpus.split("train"))
+    if entry.values_sets:
+        order = order_of_rows(rows, ranking.rows or VALUED_ROWS, seed or 0)
+    else:
+        _, order = divided_rows(rows, ranking.rows, seed or 0, seeds)
     # A label-free method is given no ``head`` of the task, and a decoder has no other.
     if encoder.causal or (not entry.label_free and task.head == "native"):
         if entry.label_free:
@@ -202,7 +206,7 @@ def score_heads(
             scores_by_method = streamed(request, functions)
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
-    publish_head_scores(context, scores_by_method, order_of_rows_read)
+    publish_head_scores(context, scores_by_method, order)
 
 
 def _score_native_head(

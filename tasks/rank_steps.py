@@ -65,7 +65,6 @@ def _sweep_step(pair: Pair, seed: int) -> Step:
         task=_loss_of(pair.task, probe=pair.task.probe),
         ranking=reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
         seed=seed,
-        seeds=_seeds_of_native(pair),
     )
 
 

@@ -1,8 +1,8 @@
 """Sweep: the effect of every head of a native head, spread over all workers.
 
-A shard is some batches of texts and some of the heads. What a shard finds are the losses of each
-text without each head, which have a position of their own: any number of workers, retries and lost
-workers gives the same bits.
+A shard is some batches of texts and some of the heads. It computes the loss of each text with each
+of these heads replaced. Each loss has a position of its own, so any number of workers, retries and
+lost workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from jaxtyping import Float, Int
 
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking.head_scores import divided_rows, rows_of_seed
+from papa.ranking.head_scores import order_of_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.storage.store import Store
@@ -42,12 +42,11 @@ def sweep_heads(
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
-    seeds: tuple[int, ...] = (),
 ) -> None:
     """Compute the effect of every head on the loss of a model's native head.
 
     In: the tokenised text, the task's own average, and the model's files. Out: as ``score_heads``.
-    Where: on all workers; a lost worker loses one shard.
+    Where: on all workers; another worker repeats the shard of a lost one.
 
     Args:
         context: What the body may use.
@@ -57,7 +56,6 @@ def sweep_heads(
         task: What decides the loss.
         ranking: Rows.
         seed: Decides the rows.
-        seeds: All ranking seeds, which divide the rows among them.
     """
     workers = context.executor
     step_arguments = {
@@ -92,7 +90,7 @@ def sweep_heads(
         publish_effect,
         arguments={
             **step_arguments,
-            "lost": sums[1:] - sums[0],
+            "added_losses": sums[1:] - sums[0],
             "lengths": lengths,
             "size": (encoder.layers, encoder.heads),
             "worker_seconds": worker_seconds,
@@ -116,7 +114,7 @@ class SweptTexts:
 
 @dataclass(frozen=True)
 class ShardLosses:
-    """The losses of some texts without some sets of heads.
+    """The losses of some texts with some sets of heads replaced.
 
     Attributes:
         rows: The texts.
@@ -193,7 +191,7 @@ def losses_of_shard(
     progress: Progress,
     model: PreTrainedModel,
 ) -> ShardLosses:
-    """On a worker: the losses of some batches without each of some sets of heads."""
+    """On a worker: the losses of some batches with each of some sets of heads replaced."""
     from papa.heads.constants import ConstantMatrices
 
     context = Context((step,), store, execution, progress, model)
@@ -226,7 +224,7 @@ def losses_of_shard(
 def publish_effect(
     *,
     step: Step,
-    lost: Float[np.ndarray, "heads texts"],
+    added_losses: Float[np.ndarray, "heads texts"],
     lengths: Int[np.ndarray, " texts"],
     size: tuple[int, int],
     worker_seconds: float,
@@ -235,13 +233,12 @@ def publish_effect(
     progress: Progress,
 ) -> None:
     """On a worker: publish the effect of every head, and its standard error over texts."""
+    from papa.ranking.loss_scores import VALUED_ROWS
     from papa.ranking.set_values import effect_of_losses
 
     context = Context((step,), store, execution, progress)
-    scores = effect_of_losses(lost, lengths, size, by_text=True)
+    scores = effect_of_losses(added_losses, lengths, size, by_text=True)
     texts = len(context.open_text(step["text"]).split("train"))
     ranking: RankingSpec = step["ranking"]
-    _, order_of_rows = divided_rows(texts, ranking.rows, step["seed"], step["seeds"])
-    publish_head_scores(
-        context, {SWEPT_METHOD: scores}, order_of_rows, worker_seconds=worker_seconds
-    )
+    order = order_of_rows(texts, ranking.rows or VALUED_ROWS, step["seed"])
+    publish_head_scores(context, {SWEPT_METHOD: scores}, order, worker_seconds=worker_seconds)
