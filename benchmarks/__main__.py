@@ -39,8 +39,8 @@ STUDY = {
 
 
 def pipeline_rows(folder: Path) -> Iterator[Row]:
-    """What Prefect, Ray and MLflow cost around the work: starting, and a study of one cell as a
-    whole, against limits in seconds.
+    """Yield what Prefect, Ray and MLflow cost around the work: starting, and a study of one cell as
+    a whole, against limits in seconds.
     """
 
     def papa(*arguments: str) -> float:
@@ -79,7 +79,7 @@ def pipeline_rows(folder: Path) -> Iterator[Row]:
 
 
 def line(row: Row, found: Comparison) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     cells = (
         row.name,
         f"{found.ours:.3g} {found.unit}",

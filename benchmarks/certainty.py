@@ -22,7 +22,7 @@ HEADS = 72
 
 
 def control_rows() -> Iterator[str]:
-    """How often true labels are significant beside shuffled ones, by the number of seeds.
+    """Yield how often true labels are significant beside shuffled ones, by the number of seeds.
 
     λ of a head is what text alone makes of it, what labels make of it, and a seed's noise.
     """
@@ -46,7 +46,9 @@ def control_rows() -> Iterator[str]:
 
 
 def order_rows() -> Iterator[str]:
-    """How often an order is significant beside random lists, where it knows nothing or all."""
+    """Yield how often an order is significant beside random lists, where it knows nothing or
+    all.
+    """
     for knows in (False, True):
         for critical in (1, 3, None):
             for orders, seeds in ((1, 5), (1, 10), (1, 19), (2, 39), (3, 59), (3, 119)):
@@ -72,9 +74,10 @@ def order_rows() -> Iterator[str]:
 def random_family(
     numbers: np.random.Generator, orders: int, seeds: int, critical: int | None, knows: bool
 ) -> dict[str, SeedScores]:
-    """Scores on 300 examples of orders with one list of constant heads each, and of random ones
-    with a list a seed. Six of 24 heads are constant. Each critical head loses .15 of the examples;
-    or, where all matter, head n loses n/24 of .04. The first order may know them: it is the worst.
+    """Return scores on 300 examples of orders with one list of constant heads each, and of random
+    ones with a list a seed. Six of 24 heads are constant. Each critical head loses .15 of the
+    examples; or, where all matter, head n loses n/24 of .04. The first order may know them: it is
+    the worst.
     """
     known = numbers.random(300) < 0.85
     share = np.linspace(0, 0.04, 24)
@@ -100,7 +103,9 @@ def random_family(
 
 
 def lambda_rows() -> Iterator[str]:
-    """How often λ's interval over seeds, of an in-memory model, holds its mean over all texts."""
+    """Yield how often λ's interval over seeds, of an in-memory model, holds its mean over all
+    texts.
+    """
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=99,
@@ -127,7 +132,7 @@ def lambda_rows() -> Iterator[str]:
 
 
 def drop_rows() -> Iterator[str]:
-    """How often any line allows heads that cost more than 1 %, at one and at many lines.
+    """Yield how often any line allows heads that cost more than 1 %, at one and at many lines.
 
     Every line's second and third number of heads cost 1 % and a little more: the hardest case.
     """
@@ -149,7 +154,7 @@ def drop_rows() -> Iterator[str]:
 
 
 def drop_line(numbers: np.random.Generator, line: int) -> pandas.DataFrame:
-    """Results of five seeds on 2,000 examples with 0, 8, 16 and 24 constant heads.
+    """Return results of five seeds on 2,000 examples with 0, 8, 16 and 24 constant heads.
 
     The original is right on 90 %; 16 and 24 heads lose 1.01 % of that, 8 heads nothing.
     """

@@ -47,7 +47,7 @@ def averaged(inputs: int) -> None:
 
 
 def on_text(stage: str, rows: int, folder: Path) -> None:
-    """One stage on the first rows of CoLA, over and over."""
+    """Run one stage on the first rows of CoLA, over and over."""
     import torch
 
     from benchmarks import stages
@@ -90,7 +90,7 @@ STAGES = (
 
 @contextmanager
 def own_memory() -> Iterator[Callable[[], float]]:
-    """Inside the block, watch this process's own memory; yields what gives its peak in MB."""
+    """Watch this process's own memory while the block runs; yields what gives its peak in MB."""
     peak = _status("RssAnon")
     over = threading.Event()
 
@@ -109,15 +109,15 @@ def own_memory() -> Iterator[Callable[[], float]]:
 
 
 def _status(name: str) -> float:
-    """A line of this process's status in MB. ``ru_maxrss`` would not do: a process inherits its
-    parent's.
+    """Return a line of this process's status in MB. ``ru_maxrss`` would not do: a process inherits
+    its parent's.
     """
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(f"{name}:")) / 1024
 
 
 def peak_of(stage: str, folder: Path, size: int) -> float:
-    """The peak of a process of its own, in megabytes."""
+    """Return the peak of a process of its own, in megabytes."""
     command = [sys.executable, "-m", "benchmarks.memory", stage, str(size), str(folder)]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return float(done.stdout.split()[-1])

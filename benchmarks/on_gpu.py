@@ -91,7 +91,7 @@ class Line:
 
 
 def difference(what: str, found: Any, expected: Any, limit: float, control: float) -> Line:
-    """The largest difference between two results.
+    """Return the largest difference between two results.
 
     Args:
         what: What was computed.
@@ -106,7 +106,7 @@ def difference(what: str, found: Any, expected: Any, limit: float, control: floa
 
 
 def family_lines(device: str, extent: Extent) -> Iterator[Line]:
-    """Heads of each family replaced by their average."""
+    """Yield heads of each family replaced by their average."""
     for name in extent.families:
         model = random_model(name).float()
         inputs = inputs_of(name)
@@ -124,7 +124,7 @@ def family_lines(device: str, extent: Extent) -> Iterator[Line]:
 
 
 def encoder_lines(device: str, extent: Extent) -> Iterator[Line]:
-    """An average, λ and a cell of the embedded encoder."""
+    """Yield an average, λ and a cell of the embedded encoder."""
     reviews = read_reviews("train").rows.to_pylist()[: extent.reviews]
     table = {name: [review[name] for review in reviews] for name in ("text", "label")}
     half = {name: values[::2] for name, values in table.items()}
@@ -158,7 +158,7 @@ def encoder_lines(device: str, extent: Extent) -> Iterator[Line]:
 def copied(
     model: GPT2LMHeadModel, device: str, dtype: torch.dtype = torch.float32
 ) -> GPT2LMHeadModel:
-    """A copy of a model on a device."""
+    """Return a copy of a model on a device."""
     # transformers' type of `to` takes no device.
     copy_of_model: Any = copy.deepcopy(model)
     moved: GPT2LMHeadModel = copy_of_model.to(device, dtype)
@@ -202,7 +202,7 @@ def _speed_of_sweep(name: str, model: GPT2LMHeadModel, ids: Tensor, sizes: Sizes
 
 
 def average_lines(device: str, extent: Extent) -> Iterator[Line]:
-    """The average of a model of BERT-base's size, beside summing the model's matrices."""
+    """Yield the average of a model of BERT-base's size, beside summing the model's matrices."""
     batch_texts = 16 if device != "cpu" else 2
     batches = [full_batch(batch_texts, extent.slots) for _ in range(extent.texts // batch_texts)]
     encoder = Encoder(base_sized("eager"), device)
@@ -233,7 +233,7 @@ def average_lines(device: str, extent: Extent) -> Iterator[Line]:
 
 
 def _plain_sums(model: Any, batch: MicroBatch, slots: int) -> Tensor:
-    """The sum over texts of all matrices, [layers, heads, slots, slots]."""
+    """Return the sum over texts of all matrices, [layers, heads, slots, slots]."""
     ids = batch.input_ids.view(-1, slots).to(model.device)
     attentions: tuple[Tensor, ...] = model(input_ids=ids, output_attentions=True).attentions
     return torch.stack([matrices.sum(dim=0) for matrices in attentions])
@@ -248,7 +248,9 @@ class _Cost:
 
 
 def _measured(work: Callable[[], object]) -> _Cost:
-    """The shortest of several runs, after one that warms up; memory of a CPU is not measured."""
+    """Return the shortest of several runs, after one that warms up; memory of a CPU is not
+    measured.
+    """
     has_gpu = torch.cuda.is_available()
 
     def run() -> None:

@@ -57,10 +57,10 @@ class StandIn:
     """A worker that waits; an actor once Ray wraps it."""
 
     def ready(self, shared: Path | None) -> None:
-        """Nothing, as soon as the worker can take a call."""
+        """Do nothing: the worker can take a call at once."""
 
     def run(self, function: Any, arguments: dict[str, Any], encoder: Any) -> Any:
-        """As ``Worker.run``."""
+        """Run a call as ``Worker.run`` does."""
         store = arguments["store"]
         if "shards" in arguments:
             step = arguments["step"]
@@ -84,7 +84,7 @@ class StandInPool(WorkerPool):
         self._others = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
 
     def run(self, function: Callable[..., Any], **given: Any) -> Any:
-        """As of ``WorkerPool``."""
+        """Run a call as ``Worker.run`` does."""
         arguments = given["arguments"]
         steps = arguments.get("steps") or [arguments[key] for key in ("step",) if key in arguments]
         if steps and steps[0].stage.name in (*WAITS, "average"):
@@ -100,7 +100,7 @@ class StandInPool(WorkerPool):
 
 
 def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
-    """An artifact of the step's stage; scores follow from the step's key."""
+    """Write an artifact of the step's stage; scores follow from the step's key."""
     encoder = step["encoder"]
     numbers = random.Random(step.key)
     if step.stage.name == "train_lambda":
@@ -124,13 +124,13 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
 
 
 def _correct(scores: Sequence[float]) -> np.ndarray:
-    """What each validation row adds to accuracies, [seeds, rows, 2]."""
+    """Return what each validation row adds to accuracies, [seeds, rows, 2]."""
     correct = np.stack([np.arange(ROWS) < score * ROWS for score in scores])
     return np.stack([correct, np.ones_like(correct)], -1).astype(np.float64)
 
 
 def study(numbers: Sequence[int], folder: Path) -> StudySpec:
-    """A study of 100 cells for each of some tasks, whose text has many shards."""
+    """Return a study of 100 cells for each of some tasks, whose text has many shards."""
     task = {"base": "reviews", "slots": 16, "train_rows": SHARDS, "validation_rows": ROWS}
     tasks = [{"name": f"reviews-{number}", "sample_seed": number, **task} for number in numbers]
     document = {"name": f"tasks-from-{numbers[0]}", "encoders": [EMBEDDED], "tasks": tasks, **WHOLE}
@@ -138,7 +138,7 @@ def study(numbers: Sequence[int], folder: Path) -> StudySpec:
 
 
 def run(folder: Path) -> Iterator[dict[str, Any]]:
-    """Run the studies one after the other; what each took."""
+    """Run a call as ``Worker.run`` does."""
     # Not at the top, as every stand-in would import it.
     from papa.flows.check import check_study
     from papa.flows.environment import prepare_engines

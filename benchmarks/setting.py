@@ -38,13 +38,13 @@ class Setting:
 
 @cache
 def encoder() -> Encoder:
-    """The embedded encoder in PAPA's form."""
+    """Return the embedded encoder in PAPA's form."""
     return load_encoder(resolve_encoder(EncoderSpec(name=EMBEDDED)))
 
 
 @cache
 def plain_model() -> PreTrainedModel:
-    """The same weights in transformers' eager form."""
+    """Return the same weights in transformers' eager form."""
     folder = resolve_encoder(EncoderSpec(name=EMBEDDED)).folder
     return AutoModel.from_pretrained(
         folder, attn_implementation="plain", use_safetensors=True
@@ -52,7 +52,7 @@ def plain_model() -> PreTrainedModel:
 
 
 def base_sized(attention: str) -> PreTrainedModel:
-    """A model of BERT-base's size with random weights."""
+    """Return a model of BERT-base's size with random weights."""
     torch.manual_seed(0)
     options: dict[str, Any] = {"vocab_size": 1000, "attn_implementation": attention}
     return BertModel(BertConfig(**options), add_pooling_layer=False).eval().requires_grad_(False)
@@ -71,7 +71,7 @@ TITLES = {name: f"{task['name']} S={task['slots']}" for name, task in TASKS.item
 
 
 def task_entry(name: str) -> dict[str, Any]:
-    """A registered task as a study names it: on its local copy where there is one."""
+    """Return a registered task as a study names it: on its local copy where there is one."""
     folder = SHARED / "data" / _FOLDERS.get(name, name)
     files = {split: str(folder / f"{split}.jsonl") for split in ("train", "validation")}
     if not all(map(os.path.isfile, files.values())):
@@ -81,13 +81,13 @@ def task_entry(name: str) -> dict[str, Any]:
 
 
 def described(entry: dict[str, Any]) -> TaskSpec:
-    """The resolved task of an entry."""
+    """Return the resolved task of an entry."""
     document = {"name": "benchmark", "encoders": [EMBEDDED], "tasks": [entry]}
     return resolve_study(document, folder=Path(), origin="benchmarks").tasks[0]
 
 
 def setting(name: str, folder: Path, **changes: Any) -> Setting:
-    """A sample of a corpus, with changes to its task, tokenised in a folder of its own."""
+    """Return a sample of a corpus, with changes to its task, tokenised in a folder of its own."""
     task = described(
         {**task_entry(TASKS[name]["name"]), **TASKS[name], "validation_rows": 100, **changes}
     )
@@ -98,7 +98,7 @@ def setting(name: str, folder: Path, **changes: Any) -> Setting:
 
 
 def full_batch(inputs: int, slots: int) -> MicroBatch:
-    """Random inputs with a token in every slot."""
+    """Return random inputs with a token in every slot."""
     ids = torch.randint(5, 1000, (inputs * slots,)).numpy()
     tokens = PackedTokens(
         input_ids=ids,
@@ -111,8 +111,8 @@ def full_batch(inputs: int, slots: int) -> MicroBatch:
 
 
 def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
-    """The training text in its own order, every input padded to S slots; labels one per row or per
-    slot.
+    """Yield the training text in its own order, every input padded to S slots; labels one per row
+    or per slot.
     """
     part = setting.corpus.split("train")
     for start in range(0, len(part), size):
@@ -135,7 +135,7 @@ def padded_batches(setting: Setting, size: int) -> Iterator[dict[str, Tensor]]:
 
 
 def model_inputs(batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What the plain model is called with."""
+    """Return what the plain model is called with."""
     return {name: batch[name] for name in ("input_ids", "token_type_ids", "attention_mask")}
 
 

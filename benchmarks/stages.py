@@ -53,7 +53,7 @@ Batch = dict[str, Tensor]
 
 
 def few_batches(setting: Setting, size: int, work: Callable[[Batch], object]) -> Part:
-    """Some batches of the training text, counted as often as all its rows need."""
+    """Return some batches of the training text, counted as often as all its rows need."""
     few = max(1, FEW_TOKENS // (size * setting.task.slots))
     batches = list(islice(padded_batches(setting, size), few))
     share = len(setting.corpus.split("train")) / sum(len(batch["rows"]) for batch in batches)
@@ -61,7 +61,7 @@ def few_batches(setting: Setting, size: int, work: Callable[[Batch], object]) ->
 
 
 def plain_average(setting: Setting) -> Part:
-    """Every matrix of a batch is held: layers × batch × heads × S²."""
+    """Return every matrix of a batch is held: layers × batch × heads × S²."""
     total = [torch.zeros(()), torch.zeros(())]
 
     @torch.inference_mode()
@@ -77,7 +77,7 @@ def plain_average(setting: Setting) -> Part:
 
 
 def plain_features(setting: Setting) -> Part:
-    """All hidden states of all slots, batch after batch."""
+    """Return all hidden states of all slots, batch after batch."""
 
     @torch.inference_mode()
     def run(batch: Batch) -> None:
@@ -109,7 +109,7 @@ class PlainProbe:
         self.optimizer = torch.optim.AdamW(self.trained, lr=rate, weight_decay=0)
 
     def step(self, hidden_states: Sequence[Tensor], batch: Batch) -> None:
-        """One step of the optimizer on the cross-entropy of a padded batch."""
+        """Take one step of the optimizer on the cross-entropy of a padded batch."""
         if self.by_token:
             pooled = torch.cat(list(hidden_states), dim=-1)
         else:
@@ -132,7 +132,7 @@ class PlainProbe:
 def plain_probing(
     setting: Setting, constants: Tensor | None = None, heads: Sequence[Head] = ()
 ) -> Part:
-    """One epoch of one seed: the frozen encoder runs again, the probe takes its steps."""
+    """Return one epoch of one seed: the frozen encoder runs again, the probe takes its steps."""
     model = plain_model()
     probe = PlainProbe(setting)
 
@@ -147,7 +147,7 @@ def plain_probing(
 
 
 def plain_ranking(setting: Setting, constants: Tensor) -> Part:
-    """One epoch of λ, the mix written out for every input."""
+    """Return one epoch of λ, the mix written out for every input."""
     model = plain_model()
     theta = nn.Parameter(
         torch.zeros(model.config.num_hidden_layers, model.config.num_attention_heads)
@@ -166,7 +166,7 @@ def plain_ranking(setting: Setting, constants: Tensor) -> Part:
 
 
 def average(setting: Setting) -> ConstantMatrices:
-    """Our average over the training text."""
+    """Return our average over the training text."""
     model = encoder()
     train = setting.corpus.split("train")
     tokens = model.tokens_per_batch(None)
@@ -174,7 +174,7 @@ def average(setting: Setting) -> ConstantMatrices:
 
 
 def features(setting: Setting, folder: Path) -> None:
-    """Our features of the training text."""
+    """Compute our features of the training text."""
     path = folder / f"features-{time.monotonic_ns()}"
     model = encoder()
     train = setting.corpus.split("train")
@@ -184,7 +184,7 @@ def features(setting: Setting, folder: Path) -> None:
 
 
 def ranking(setting: Setting, constants: ConstantMatrices, epochs: int = 1) -> Tensor:
-    """Our λ training."""
+    """Return our λ training."""
     settings = RankingSpec(epochs=epochs)
     return train_lambda(encoder(), constants, setting.corpus, setting.task, settings)
 
@@ -198,7 +198,7 @@ def probing(
     budget: float = 20.0,
     seeds: Sequence[int] = SEEDS,
 ) -> None:
-    """Our cell: features once, all seeds, all epochs."""
+    """Compute our cell: features once, all seeds, all epochs."""
     probe = setting.task.probe
     probe = probe.model_copy(update={"epochs": epochs or probe.epochs})
     with nullcontext() if constants is None else replaced(encoder(), constants, heads):
@@ -214,8 +214,8 @@ def probing(
 
 
 def against_plain(stage: str, name: str, folder: Path) -> Comparison:
-    """A stage on a corpus; an epoch of λ both ways on one thread, as minibatches as small as its
-    stay on one worker.
+    """Return a stage on a corpus; an epoch of λ both ways on one thread, as minibatches as small as
+    its stay on one worker.
     """
     setting = sample(name, folder)
     threads = torch.get_num_threads()
@@ -238,7 +238,7 @@ def against_plain(stage: str, name: str, folder: Path) -> Comparison:
 
 @torch.inference_mode()
 def constant_heads_against_sdpa() -> Comparison:
-    """A whole encoder of BERT-base's size with all heads constant, n=256, no padding."""
+    """Return a whole encoder of BERT-base's size with all heads constant, n=256, no padding."""
     inputs = 8
     slots = 256
     stock = base_sized("sdpa")
@@ -280,7 +280,7 @@ def whole_study(name: str, folder: Path) -> Comparison:
 
 
 def stage_rows(folder: Path) -> Iterator[Row]:
-    """A pass of the encoder on three corpora, λ and probing on CoLA, and whole studies."""
+    """Yield a pass of the encoder on three corpora, λ and probing on CoLA, and whole studies."""
     whole = "whole encoder, all heads constant, against SDPA"
     yield Row("heads", whole, constant_heads_against_sdpa)
     measured = [

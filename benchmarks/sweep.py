@@ -66,7 +66,7 @@ GPT2_SIZES = Sizes()
 
 @cache
 def random_decoder(sizes: Sizes = GPT2_SIZES) -> GPT2LMHeadModel:
-    """A GPT-2 with random weights, on the CPU."""
+    """Return a GPT-2 with random weights, on the CPU."""
     torch.manual_seed(0)
     config = GPT2Config(
         vocab_size=VOCABULARY,
@@ -81,19 +81,19 @@ def random_decoder(sizes: Sizes = GPT2_SIZES) -> GPT2LMHeadModel:
 
 
 def random_ids(texts: int, device: str = "cpu") -> Tensor:
-    """Random texts, as ids [texts, tokens]."""
+    """Return random texts, as ids [texts, tokens]."""
     generator = torch.Generator().manual_seed(1)
     return torch.randint(1, VOCABULARY, (texts, TOKENS), generator=generator).to(device)
 
 
 def loss_by_text(logits: Tensor, ids: Tensor) -> Tensor:
-    """The mean loss of the next token in each text."""
+    """Return the mean loss of the next token in each text."""
     losses = nn.functional.cross_entropy(logits[:, :-1].mT, ids[:, 1:], reduction="none")
     return losses.mean(dim=1)
 
 
 def effects_by_papa(model: GPT2LMHeadModel, ids: Tensor) -> np.ndarray:
-    """The effect of every head, [layers, heads]."""
+    """Return the effect of every head, [layers, heads]."""
     frame = papa.head_scores(
         model,
         [{"input_ids": ids}],
@@ -107,8 +107,8 @@ def effects_by_papa(model: GPT2LMHeadModel, ids: Tensor) -> np.ndarray:
 
 @torch.inference_mode()
 def effects_by_hooks(model: GPT2LMHeadModel, ids: Tensor, heads_of_each_layer: int) -> np.ndarray:
-    """The effect of the first heads of each layer: the part of one head is 0 at the input of the
-    map that follows attention.
+    """Return the effect of the first heads of each layer: the part of one head is 0 at the input of
+    the map that follows attention.
     """
     layers = model.config.n_layer
     width = model.config.n_embd // model.config.n_head
@@ -131,7 +131,7 @@ def effects_by_hooks(model: GPT2LMHeadModel, ids: Tensor, heads_of_each_layer: i
 
 @cache
 def bridge(model: GPT2LMHeadModel) -> Any:
-    """The same weights in TransformerLens (4.0 or later)."""
+    """Return the same weights in TransformerLens (4.0 or later)."""
     lens: Any = importlib.import_module("transformer_lens.model_bridge")
     with tempfile.TemporaryDirectory() as folder:
         model.config.save_pretrained(folder)
@@ -188,7 +188,7 @@ def against(plain: Callable[[GPT2LMHeadModel, Tensor, int], np.ndarray]) -> Comp
 
 
 def passes_of_one_head(sizes: Sizes) -> float:
-    """How many times the passes of one head of each layer are those of all heads."""
+    """Return how many times the passes of one head of each layer are those of all heads."""
     return (sizes.layers * sizes.heads + 1) / (sizes.layers + 1)
 
 
@@ -229,7 +229,7 @@ def save_as_study(model: GPT2LMHeadModel, folder: Path) -> Step:
 
 
 def store_with_inputs(sweep: Step, folder: Path) -> Store:
-    """A store in a folder that holds what a sweep reads."""
+    """Return a store in a folder that holds what a sweep reads."""
     store = Store(folder / "store")
     store.make()
     run_here(with_inputs(sweep.inputs), store, ExecutionSpec(device="cpu"), Bars(False))
@@ -237,7 +237,7 @@ def store_with_inputs(sweep: Step, folder: Path) -> Store:
 
 
 def effects_by_workers(sweep: Step, store: Store, workers: Executor) -> np.ndarray:
-    """The effect of every head, computed again by the workers of a study."""
+    """Return the effect of every head, computed again by the workers of a study."""
     remove(sweep.folder(store))
     run_once(StepGroup((sweep,)), Session(store, workers, ExecutionSpec(), Bars(False)))
     return load_file(verified(sweep.reference(store)) / SCORES)["effect"]
@@ -259,7 +259,7 @@ def two_workers_against_one() -> Comparison:
 
 
 def sweep_rows() -> Iterator[Row]:
-    """The effect of 144 heads on texts of 64 tokens."""
+    """Yield the effect of 144 heads on texts of 64 tokens."""
     heads = f"effect of {GPT2_SIZES.layers} × {GPT2_SIZES.heads} heads"
     name = f"{heads}, {TEXTS} texts of {TOKENS} tokens"
     yield Row("sweep", f"{name}, against hooks", partial(against, effects_by_hooks))

@@ -86,7 +86,7 @@ def repeated(pair: Pair, unit: str = "s") -> Comparison:
 
 
 def seconds(work: Work) -> float:
-    """How long one run takes."""
+    """Return how long one run takes."""
     started = time.perf_counter()
     work()
     return time.perf_counter() - started

@@ -73,7 +73,7 @@ def run_study(folder: Path, workers: int) -> StudyTimes:
 
 
 def _steps(store: Path) -> Iterator[tuple[str, float, float]]:
-    """The stage of each step, when it ended, and its seconds of processors."""
+    """Yield the stage of each step, when it ended, and its seconds of processors."""
     for path in store.glob("artifacts/*/*/metadata.json"):
         metadata = json.loads(path.read_text())
         yield metadata["stage"], path.stat().st_mtime, metadata["worker_seconds"]

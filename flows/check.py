@@ -141,7 +141,7 @@ def check_study(
 
 
 def cluster_address(ray_address: str | None) -> str | None:
-    """The Ray cluster that a study runs on; None for this machine."""
+    """Return the Ray cluster that a study runs on; None for this machine."""
     address = ray_address or os.environ.get("RAY_ADDRESS")
     if address and holds_credentials(address):
         raise errors.SpecError(
@@ -151,7 +151,7 @@ def cluster_address(ray_address: str | None) -> str | None:
 
 
 def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
-    """Look for tokenizers that cannot be loaded or cannot write the layout."""
+    """Report tokenizers that cannot be loaded or cannot write the layout."""
 
     def fits(encoder: EncoderReference, document: dict[str, Any]) -> bool:
         from papa.models.weights import checked_configuration
@@ -181,7 +181,9 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
 
 
 def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Preview]:
-    """What is seen of each text whose source is known; what a head cannot serve is a problem."""
+    """Return facts about each text whose source is known; a text that a head cannot serve is a
+    problem.
+    """
 
     def check_head(task: TaskSpec, preview: Preview, encoder: EncoderReference) -> None:
         from papa.native.loading import check_native

@@ -32,8 +32,8 @@ _SQLITE = "sqlite:///"
 
 
 def settle_environment() -> None:
-    """No engine of this process sends telemetry, or reaches this machine through a proxy; and no
-    flow warns that it keeps no result, which it is not to.
+    """Set what engines of this process read: no telemetry, no proxy to this machine, and no warning
+    of a flow that it keeps no result.
     """
     logging.getLogger("prefect.flow_runs").addFilter(
         lambda record: not str(record.msg).startswith("Failed to write result")
@@ -46,8 +46,8 @@ def settle_environment() -> None:
 
 
 def open_standard_streams() -> None:
-    """A standard stream that is closed reads and writes nothing: else its number would go to the
-    next file, which processes started here would take for theirs.
+    """Open standard streams that are closed as ones that read and write nothing: else their numbers
+    would go to the next files, which processes started here would take for theirs.
     """
     for number in range(3):
         try:
@@ -57,14 +57,14 @@ def open_standard_streams() -> None:
 
 
 def settle_umask(folder: Path) -> None:
-    """What is written is its owner's alone, or the group's that may write to the folder."""
+    """Give what is written to its owner alone, or to the group that may write to the folder."""
     shared = folder.is_dir() and folder.stat().st_mode & stat.S_IWGRP
     os.umask(0o007 if shared else 0o077)
 
 
 def missing_engines(*modules: str) -> str:
-    """What running a study needs, or ``modules`` besides, and is not installed, in a sentence;
-    else "".
+    """Return what running a study needs, or ``modules`` besides, and is not installed, in a
+    sentence; else "".
     """
     names = ("prefect", "ray", "mlflow", *modules)
     missing = joined(name for name in names if find_spec(name) is None)
@@ -100,7 +100,7 @@ def outside_working_folder() -> Iterator[None]:
 
 @contextmanager
 def _empty_folder() -> Iterator[int]:
-    """An open descriptor of an empty folder that only this user may write to."""
+    """Yield an open descriptor of an empty folder that only this user may write to."""
     folder = cache_folder() / f"empty-{os.geteuid()}"
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -122,8 +122,8 @@ def _empty_folder() -> Iterator[int]:
 
 
 def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
-    """To be called before Prefect is imported; with ``verbose`` engines show what they log.
-    ``modules`` are needed beside those of a study.
+    """Import and configure Prefect and MLflow; call it before anything imports Prefect. With
+    ``verbose`` engines show what they log. ``modules`` are needed beside those of a study.
     """
     missing = missing_engines(*modules)
     if missing:

@@ -32,7 +32,7 @@ class StudyProgress:
 
     @contextmanager
     def running(self, name: str) -> Iterator[Progress]:
-        """While the block runs, a step is in progress; it is shown once a worker started it."""
+        """Show a step as running once a worker started it, while the block runs."""
         started = 0.0
 
         def report(done: int, total: int) -> None:
@@ -46,14 +46,14 @@ class StudyProgress:
             self._seconds[name] = time.monotonic() - started
 
     def finished(self, name: str, computed: bool, steps: int = 1) -> None:
-        """A step is done, or was there already; or so many that ran together."""
+        """Count a step as done, or as cached; or so many that ran together."""
         self._finished[name] = steps
         self.bar.update(steps)
         seconds = self._seconds.get(name) if computed else None
         self.note(name, "already there" if seconds is None else f"done in {duration(seconds)}")
 
     def note(self, name: str, sentence: str) -> None:
-        """There is something to know of a step, or of the study."""
+        """Print a note about a step, or about the study."""
         done = sum(self._finished.values()) / self.steps
         line = printable(f"{name}: {sentence} | study {done:.0%}")
         self.log(line)
@@ -63,14 +63,14 @@ class StudyProgress:
 
 
 def duration(seconds: float) -> str:
-    """A duration in words: "42 s", "3 min", "2.5 h"."""
+    """Return a duration in words: "42 s", "3 min", "2.5 h"."""
     if seconds < 90:
         return f"{seconds:.0f} s" if seconds >= 9.5 else f"{seconds:.1f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def size_label(size: float) -> str:
-    """A number of bytes in units of 1024, as du and ls show it: "812 B", "3.4 MiB"."""
+    """Return a number of bytes in units of 1024, as du and ls show it: "812 B", "3.4 MiB"."""
     units = ("B", "KiB", "MiB", "GiB", "TiB")
     exponent = 0
     while size >= 1024 and exponent < len(units) - 1:

@@ -39,7 +39,9 @@ _PATIENCE_SECONDS = 60.0
 
 
 def free_port() -> int:
-    """A port of loopback that nobody listens on, and that neither the system nor Ray hands out."""
+    """Return a port of loopback that nobody listens on, and that neither the system nor Ray hands
+    out.
+    """
     while True:
         port = random.SystemRandom().randint(20_000, 32_767)
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
@@ -47,7 +49,7 @@ def free_port() -> int:
 
 
 def listens(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Whether a process, or one below it, accepts connections on a port."""
+    """Return whether a process, or one below it, accepts connections on a port."""
     with suppress(psutil.Error):
         started = psutil.Process(process.pid)
         for member in (started, *started.children(recursive=True)):
@@ -58,7 +60,9 @@ def listens(process: subprocess.Popen[bytes], port: int) -> bool:
 
 
 def _server_settings(home: Path, port: int) -> dict[str, str]:
-    """The environment of a server on loopback, with the user's own database, and its clients."""
+    """Return the environment of a server on loopback, with the user's own database, and its
+    clients.
+    """
     password = f"papa:{secrets.token_urlsafe(24)}"
     return {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
@@ -145,9 +149,9 @@ def start_server() -> PrefectServer | None:
 
 
 def watch_named_server(tell: Callable[[str], object]) -> threading.Event:
-    """Look after the server that settings name, in a thread: ``tell`` that it does not answer, and
-    after a minute have requests fail at once, each of which would be repeated for another minute.
-    The event is set while it does not answer.
+    """Watch the server that settings name, in a thread: ``tell`` that it does not answer, and after
+    a minute let requests fail at once, each of which would be repeated for another minute. The
+    event is set while it does not answer.
     """
     # Not at the top, so that a server that starts does so while this is imported.
     from prefect.client.orchestration import get_client

@@ -115,7 +115,7 @@ def run_steps(
 
 
 def _report_end(ended: SimpleQueue[StepGroup], group: StepGroup, _future: object) -> None:
-    """Called by Prefect, from another thread, when a task run has ended."""
+    """Record the end of a task run; Prefect calls it from another thread."""
     ended.put(group)
 
 
@@ -182,7 +182,7 @@ def failure_of(failures: Mapping[str, Exception]) -> PapaError:
 
 
 def is_worth_retrying(error: object) -> bool:
-    """Whether a failed step may succeed as it is, and no user has to correct anything."""
+    """Return whether a failed step may succeed as it is, and no user has to correct anything."""
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
 
 

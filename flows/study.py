@@ -112,12 +112,12 @@ def run_study(
 
 
 def digest_of(study: StudySpec) -> str:
-    """The digest of a study's specification, by which a deployment knows it again."""
+    """Return the digest of a study's specification, by which a deployment knows it again."""
     return sha256_of_json(study.model_dump(mode="json"))
 
 
 def _absolute(parameter: str, path: str) -> str:
-    """A path of a deployed run, whose working folder is a new one for each run."""
+    """Return a path of a deployed run, whose working folder is a new one for each run."""
     if "://" in path:
         return path
     expanded = Path(path).expanduser()
@@ -130,7 +130,7 @@ def _absolute(parameter: str, path: str) -> str:
 
 
 def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: str | None) -> None:
-    """Refuse another study than the one that was deployed."""
+    """Raise an error if the study is not the one that was deployed."""
     if study.name != (name or study.name):
         raise SpecError(
             f"{path} holds study '{study.name}', but '{name}' was deployed: restore the file, "

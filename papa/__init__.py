@@ -68,6 +68,8 @@ def __dir__() -> list[str]:
 
 @when_imported("transformers.models.auto.configuration_auto")
 def _register_exports(registry: Any) -> None:
-    """transformers knows exports; their module is imported once one's configuration is read."""
+    """Register exports with transformers; their module is imported once one's configuration is
+    read.
+    """
     registry.CONFIG_MAPPING_NAMES["papa_constant_heads"] = "ConstantHeadsConfig"
     registry.CONFIG_MAPPING._modules["papa_constant_heads"] = sys.modules[__name__]

@@ -43,7 +43,9 @@ class WorkerCores:
                 _used = None
 
     def threads(self) -> int:
-        """How many threads this worker may compute with: unused cores are shared by the others."""
+        """Return how many threads this worker may compute with: unused cores are shared by the
+        others.
+        """
         busy = sum(_is_locked(path) for path in self.folder.glob("*.lock"))
         # A worker that was killed, and the one in its place, have a file each.
         return max(1, self.count // max(1, busy))

@@ -115,7 +115,9 @@ class ConstantHeadsModel(PreTrainedModel):
         labels: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """What the original's class outputs; DataError where an input does not fit the slots."""
+        """Return what the original's class outputs; DataError where an input does not fit the
+        slots.
+        """
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask.long()
         real = mask.bool()
         numbers = mask.cumsum(dim=1) - 1
@@ -148,7 +150,7 @@ class ConstantHeadsModel(PreTrainedModel):
         )
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
-        """The slot of each token (``papa.text.layout``)."""
+        """Return the slot of each token (``papa.text.layout``)."""
         slots = self.config.slots
         last = real & (numbers == numbers[:, -1:])
         separates = input_ids == self.config.sep_token_id
@@ -173,7 +175,7 @@ class ConstantHeadsModel(PreTrainedModel):
     def from_pretrained(  # type: ignore[override]
         cls, name: Any, *arguments: Any, **options: Any
     ) -> Any:
-        """As of transformers; a file of weights that changed is an ``ArtifactError``."""
+        """Load an export as transformers does; weights that changed raise an ``ArtifactError``."""
         loaded = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
         sha256 = (loaded[0] if isinstance(loaded, tuple) else loaded).config.sha256
         for file, digest in (sha256 or {"config.json": ""}).items():
@@ -185,7 +187,7 @@ class ConstantHeadsModel(PreTrainedModel):
         return loaded
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
-        """As of transformers, with the SHA-256 of the weights."""
+        """Save an export as transformers does, with the SHA-256 of its weights."""
         super().save_pretrained(save_directory, *arguments, **options)
         files = sorted(Path(save_directory).glob("*.safetensors"))
         self.config.sha256 = {file.name: sha256_of_file(file) for file in files}
@@ -200,7 +202,7 @@ def _keep(linear: nn.Linear, rows: Tensor) -> None:
 
 
 def _padded(constant: int, linear: nn.Linear, _: object, mixed: Tensor) -> Tensor:
-    """What ModernBERT's one map gives, with 0 as queries and keys of constant heads."""
+    """Return what ModernBERT's one map gives, with 0 as queries and keys of constant heads."""
     width = linear.in_features - constant
     query, key, value = mixed.split([width, width, linear.in_features], dim=-1)
     return torch.cat([pad(query, (constant, 0)), pad(key, (constant, 0)), value], dim=-1)
@@ -209,8 +211,8 @@ def _padded(constant: int, linear: nn.Linear, _: object, mixed: Tensor) -> Tenso
 def _attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, _: object, **options: Any
 ) -> tuple[Tensor, None]:
-    """For transformers' attention interface, [batch, heads, m, width] to [batch, m, heads, width];
-    the last queries and keys are those of heads that are not constant.
+    """Compute attention for transformers' attention interface: [batch, heads, m, width] becomes
+    [batch, m, heads, width]. The last queries and keys are those of heads that are not constant.
     """
     columns, column_ids, is_filled, real, positions = options["papa"]
     constant = len(module.constants)
@@ -262,7 +264,7 @@ for _kind in KINDS.values():
 
 
 def family_to_export(model_type: str) -> Family:
-    """The family of an original; refuse one that cannot be exported."""
+    """Return the family of an original; refuse one that cannot be exported."""
     family = family_of(model_type)
     if family is None or family.name not in FAMILIES:
         raise EncoderError(
@@ -373,8 +375,8 @@ def export(
 
 @torch.inference_mode()
 def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[float]]]:
-    """At three sizes of texts and tokens: the original's milliseconds with one thread, and how much
-    faster an export is in rounds in turn, sorted.
+    """Return, for three sizes of texts and tokens, the original's milliseconds with one thread, and
+    the factors by which an export is faster, sorted, of rounds that take turns.
     """
     config = exported.config
     rows: list[tuple[int, int, float, list[float]]] = []

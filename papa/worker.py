@@ -52,7 +52,7 @@ class Executor(Protocol):
         """How many workers there are."""
 
     def begin(self) -> Future[None]:
-        """Have workers come up; return a future that is done once they are there."""
+        """Start the workers; return a future that is done once they are ready."""
 
     def abandon(self) -> None:
         """End what is not below this process, at once."""
@@ -135,7 +135,7 @@ class Worker:
                 torch.set_num_threads(threads)
 
     def begin(self) -> Future[None]:
-        """Import what every call needs; return a future that is done."""
+        """Start the workers; return a future that is done once they are ready."""
         begun: Future[None] = Future()
         self.ready(None)
         begun.set_result(None)
@@ -145,7 +145,7 @@ class Worker:
         """Do nothing: it ends with this process."""
 
     def ready(self, shared: Path | None) -> None:
-        """Nothing, as soon as an actor can take a call; a ClusterError where it never can."""
+        """Block until an actor can take calls. Raises ClusterError if it never can."""
         os.environ["TOKENIZERS_PARALLELISM"] = "false"
         os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
         with uncollected():
@@ -205,12 +205,16 @@ def _load(reference: EncoderReference, model_class: str, device: str) -> Encoder
 
 
 def versions_here() -> dict[str, str]:
-    """Of the libraries that results depend on, without build labels such as ``+cu126``."""
+    """Return the versions of libraries that results depend on, without build labels such as
+    ``+cu126``.
+    """
     return {name: version(name).partition("+")[0] for name in _LIBRARIES}
 
 
 def encoder_here(reference: EncoderReference) -> EncoderReference:
-    """The same encoder by its files on this machine of a cluster; loading checks its digest."""
+    """Return the same encoder by its files on this machine of a cluster; loading checks its
+    digest.
+    """
     try:
         resolved = resolve_encoder(EncoderSpec(name=reference.name, revision=reference.revision))
     except (EncoderError, HubUnreachableError) as error:
@@ -220,8 +224,8 @@ def encoder_here(reference: EncoderReference) -> EncoderReference:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """No garbage is collected while the block imports large libraries, whose million objects all
-    stay, and what it made is never looked at again: a fifth of the time of an import, and most of
+    """Switch garbage collection off while the block imports large libraries, and never look at what
+    it created again. The million objects of an import all stay: a fifth of its time, and most of
     that in which a process ends, goes into such looks.
     """
     was_on = gc.isenabled()

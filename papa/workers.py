@@ -214,7 +214,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         return worker.remote("cuda" if self._share else "cpu", versions=versions, cores=cores)
 
     def _hire(self) -> None:
-        """Have another worker come up, which is idle once it answers, if it ever does."""
+        """Start another worker, which is idle once it answers, if it ever does."""
         actor = self._new()
         self._actors.add(actor)
 
@@ -231,7 +231,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         actor.ready.remote(self._shared).future().add_done_callback(answered)
 
     def _next(self) -> Any:
-        """The next idle worker, of which the one used last has its model at hand."""
+        """Return the next idle worker, of which the one used last has its model at hand."""
         while self._refusal is None:
             self._check_node()
             with suppress(Empty):

@@ -87,7 +87,7 @@ def aggregate(
 
 
 def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.CellEntry]:
-    """Which artifacts scored each cell."""
+    """Yield which artifacts scored each cell."""
     for cell, steps in pair.cells.items():
         probes = []
         for step in steps:
@@ -104,7 +104,7 @@ def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.Ce
 
 
 def _average_entries(pairs: tuple[PairSteps, ...]) -> Iterator[manifest.AverageEntry]:
-    """The averages over the tasks' own texts, which the report draws."""
+    """Yield the averages over the tasks' own texts, which the report draws."""
     for pair in pairs:
         if pair.average:
             yield manifest.AverageEntry(
@@ -122,7 +122,7 @@ def _lambda_agreement(
     scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]],
     study: StudySpec,
 ) -> Iterator[dict[str, Any]]:
-    """How far the orders by λ of several seeds agree."""
+    """Yield how far the orders by λ of several seeds agree."""
     for pair in pairs:
         trained = scores_by_pair[pair.pair].get("lambda")
         if isinstance(trained, TrainedLambda):
@@ -135,7 +135,7 @@ def _lambda_agreement(
 
 
 def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str, dict[str, Any]]:
-    """What the report says of each task's text, by the first encoder's tokens."""
+    """Return what the report says of each task's text, by the first encoder's tokens."""
     facts: dict[str, dict[str, Any]] = {}
     for pair in pairs:
         if pair.task.name not in facts:
@@ -147,20 +147,22 @@ def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str,
 
 
 def command_line(arguments: list[str]) -> str:
-    """A command line as one would type it: the program by name, and no password."""
+    """Return a command line as one would type it: the program by name, and no password."""
     program, *options = arguments
     return without_credentials(shlex.join([Path(program).name, *options]))
 
 
 def versions() -> str:
-    """The versions of what computes scores."""
+    """Return the versions of what computes scores."""
     return ", ".join(f"{name} {version(name)}" for name in _LIBRARIES)
 
 
 def _provenance(
     pairs: tuple[PairSteps, ...], artifacts: Artifacts, command: str, started: float
 ) -> dict[str, str]:
-    """When and how results were computed, of the run that writes them, and from which content."""
+    """Return when and how results were computed, of the run that writes them, and from which
+    content.
+    """
     computing = sum(
         read_metadata(artifact.path).get("seconds", 0.0) for artifact in artifacts.values()
     )
@@ -182,7 +184,9 @@ def _provenance(
 
 
 def _machine() -> str:
-    """``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA H100``."""
+    """Return the machine in words: ``Linux x86_64, Intel(R) Xeon(R), 16 cores, 64 GiB, NVIDIA
+    H100``.
+    """
     import torch
 
     processor = platform.processor()

@@ -93,7 +93,7 @@ def sum_shards(
     progress: Progress,
     model: Encoder | PreTrainedModel,
 ) -> ShardSums:
-    """On a worker: sum the attention over some shards of the training text."""
+    """Sum the attention over some shards of the training text, on a worker."""
     from papa.heads.average import average_split
     from papa.native.observing import average_by_position
 
@@ -135,7 +135,7 @@ def publish_average(
     metadata: dict[str, Any],
     progress: Progress,
 ) -> None:
-    """On a worker: divide the sums over all shards, and publish C."""
+    """Divide the sums over all shards, and publish C, on a worker."""
     import torch
 
     from papa.heads.average import AttentionSums
@@ -147,7 +147,7 @@ def publish_average(
 
 
 def _calls(shards: int, most_calls: int) -> Iterator[range]:
-    """Consecutive shards, divided evenly among at most ``most_calls`` calls."""
+    """Divide consecutive shards evenly among at most ``most_calls`` calls."""
     shards_per_call = -(-shards // most_calls)
     for first in range(0, shards, shards_per_call):
         yield range(first, min(first + shards_per_call, shards))

@@ -53,7 +53,7 @@ class ConstantHeads:
     draw: tuple[int, ...] = ()
 
     def in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
-        """All heads as (layer, head), the first to become constant first."""
+        """Return all heads as (layer, head), the first to become constant first."""
         order: Order = self.order or "first_to_last"  # Any will do where it changes nothing.
         method = scored_by(order)
         scores = None
@@ -64,7 +64,7 @@ class ConstantHeads:
         return head_order(order, scores, layers, heads, self.draw)
 
     def chosen(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
-        """The constant heads, sorted."""
+        """Return the constant heads, sorted."""
         return tuple(sorted(self.in_order(artifacts)[: self.count]))
 
     def load_substitute(

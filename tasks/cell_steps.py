@@ -130,12 +130,12 @@ def baseline_steps(pair: Pair) -> tuple[Step, ...]:
 
 
 def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:
-    """What of the task decides a score."""
+    """Return what of the task decides a score."""
     return task_with(pair.task, "metric", "positive", *settings, **values)
 
 
 def _condition(result: Cell, heads_in_all: int) -> str:
-    """What is constant in the cells of a result, in words."""
+    """Return what is constant in the cells of a result, in words."""
     if not result.constants:
         return "no constant head"
     if not result.order:

@@ -16,7 +16,7 @@ from papa.spec.orders import module_of, scores_in
 
 
 def read_code(files: Sequence[Path]) -> dict[str, str]:
-    """The text of files, by what a study calls them."""
+    """Return the text of files, by the names that a study gives them."""
     texts: dict[str, str] = {}
     for file in files:
         if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in texts:
@@ -32,7 +32,7 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
 
 
 def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
-    """The study with the digests of the files that it names; what it names of them is looked at."""
+    """Return the study with the digests of the files that it names, whose names it has checked."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
     of_tasks = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
     modules = {module_of(name) for name in (*orders, *of_tasks)}
@@ -60,7 +60,7 @@ def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
 
 
 def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
-    """The study with the scores of the head orders that files given define."""
+    """Return the study with the scores of the head orders that these files define."""
     scores = list(study.scores)
     for name in dict.fromkeys(map(scores_in, study.orders)):
         order = _named(study, name, texts)
@@ -79,20 +79,20 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
 
 
 def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> CustomCode | None:
-    """What a task runs of the user's own, as far as files are given."""
+    """Return the custom code of a task, as far as its files are known."""
     metric, probe = (_named(study, name, texts) for name in (task.metric, task.custom_probe))
     return CustomCode(metric, probe) if metric or probe else None
 
 
 def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> NamedCode | None:
-    """What is known of code by its name; None where the name is none of code's."""
+    """Return the code of this name; None where no code has it."""
     module = module_of(name)
     digests = (code.sha256 for code in study.code if code.name == module)
     return NamedCode(name, next(digests, ""), texts.get(module)) if name and module else None
 
 
 def _check(custom: NamedCode, *, is_probe: bool) -> None:
-    """Refuse what is no probe, and what is no function of two arguments."""
+    """Raise an error unless the code is a probe, or a function of two arguments."""
     code = custom.load()
     try:
         if is_probe:

@@ -153,7 +153,7 @@ class Context:
             scratch.remove(name)
 
     def time_spent(self) -> dict[str, Any]:
-        """The device and its seconds: processor time on a CPU, elapsed time on a GPU."""
+        """Return the device and its seconds: processor time on a CPU, elapsed time on a GPU."""
         device = "cpu" if self.model is None else str(self.model.device.type)
         if device == "cpu":
             seconds = time.process_time() - self._processor_started
@@ -162,7 +162,7 @@ class Context:
         return {"worker_seconds": seconds, "device": device}
 
     def metadata(self, step: Step | None = None) -> dict[str, Any]:
-        """What the artifact of a step says of itself.
+        """Return what the artifact of a step says of itself.
 
         Args:
             step: One of ``steps``; None for the only one.

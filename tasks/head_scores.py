@@ -88,7 +88,7 @@ def read_head_scores(
 
 
 def _have_own_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
-    """Whether seeds see different rows: each draws a part of one order of them."""
+    """Return whether seeds see different rows: each draws a part of one order of them."""
     orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
     return len(orders) == 1 and None not in orders
 

@@ -46,7 +46,7 @@ class StudyInputs:
 
 
 def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
-    """The inputs of a study whose one encoder is at hand."""
+    """Return the inputs of a study whose one encoder is at hand."""
     (spec,) = study.encoders
     study = with_code(study, {})
     sources = {text.source: _described(None, text.source) for text in named_texts(study)}
@@ -74,7 +74,9 @@ class ResolvedInputs:
     notes: dict[str, None] = field(default_factory=dict)
 
     def inputs(self) -> StudyInputs:
-        """The study's inputs, with every branch replaced by its commit, where nothing is wrong."""
+        """Return the study's inputs, with every branch replaced by its commit, where nothing is
+        wrong.
+        """
         if self.problems:
             raise CheckError(self.problems)
         study = self.study
@@ -96,7 +98,7 @@ class ResolvedInputs:
         return StudyInputs(study, encoders, sources, labels_of(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
-        """The task with its source pinned."""
+        """Return the task with its source pinned."""
         return task.model_copy(update={"source": self.sources[task.source][0]})
 
 
@@ -159,8 +161,8 @@ def resolve_inputs(
 
 
 def _precision_of_checkpoint(encoder: EncoderReference, study: StudySpec) -> Precision:
-    """That of the stored weights where encoders run on a GPU. By measurement no flag of a CPU tells
-    where bfloat16 is faster (docs/performance.md).
+    """Return the precision of the stored weights where encoders run on a GPU. By measurement no
+    flag of a CPU tells where bfloat16 is faster (docs/performance.md).
     """
     document, _ = read_configuration_file(Path(encoder.folder), f"encoder '{encoder.name}'")
     stored = document.get("dtype") or document.get("torch_dtype")
@@ -168,7 +170,9 @@ def _precision_of_checkpoint(encoder: EncoderReference, study: StudySpec) -> Pre
 
 
 def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -> Any:
-    """The encoder with its weights checked; as it is where they shall not be fetched."""
+    """Return the encoder with its weights checked; unchanged where they are not to be
+    downloaded.
+    """
     if fetch or described.revision is None or weight_files(Path(described.folder)):
         return resolve_encoder(spec, described.precision)
     return described
@@ -183,14 +187,14 @@ def attempted(job: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run_concurrently(job: Callable[[Of], Any], each: Iterable[Of]) -> dict[Of, Any]:
-    """The job ``attempted`` of each."""
+    """Run the job on every item in threads; return its ``attempted`` results by item."""
     # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
     return in_threads(partial(attempted, job), each)
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
-    """Every task and every corpus of constants, with its position in the study."""
+    """Return every task and every corpus of constant matrices, with its position in the study."""
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
     for index, substitute in enumerate(study.substitutes):
         if substitute.corpus:
@@ -200,7 +204,7 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
 
 
 def _described(precision: Any, requested: Any) -> Any:
-    """An encoder by its small files; a source at its commit, with its fingerprint."""
+    """Return an encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(requested, EncoderSpec):
         return describe_encoder(requested, precision)
     from papa.text.sources import fingerprint, pinned
@@ -209,7 +213,7 @@ def _described(precision: Any, requested: Any) -> Any:
 
 
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
-    """What of the study does not fit one of its encoders: where, and why."""
+    """Yield what in the study does not fit one of its encoders: where, and why."""
     study = resolved.study
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for method in methods:
@@ -277,7 +281,9 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
 
 
 def device_of(study: StudySpec) -> str:
-    """Where encoders run on this machine; float32 does not ask, as importing torch takes long."""
+    """Return where encoders run on this machine; float32 does not ask, as importing torch takes
+    long.
+    """
     if study.execution.device != "auto" or study.precision == "float32":
         return study.execution.device
     import torch
@@ -286,7 +292,7 @@ def device_of(study: StudySpec) -> str:
 
 
 def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
-    """Short names, longer where short ones would clash."""
+    """Return short names, longer where short ones would be equal."""
     shorts = Counter(encoder.display for encoder in encoders)
     names = Counter(encoder.name for encoder in encoders)
     labels = {}

@@ -147,7 +147,7 @@ class FinishedStudy:
         return read(self.folder / name)
 
     def encoder_here(self, label: str) -> EncoderReference:
-        """The encoder that was measured: where it was, or found anew by its name."""
+        """Return the encoder that was measured: where it was, or found anew by its name."""
         measured = self.manifest.encoders[label]
         if Path(measured.folder).is_dir():
             return measured
@@ -161,15 +161,15 @@ class FinishedStudy:
         return encoder
 
     def task(self, name: str) -> TaskSpec:
-        """The task of a name."""
+        """Return the task of a name."""
         return next(task for task in self.study.tasks if task.name == name)
 
     def constants(self, cell: CellEntry) -> ConstantsSpec:
-        """The kind of constants of a cell."""
+        """Return the kind of constants of a cell."""
         return next(spec for spec in self.study.substitutes if spec.label == cell.constants)
 
     def read_constants(self, cell: CellEntry) -> Any:
-        """What a cell's constant heads output; not of what was trained with a probe."""
+        """Return what a cell's constant heads output; not of what was trained with a probe."""
         spec = self.constants(cell)
         name = cell.probes[0].constants
         substitute = SubstituteSource(spec.kind, spec.parameters)
@@ -177,13 +177,13 @@ class FinishedStudy:
         return substitute.load(artifact, self.encoder_here(cell.encoder), self.task(cell.task))
 
     def artifact(self, name: str) -> ArtifactReference:
-        """The artifact ``stage/key`` in the store; an ArtifactError where it is gone."""
+        """Return the artifact ``stage/key`` in the store; an ArtifactError where it is gone."""
         stage, _, key = name.partition("/")
         return self.store.reference(stage, key)
 
 
 def tables_of(metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The files of a study's results from which its pages are made, with their digests."""
+    """Return the files of a study's results from which its pages are made, with their digests."""
     files = metadata["files"]
     return {name: digest for name, digest in files.items() if not _PAGE.search(name)}
 
@@ -227,5 +227,5 @@ def open_study(store: Store, study: str) -> FinishedStudy:
 
 
 def specification(study: StudySpec) -> str:
-    """The resolved specification as YAML."""
+    """Return the resolved specification as YAML."""
     return yaml.safe_dump(study.model_dump(mode="json"), sort_keys=False, allow_unicode=True)

@@ -126,13 +126,13 @@ class Tracking:
             )
 
     def end(self, status: str) -> None:
-        """The study ends so, unless it ended already."""
+        """Set the study's final state, unless it has one already."""
         if not self._ended:
             self._ended = True
             self.client.set_terminated(self.run_id, status)
 
     def epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
-        """A step has trained for one more epoch, until then, with these losses of each seed."""
+        """Log the losses of each seed once a step has trained for one more epoch."""
         self._losses[step].append((epoch, losses, int(ended * 1000)))
 
     def step(self, step: Step) -> None:
@@ -191,8 +191,8 @@ class Tracking:
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
-        """One after the other: a SQLite file has one writer, and another run of the store may write
-        the same.
+        """Let writers take turns: a SQLite file has one writer, and another run of the store may
+        write the same.
         """
         lock: AbstractContextManager[object] = claimed(self.store, "mlflow")
         if self._database:
@@ -210,8 +210,8 @@ class Tracking:
         return str(experiment.experiment_id)
 
     def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
-        """The run with a key that this store wrote, created where there is none: equal studies of
-        two stores are two.
+        """Return the run with a key that this store wrote, created where there is none: equal
+        studies of two stores are two.
         """
         from mlflow.entities import Param
 
@@ -227,7 +227,7 @@ class Tracking:
         return run
 
     def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
-        """The run of a cell and a seed, or of a curve, which its tags tell apart."""
+        """Return the run of a cell and a seed, or of a curve, which its tags tell apart."""
         key = sha256_of_json([self._key, role, tags])
         all_tags = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
         name = " · ".join(map(str, (self.study.name, *tags.values())))
@@ -290,8 +290,9 @@ class Tracking:
 
 
 def _points_of_study(table: DataFrame) -> list[Point]:
-    """The mean drop at the smallest fraction, of the first constants and order; and by encoder and
-    task the scores without constant heads, with all of them constant, and of the baselines.
+    """Return the mean drop at the smallest fraction, of the first constants and order; and by
+    encoder and task the scores without constant heads, with all of them constant, and of the
+    baselines.
     """
     first = table.iloc[0]
     smallest = float(table["fraction"].min())

@@ -25,7 +25,7 @@ _ENVIRONMENT = {
 
 
 def tracking_folder() -> Path:
-    """The folder with the user's own database of MLflow, and what is kept with it."""
+    """Return the folder with the user's own database of MLflow, and what is kept with it."""
     data = Path(os.environ.get("XDG_DATA_HOME", ""))
     # The specification of XDG_DATA_HOME has relative paths ignored.
     data = data if data.is_absolute() else Path("~/.local/share").expanduser()
@@ -33,8 +33,8 @@ def tracking_folder() -> Path:
 
 
 def tracking_address() -> str:
-    """Where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else the user's own SQLite file, by its
-    absolute path.
+    """Return where MLflow keeps its runs: ``MLFLOW_TRACKING_URI``, else the user's own SQLite file,
+    by its absolute path.
     """
     address = os.environ.get("MLFLOW_TRACKING_URI") or f"{SQLITE}{tracking_folder() / 'mlflow.db'}"
     database = database_of(address)
@@ -42,17 +42,17 @@ def tracking_address() -> str:
 
 
 def database_of(address: str) -> Path | None:
-    """The file of a SQLite database; None for an address of another kind."""
+    """Return the file of a SQLite database; None for an address of another kind."""
     return Path(address.removeprefix(SQLITE)).absolute() if address.startswith(SQLITE) else None
 
 
 def artifact_folder(database: Path) -> Path:
-    """Where files of the runs in a SQLite database lie."""
+    """Return where files of the runs in a SQLite database lie."""
     return database.with_name("mlartifacts")
 
 
 def unread_database(store: Store) -> str:
-    """A sentence on the database that a store of PAPA 0.2 holds; "" where there is none.
+    """Return a sentence on the database that a store of PAPA 0.2 holds; "" where there is none.
 
     Whoever may write to a store may have written it: it would say where MLflow writes files.
     """
@@ -104,7 +104,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def tracking_errors(address: str) -> Iterator[None]:
-    """MLflow's errors as one sentence."""
+    """Word MLflow's errors as one sentence."""
     from alembic.util import CommandError
     from mlflow.exceptions import MlflowException
     from requests import RequestException

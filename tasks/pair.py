@@ -68,7 +68,7 @@ class Pair:
         return average_step(self, self.task)
 
     def name_of(self, stage: str, seed: int, seeds: tuple[int, ...]) -> str:
-        """A step's name, with its seed where there are others."""
+        """Return a step's name, with its seed where there are others."""
         name = f"{stage} · {self.title}"
         return f"{name} · seed {seed}" if len(seeds) > 1 else name
 
@@ -120,10 +120,12 @@ def reduced(model: _Spec, *names: str, **values: object) -> _Spec:
 
 
 def task_with(task: TaskSpec, *names: str, **values: object) -> TaskSpec:
-    """A task with these settings alone; it keeps its kind, its slots, and its name for messages."""
+    """Return a task with these settings alone; it keeps its kind, its slots, and its name for
+    messages.
+    """
     return reduced(task, "name", "kind", "slots", *names, **values)
 
 
 def label_column(task: TaskSpec) -> Columns:
-    """Whether a task has labels, whatever their column is called."""
+    """Return whether a task has labels, whatever their column is called."""
     return reduced(task.columns, label="label" if task.columns.label else None)

@@ -60,7 +60,7 @@ class PairSteps:
         return substitute.source if substitute else None
 
     def head_scores(self, artifacts: Artifacts) -> dict[str, HeadScores | TrainedLambda]:
-        """The head scores that its rankings computed, by method."""
+        """Return the head scores that its rankings computed, by method."""
         controls = {seed: artifacts[step] for seed, step in self.controls.items()}
         scores_by_method = {}
         for method, steps_by_seed in self.rankings.items():

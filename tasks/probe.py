@@ -1,7 +1,7 @@
 """Probe: a small classifier on the frozen encoder's features scores a cell (paper, Section 3.3).
 
 ``probe`` trains and scores it while some heads are constant; ``baseline`` scores what a cell must
-beat: always one answer, and the same probe on word embeddings alone.
+beat: the best single answer, and the same probe on word embeddings alone.
 """
 
 from __future__ import annotations
@@ -128,7 +128,9 @@ def _train_and_score(
     constant_heads: tuple[Head, ...] = (),
     trained: bool = False,
 ) -> tuple[tuple[ScoredSeed, ...], list[np.ndarray]]:
-    """The score of every seed, and for each seed what each validation row adds to it, [rows, k]."""
+    """Return the score of every seed, and for each seed what each validation row adds to it, [rows,
+    k].
+    """
     from papa.probes.evaluate import evaluate_cell
 
     started = time.perf_counter()

@@ -105,7 +105,7 @@ def train_lambda(
 def open_native_loss(
     context: Context, encoder: EncoderReference, corpus: TokenisedCorpus, task: TaskSpec
 ) -> NativeHead:
-    """The native head on the training text, with the loss of the task."""
+    """Return the native head on the training text, with the loss of the task."""
     from papa.native.losses import loss_of_task
 
     native = context.open_native_head(task, encoder, corpus.split("train"), corpus.label_names)
@@ -246,7 +246,7 @@ def _score_native_head(
 def _load_probe(
     context: Context, text: Step, task: TaskSpec, seed: int, frozen_probe: Step | None
 ) -> Probe | None:
-    """The probe that a step has trained, on the encoder's device."""
+    """Return the probe that a step has trained, on the encoder's device."""
     from safetensors.torch import load_file as load_tensors
 
     from papa.probes.evaluate import build_probe

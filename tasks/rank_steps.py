@@ -103,7 +103,7 @@ def _scores_step(
 
 
 def _seeds_of_native(pair: Pair) -> tuple[int, ...]:
-    """The ranking seeds, where they divide the rows of a native head among them."""
+    """Return the ranking seeds, where they divide the rows of a native head among them."""
     divides = pair.task.head == "native" and pair.study.ranking.rows is None
     return pair.study.ranking_seeds if divides else ()
 

@@ -26,12 +26,12 @@ from papa.tasks.step import Step
 
 
 def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> pandas.DataFrame:
-    """The frame of ``results.parquet``; cells that share a result have rows of their own."""
+    """Return the frame of ``results.parquet``; cells that share a result have rows of their own."""
     return pandas.DataFrame([row for pair in pairs for row in _rows(pair, artifacts)])
 
 
 def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
-    """A row for each cell of a pair and each seed that scores it."""
+    """Yield a row for each cell of a pair and each seed that scores it."""
     metric = pair.task.metric
     steps = {step for scoring in pair.cells.values() for step in scoring}
     scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
@@ -87,7 +87,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
 def _measured(
     metric: Metric, scored: Iterable[tuple[tuple[ScoredSeed, ...], np.ndarray]]
 ) -> SeedScores:
-    """The scores of all seeds, from those of some seeds and what examples add to them."""
+    """Return the scores of all seeds, from those of some seeds and what examples add to them."""
     scores: dict[int, float] = {}
     examples_by_seed: list[np.ndarray] = []
     for scored_seeds, examples in scored:
@@ -100,7 +100,7 @@ def _measured(
 def head_orders(
     pairs: Iterable[PairSteps], artifacts: Artifacts
 ) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
-    """The head orders of cells with some heads constant, by (encoder, task) and name.
+    """Return the head orders of cells with some heads constant, by (encoder, task) and name.
 
     Work that two orders share, such as λ for both of its directions, counts for the first alone.
     """
@@ -142,7 +142,9 @@ def head_orders(
 def heads_table(
     scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec
 ) -> pandas.DataFrame:
-    """The frame of ``heads.parquet``; external scores, which the study names, have no interval."""
+    """Return the frame of ``heads.parquet``; external scores, which the study names, have no
+    interval.
+    """
     external = {
         f"scores:{scores.name}": HeadScores(np.array(scores.values, float)[None])
         for scores in study.scores

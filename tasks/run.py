@@ -109,7 +109,9 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
 
 
 def _damage_of(step: Step, session: Session, known: DamagedError | None) -> DamagedError | None:
-    """What is wrong with a step's artifact; what was known may have been computed again since."""
+    """Return what is wrong with a step's artifact; what was known may have been computed again
+    since.
+    """
     if known and step.key not in session.recomputed:
         return known
     if is_complete(step.folder(session.store)):
@@ -118,7 +120,7 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
 
 
 def _input_at(group: StepGroup, store: Store, address: str) -> Step | None:
-    """The input whose artifact lies at an address."""
+    """Return the input whose artifact lies at an address."""
     for needed in group.inputs:
         if needed.folder(store) == address:
             return needed
@@ -159,7 +161,7 @@ def run_body(
     progress: Progress,
     model: Encoder | PreTrainedModel | None = None,
 ) -> list[Epoch]:
-    """On a worker: run the body of steps; return the epochs that it trained for."""
+    """Run the body of steps, on a worker; return the epochs that it trained for."""
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:

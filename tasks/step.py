@@ -157,19 +157,19 @@ class Step:
         return tuple(dict.fromkeys(_steps_in(self.arguments)))
 
     def changed(self, name: str | None = None, **arguments: Any) -> Step:
-        """The step with another name, or with some arguments changed."""
+        """Return the step with another name, or with some arguments changed."""
         return Step(self.stage, name or self.name, {**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
-        """The full address of its artifact: a folder, or a URI."""
+        """Return the full address of its artifact: a folder, or a URI."""
         return store.folder(self.stage.name, self.key)
 
     def reference(self, store: Store) -> ArtifactReference:
-        """Its finished artifact. Raises ArtifactError if it is not complete."""
+        """Return its finished artifact. Raises ArtifactError if it is not complete."""
         return store.reference(self.stage.name, self.key)
 
     def is_complete(self, store: Store) -> bool:
-        """Whether its artifact is complete, by its metadata and the sizes of its files."""
+        """Return whether its artifact is complete, by its metadata and the sizes of its files."""
         return store.damage(self.stage.name, self.key) is None
 
 
@@ -207,7 +207,7 @@ def in_key(value: Any) -> Any:
 
 
 def _steps_in(value: Any) -> Iterator[Step]:
-    """All steps in an argument, however deep in mappings, tuples and dataclasses."""
+    """Yield all steps in an argument, however deep in mappings, tuples and dataclasses."""
     if isinstance(value, Step):
         yield value
         return

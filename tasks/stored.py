@@ -39,7 +39,7 @@ def load_to_run(
 
 
 def _local_files(study: StudySpec) -> Iterator[Path]:
-    """The files and folders on this machine that a study names, without links."""
+    """Yield the files and folders on this machine that a study names, without links."""
     for text in named_texts(study):
         if isinstance(text.source, FilesSource):
             yield text.source.train
@@ -52,7 +52,7 @@ def _local_files(study: StudySpec) -> Iterator[Path]:
 
 
 def _files_of_scores(path: Path, study: StudySpec) -> Iterator[Path]:
-    """The files of head scores that were read: their scores are not in the study's file."""
+    """Yield the files of head scores that were read: their scores are not in the study's file."""
     document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     stored_names = {entry["name"] for entry in document.get("scores") or ()}
     for name in map(scores_in, study.orders):

@@ -35,8 +35,8 @@ def place_results(store: Store, study: str, artifact: ArtifactReference) -> None
 
 
 def fetch_studies(store: Store) -> None:
-    """Bring what other machines wrote of the studies of a store behind a URI to this one:
-    specifications, why runs failed, and results. In a folder there is nothing to bring.
+    """Copy to this machine what other machines wrote of the studies of a store behind a URI:
+    specifications, why runs failed, and results. In a folder there is nothing to copy.
     """
     shared = store.shared_studies
     if shared is None:

@@ -52,7 +52,9 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
 
 
 def _averaged_text(pair: Pair, spec: ConstantsSpec) -> TaskSpec:
-    """The text that an average is over: the task's own, another one, or a sample of either."""
+    """Return the text that an average is over: the task's own, another one, or a sample of
+    either.
+    """
     text = (spec.corpus or pair.task).model_copy(update={"slots": pair.task.slots})
     if spec.rows is None:
         return text

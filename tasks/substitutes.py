@@ -83,7 +83,7 @@ class SubstituteSource:
 
 
 def special_slots_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
-    """The slots of [CLS] and [SEP] in a task's text."""
+    """Return the slots of [CLS] and [SEP] in a task's text."""
     from papa.text.layout import special_slots
     from papa.text.tokens import special_tokens_of
 

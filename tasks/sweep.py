@@ -191,7 +191,7 @@ def losses_of_shard(
     progress: Progress,
     model: PreTrainedModel,
 ) -> ShardLosses:
-    """On a worker: the losses of some batches with each of some sets of heads replaced."""
+    """Compute the losses of some batches without each of some sets of heads, on a worker."""
     from papa.heads.constants import ConstantMatrices
 
     context = Context((step,), store, execution, progress, model)
@@ -232,7 +232,7 @@ def publish_effect(
     execution: ExecutionSpec,
     progress: Progress,
 ) -> None:
-    """On a worker: publish the effect of every head, and its standard error over texts."""
+    """Publish the effect of every head, and its standard error over texts, on a worker."""
     from papa.ranking.loss_scores import VALUED_ROWS
     from papa.ranking.set_values import effect_of_losses
 

@@ -29,7 +29,7 @@ class Writer:
         self._thread.start()
 
     def add(self, job: Job) -> None:
-        """Have a job called; returns at once."""
+        """Queue a job; return at once."""
         self._jobs.put(job)
 
     def finish(self) -> str:

@@ -56,21 +56,21 @@ class PlantedKind:
     is_redundant: bool = False
 
     def needed_heads(self, substitute: str) -> frozenset[Head]:
-        """The heads that cannot be replaced by ``substitute`` without loss."""
+        """Return the heads that cannot be replaced by ``substitute`` without loss."""
         if substitute == "average":
             return frozenset(self.content_heads)
         return frozenset(self.content_heads + self.position_heads)
 
 
 def random_symbols(texts: int, generator: torch.Generator) -> Tensor:
-    """Texts of symbols [texts, LENGTH] behind a start token."""
+    """Return texts of symbols [texts, LENGTH] behind a start token."""
     ids = torch.randint(FIRST_SYMBOL, VOCABULARY, (texts, LENGTH), generator=generator)
     ids[:, 0] = START
     return ids
 
 
 def marked_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts with one marked symbol; labels [texts] say which symbol it is.
+    """Return texts with one marked symbol; labels [texts] say which symbol it is.
 
     A marked symbol is a token of its own (symbol + SYMBOLS), so that one head finds and copies it.
     """
@@ -83,7 +83,7 @@ def marked_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 
 def masked_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts with one marked symbol and one mask, whose word is the marked symbol's."""
+    """Return texts with one marked symbol and one mask, whose word is the marked symbol's."""
     ids, symbol = marked_symbol(texts, generator)
     labels = torch.full_like(ids, IGNORED)
     ids[:, LENGTH - 1] = MASK
@@ -92,13 +92,17 @@ def masked_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tenso
 
 
 def tags_of_marked_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts with one marked symbol; every token's tag says whether the symbol is an even one."""
+    """Return texts with one marked symbol; every token's tag says whether the symbol is an even
+    one.
+    """
     ids, symbol = marked_symbol(texts, generator)
     return ids, (symbol % 2)[:, None].expand(-1, LENGTH).clone()
 
 
 def copied_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts for decoders: the second half repeats the first, so a position says what to copy."""
+    """Return texts for decoders: the second half repeats the first, so a position says what to
+    copy.
+    """
     ids = random_symbols(texts, generator)
     half = LENGTH // 2
     ids[:, half:] = ids[:, :half]
@@ -108,7 +112,7 @@ def copied_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, Tens
 
 
 def periodic_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts for decoders that repeat 4 to 7 different symbols (induction).
+    """Return texts for decoders that repeat 4 to 7 different symbols (induction).
 
     The period differs from text to text, so no position says what comes next.
     """
@@ -121,13 +125,13 @@ def periodic_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, Te
 
 
 def fourth_symbol(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts whose label [texts] is the symbol at a fixed position."""
+    """Return texts whose label [texts] is the symbol at a fixed position."""
     ids = random_symbols(texts, generator)
     return ids, ids[:, 4] - FIRST_SYMBOL
 
 
 def majority(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts whose label [texts] says whether most symbols are of the upper half."""
+    """Return texts whose label [texts] says whether most symbols are of the upper half."""
     share = torch.rand(texts, 1, generator=generator)
     is_upper = torch.rand(texts, LENGTH, generator=generator) < share
     symbol = torch.randint(0, SYMBOLS // 2, (texts, LENGTH), generator=generator)
@@ -137,7 +141,7 @@ def majority(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
 
 
 def two_marked_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Texts whose label [texts] needs a marked symbol and the symbol at a fixed position."""
+    """Return texts whose label [texts] needs a marked symbol and the symbol at a fixed position."""
     ids, symbol = marked_symbol(texts, generator)
     fixed = torch.randint(0, SYMBOLS, (texts,), generator=generator)
     ids[:, LENGTH - 1] = FIRST_SYMBOL + fixed
@@ -145,7 +149,7 @@ def two_marked_symbols(texts: int, generator: torch.Generator) -> tuple[Tensor, 
 
 
 def kinds(layers: int) -> tuple[PlantedKind, ...]:
-    """The kinds, planted in models of ``layers`` layers with at least three heads each."""
+    """Return the kinds, planted in models of ``layers`` layers with at least three heads each."""
     last = layers - 1
     return (
         PlantedKind("label head", "classes", marked_symbol, ((last, 1),)),

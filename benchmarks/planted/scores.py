@@ -82,7 +82,7 @@ class ScoredModel:
 
 
 def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
-    """The area under the ROC curve: pairs in the right order, ties as half."""
+    """Return the area under the ROC curve: pairs in the right order, ties as half."""
     needed = scores[is_needed]
     others = scores[~is_needed]
     if needed.size == 0 or others.size == 0:
@@ -92,7 +92,7 @@ def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
 
 
 def batches(planted: PlantedModel, texts: int, seed: int) -> list[Batch]:
-    """Texts as the user of a model would pass them: with labels of words only.
+    """Return texts as the user of a model would pass them: with labels of words only.
 
     Of a text that a decoder learned to continue, the beginning has no label: it cannot be foretold.
     """
@@ -105,7 +105,9 @@ def batches(planted: PlantedModel, texts: int, seed: int) -> list[Batch]:
 
 
 def needed_mask(planted: PlantedModel, substitute: str) -> np.ndarray:
-    """Whether each head is needed where ``substitute`` is what the others get: [layers, heads]."""
+    """Return whether each head is needed where ``substitute`` is what the others get: [layers,
+    heads].
+    """
     mask = np.zeros((len(output_maps(planted.model)), HEADS), dtype=bool)
     for head in planted.kind.needed_heads(substitute):
         mask[head] = True
@@ -134,7 +136,7 @@ def counted_passes(model: PreTrainedModel) -> Iterator[Callable[[], float]]:
 
 
 def score_matrix(frame: pandas.DataFrame, column: str = "score") -> np.ndarray:
-    """A column of a frame of head scores as [layers, heads]."""
+    """Return a column of a frame of head scores as [layers, heads]."""
     return frame.sort_values(["layer", "head"])[column].to_numpy().reshape(-1, HEADS)
 
 
@@ -176,7 +178,7 @@ def scored_model(
     coverage: float = float("nan"),
     passes: float = 0.0,
 ) -> ScoredModel:
-    """The result of one method, with what it was computed on."""
+    """Return the result of one method, with what it was computed on."""
     return ScoredModel(
         kind=planted.kind.name,
         output=planted.kind.output,
@@ -193,7 +195,8 @@ def scored_model(
 def head_outputs_and_gradients(
     planted: PlantedModel, ids: Tensor, embeddings: Tensor, original: Tensor
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """What the heads of each layer put out, and the gradient of the divergence from ``original``.
+    """Return what the heads of each layer put out, and the gradient of the divergence from
+    ``original``.
 
     Args:
         ids: token ids [texts, tokens].
@@ -218,21 +221,21 @@ def head_outputs_and_gradients(
 
 
 def answer(model: PreTrainedModel, outputs: ModelOutput) -> Tensor:
-    """Log-probabilities of a model with a head; mean embeddings of one without."""
+    """Return log-probabilities of a model with a head; mean embeddings of one without."""
     if isinstance(model, BertModel):
         return outputs["last_hidden_state"].mean(1)
     return outputs["logits"].log_softmax(-1)
 
 
 def divergence(model: PreTrainedModel, answers: Tensor, original: Tensor) -> Tensor:
-    """Σ KL of log-probabilities, or the squared distance of embeddings."""
+    """Return Σ KL of log-probabilities, or the squared distance of embeddings."""
     if isinstance(model, BertModel):
         return (answers - original).square().sum()
     return (original.exp() * (original - answers)).sum()
 
 
 def integrated_gradients(planted: PlantedModel, ids: Tensor, other: Tensor, steps: int) -> Tensor:
-    """EAP-IG of each head (Hanna et al. 2024, arXiv 2403.17806), [layers, heads].
+    """Compute EAP-IG of each head (Hanna et al. 2024, arXiv 2403.17806), [layers, heads].
 
     Token embeddings go from those of another text to the text's own in ``steps`` steps; a head's
     score is |Σ (its output on the other text - on this one) · mean gradient|, averaged over texts.
@@ -283,7 +286,7 @@ def scored_at_random(planted: PlantedModel, substitute: str) -> ScoredModel:
 
 
 def scored(planted: PlantedModel) -> Iterator[ScoredModel]:
-    """Every score of heads on one model, with every substitute that it depends on.
+    """Yield every score of heads on one model, with every substitute that it depends on.
 
     A substitute is left out if the planted heads are not what the model needs under it: a model
     may rely on what its decoys write on average, or on decoys for a part of the job.
@@ -303,7 +306,7 @@ def scored(planted: PlantedModel) -> Iterator[ScoredModel]:
 
 
 def train_and_score(request: ModelRequest) -> list[ScoredModel]:
-    """Every score of heads on one model; none if it never held what was planted."""
+    """Return every score of heads on one model; none if it never held what was planted."""
     torch.set_num_threads(1)
     planted = verified_model(request)
     if planted is None:

@@ -27,7 +27,7 @@ FEWEST_MODELS = 3
 
 
 def mean_with_interval(values: pandas.Series) -> str:
-    """A mean with its 95 % bootstrap interval over models."""
+    """Return a mean with its 95 % bootstrap interval over models."""
     known = values.dropna().to_numpy()
     if known.size == 0:
         return "–"
@@ -38,19 +38,19 @@ def mean_with_interval(values: pandas.Series) -> str:
 
 
 def mean(values: pandas.Series, digits: int = 2) -> str:
-    """A mean over the models in which it is known."""
+    """Return a mean over the models in which it is known."""
     known = values.dropna()
     return f"{known.mean():.{digits}f}" if len(known) else "–"
 
 
 def markdown(header: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
+    """Return a table in Markdown."""
     lines = [header, ["---"] * len(header), *rows]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def table_by_group(results: pandas.DataFrame) -> str:
-    """AUROC by method and substitute, with a column for each kind of output."""
+    """Return AUROC by method and substitute, with a column for each kind of output."""
     groups = results["output"].map(GROUPS)
     names = list(dict.fromkeys(GROUPS.values()))
     header = ["method", "substitute", "models", "AUROC", *names, "coverage", "passes"]
@@ -72,7 +72,9 @@ def table_by_group(results: pandas.DataFrame) -> str:
 
 
 def table_by_kind(results: pandas.DataFrame) -> str:
-    """AUROC by kind of planted model and method, where others use their average attention."""
+    """Return AUROC by kind of planted model and method, where others use their average
+    attention.
+    """
     scores = results[(results["substitute"] == "average") & results["auroc"].notna()]
     methods = list(dict.fromkeys(scores["method"]))
     rows = []
@@ -83,7 +85,7 @@ def table_by_kind(results: pandas.DataFrame) -> str:
 
 
 def page_tables(results: pandas.DataFrame) -> str:
-    """The tables of the page, between its markers."""
+    """Return the tables of the page, between its markers."""
     models = len(results[["kind", "layers", "seed"]].drop_duplicates())
     kinds = results["kind"].nunique()
     return (

@@ -102,7 +102,7 @@ def train_planted_model(kind: PlantedKind, layers: int, seed: int) -> PlantedMod
 
 
 def untrained_model(kind: PlantedKind, layers: int) -> PreTrainedModel:
-    """A model of transformers with random weights that puts out what ``kind`` asks for."""
+    """Return a model of transformers with random weights that puts out what ``kind`` asks for."""
     if kind.output == "next words":
         return GPT2LMHeadModel(
             GPT2Config(
@@ -148,7 +148,7 @@ def planted_loss(
     ids: Tensor,
     labels: Tensor,
 ) -> Tensor:
-    """The mean cross entropy, in nats, of what the model was planted for."""
+    """Return the mean cross entropy, in nats, of what the model was planted for."""
     outputs = model(input_ids=ids, attention_mask=torch.ones_like(ids))
     if readout is not None:
         return cross_entropy(readout(outputs.last_hidden_state.mean(1)), labels)
@@ -172,7 +172,7 @@ class HeadSlices:
 
 
 def attention_layers(model: PreTrainedModel) -> list[nn.Module]:
-    """The attention modules, the first layer first."""
+    """Return the attention modules, the first layer first."""
     base = model.base_model
     if isinstance(model, GPT2LMHeadModel):
         return [base.get_submodule(f"h.{layer}.attn") for layer in range(layers_of(model))]
@@ -182,12 +182,12 @@ def attention_layers(model: PreTrainedModel) -> list[nn.Module]:
 
 
 def layers_of(model: PreTrainedModel) -> int:
-    """The number of layers."""
+    """Return the number of layers."""
     return int(model.config.num_hidden_layers)
 
 
 def head_slices(model: PreTrainedModel) -> list[HeadSlices]:
-    """The parameters of each layer's heads, the first layer first."""
+    """Return the parameters of each layer's heads, the first layer first."""
     is_decoder = isinstance(model, GPT2LMHeadModel)
     return [
         decoder_slices(attention) if is_decoder else encoder_slices(attention)
@@ -196,7 +196,7 @@ def head_slices(model: PreTrainedModel) -> list[HeadSlices]:
 
 
 def decoder_slices(attention: nn.Module) -> HeadSlices:
-    """The parameters of the heads of GPT-2's attention, whose three maps are one."""
+    """Return the parameters of the heads of GPT-2's attention, whose three maps are one."""
     weight = attention.get_parameter("c_attn.weight")
     bias = attention.get_parameter("c_attn.bias")
     return HeadSlices(
@@ -207,7 +207,7 @@ def decoder_slices(attention: nn.Module) -> HeadSlices:
 
 
 def encoder_slices(attention: nn.Module) -> HeadSlices:
-    """The parameters of the heads of BERT's attention."""
+    """Return the parameters of the heads of BERT's attention."""
 
     def entries(name: str) -> tuple[tuple[nn.Parameter, int, int], ...]:
         return tuple(
@@ -222,13 +222,13 @@ def encoder_slices(attention: nn.Module) -> HeadSlices:
 
 
 def entries_of_head(head: int, offset: int = 0) -> slice:
-    """The entries of one head along its axis."""
+    """Return the entries of one head along its axis."""
     width = WIDTH // HEADS
     return slice(offset + head * width, offset + (head + 1) * width)
 
 
 def decoys_of(model: PreTrainedModel, planted: set[Head]) -> Iterator[tuple[HeadSlices, int]]:
-    """Each decoy, as its layer's slices and its number."""
+    """Yield each decoy, as its layer's slices and its number."""
     for layer, slices in enumerate(head_slices(model)):
         for head in range(HEADS):
             if (layer, head) not in planted:
@@ -262,7 +262,7 @@ def freeze_decoys(model: PreTrainedModel, planted: set[Head]) -> None:
 
 
 def output_maps(model: PreTrainedModel) -> list[nn.Module]:
-    """The map behind the heads of each layer; its input holds the heads side by side."""
+    """Return the map behind the heads of each layer; its input holds the heads side by side."""
     name = "c_proj" if isinstance(model, GPT2LMHeadModel) else "output.dense"
     return [attention.get_submodule(name) for attention in attention_layers(model)]
 
@@ -271,7 +271,7 @@ def output_maps(model: PreTrainedModel) -> list[nn.Module]:
 def left_out_head(
     model: PreTrainedModel, kind: PlantedKind, generator: torch.Generator
 ) -> Iterator[None]:
-    """Within the block, one of the redundant heads at random puts out zeros."""
+    """Make one of the redundant heads, at random, output zeros while the block runs."""
     if not kind.is_redundant:
         yield
         return
@@ -291,7 +291,7 @@ def left_out_head(
 
 
 def harmful_head(kind: PlantedKind) -> Head:
-    """The decoy that adds noise: the last one of the planted head's layer."""
+    """Return the decoy that adds noise: the last one of the planted head's layer."""
     layer, _ = kind.content_heads[0]
     return layer, HEADS - 1
 
@@ -308,7 +308,7 @@ def add_harm(model: PreTrainedModel, kind: PlantedKind, generator: torch.Generat
 
 
 def loss_without(planted: PlantedModel, heads: list[Head], substitute: str) -> float:
-    """The mean loss on fresh texts, in nats, with ``heads`` replaced by a substitute."""
+    """Return the mean loss on fresh texts, in nats, with ``heads`` replaced by a substitute."""
     ids, labels = planted.kind.draw(512, torch.Generator().manual_seed(3))
     data = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
     with (
@@ -319,7 +319,7 @@ def loss_without(planted: PlantedModel, heads: list[Head], substitute: str) -> f
 
 
 def holds_what_was_planted(planted: PlantedModel, substitute: str) -> bool:
-    """Whether the model works without all other heads, and loses by each needed one.
+    """Return whether the model works without all other heads, and loses by each needed one.
 
     Of a redundant pair both are replaced at once: one alone costs nothing, which is the point.
     """
@@ -344,7 +344,8 @@ class ModelRequest:
 
 
 def verified_model(request: ModelRequest) -> PlantedModel | None:
-    """A model in which the planted heads do the work while others use their average attention.
+    """Return a model in which the planted heads do the work while others use their average
+    attention.
 
     None after some attempts without one.
     """

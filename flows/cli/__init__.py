@@ -110,7 +110,7 @@ def main(
 
 
 def _never_called() -> None:
-    """Stand for a command until ``LazyCommand`` imports it."""
+    """Stand in for a command until ``LazyCommand`` imports it."""
 
 
 for command_name, (_, command_help) in COMMANDS.items():

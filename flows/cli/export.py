@@ -145,7 +145,7 @@ def export_cell(
 
 
 def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
-    """The rows of a summary with these names."""
+    """Return the rows of a summary with these names."""
     for column in _LINE:
         names = list(rows[column].unique())
         default = names[0] if len(names) == 1 else _PREFERRED.get(column)
@@ -160,7 +160,7 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 
 def _within(line: DataFrame, max_drop: MaxDrop) -> float:
-    """The smallest fraction whose drop is significantly within a limit."""
+    """Return the smallest fraction whose drop is significantly within a limit."""
     verdicts = heads_at(line, {}, max_drop)
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
     reason = next(iter(verdicts["reason"]), "")
@@ -178,7 +178,7 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
 
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
-    """The heads of a cell that is one encoder with constant matrices."""
+    """Return the heads of a cell that is one encoder with constant matrices."""
     kind = finished.constants(cell)
     heads = cell.constant_heads
     fault = ""
@@ -201,7 +201,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
 
 
 def _measured(finished: FinishedStudy, cell: CellEntry) -> str:
-    """What the study found with these heads, on its task and of the model's own use."""
+    """Return what the study found with these heads, on its task and of the model's own use."""
     rows = finished.summary
     lines_with_these_heads = [
         entry.line

@@ -70,12 +70,12 @@ def heads(
 
 
 def _records(frame: DataFrame) -> list[dict[str, Any]]:
-    """Rows as JSON has them, without NaN."""
+    """Return rows as JSON has them, without NaN."""
     return frame.astype(object).where(frame.notna(), None).to_dict("records")
 
 
 def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
-    """What a study says, for every encoder, task, kind of constants and head order."""
+    """Yield what a study says, for every encoder, task, kind of constants and head order."""
     manifest = finished.manifest
     agreement = {(facts["encoder"], facts["task"]): facts for facts in manifest.agreement}
     constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in manifest.cells}
@@ -102,7 +102,7 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
 
 
 def _drop_label(count: dict[str, Any], metric: str) -> str:
-    """A drop with the bounds of its interval."""
+    """Return a drop with the bounds of its interval."""
     drop, low, high = (count[name] for name in ("drop", "drop_low", "drop_high"))
     bounds = "no example differs"
     if metric == LOSS:
@@ -115,7 +115,7 @@ def _drop_label(count: dict[str, Any], metric: str) -> str:
 
 
 def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
-    """An answer in lines."""
+    """Yield an answer in lines."""
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"

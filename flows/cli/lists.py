@@ -96,7 +96,7 @@ def stored_studies(store: Store) -> list[StoredStudy]:
 
 
 def names_of_studies(store: Store) -> list[str]:
-    """The studies that were started in a store."""
+    """Return the studies that were started in a store."""
     fetch_studies(store)
     folder = store.study("")
     names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}

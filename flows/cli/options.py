@@ -84,14 +84,14 @@ Verbose = Annotated[
 
 
 def open_store(address: str) -> Store:
-    """The store at an address, which answers."""
+    """Return the store at an address, which answers."""
     store = Store(address)
     store.check()
     return store
 
 
 def marked_store(address: str) -> Store:
-    """The store at an address, which is one."""
+    """Return the store at an address, which is one."""
     if not (store := open_store(address)).is_marked():
         raise ArtifactError(
             f"{store.address} is not a store of PAPA (papa-store.json is missing): give the "
@@ -130,7 +130,9 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
-    """Errors that a user can fix become one sentence and exit code 1; Ctrl-C ends the command."""
+    """Turn errors that a user can fix into one sentence and exit code 1; Ctrl-C ends the
+    command.
+    """
     try:
         with Interruption() as interruption:
             yield interruption
@@ -152,7 +154,7 @@ def print_json(document: object) -> None:
 
 
 def printable_names(table: DataFrame) -> DataFrame:
-    """A table whose texts hold no character that a terminal would obey."""
+    """Return a table whose texts hold no character that a terminal would obey."""
     return table.map(lambda value: printable(value) if isinstance(value, str) else value)
 
 

@@ -32,7 +32,7 @@ def remove(
         opened = options.marked_store(store)
 
         def steps_of_study() -> dict[str, int]:
-            """The steps that no other study uses, with their bytes."""
+            """Return the steps that no other study uses, with their bytes."""
             contents = Contents(opened)
             elsewhere = contents.used_by(lambda name: name != study)
             used = contents.used_by(lambda name: name == study)
@@ -66,7 +66,9 @@ def remove(
 
 
 def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
-    """The names of the texts that ``papa run --data`` copied for studies, beside their results."""
+    """Return the names of the texts that ``papa run --data`` copied for studies, beside their
+    results.
+    """
     names: set[str] = set()
     for study in studies:
         with suppress(PapaError):

@@ -37,7 +37,7 @@ def study_without_file(
     limit: int | None,
     overrides: Sequence[str],
 ) -> StudySpec:
-    """The study of some encoders on some tasks, with so many rows of each split at most."""
+    """Return the study of some encoders on some tasks, with so many rows of each split at most."""
     if study is not None or not encoders or not tasks:
         raise SpecError(
             "give either STUDY.yaml (with --set to override values), or --encoder and "
@@ -69,10 +69,10 @@ def study_of_texts(
     overrides: Sequence[str],
     store: Store,
 ) -> StudySpec:
-    """A study of a native head, or of embeddings, on some texts: a text a line, or
-    a table with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are
-    labels, ``label``. Every other text is measured, a sample of 500 at most; the others make the
-    averages. Results of another model or other texts under the same name are not overwritten.
+    """Return a study of a native head, or of embeddings, on some texts: a text a line, or a table
+    with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are labels,
+    ``label``. Every other text is measured, a sample of 500 at most; the others make the averages.
+    Results of another model or other texts under the same name are not overwritten.
     """
     if has_study_or_task or len(models) != 1:
         raise SpecError(
@@ -118,7 +118,7 @@ def study_of_texts(
 
 
 def _sample(rows: list[Row], most: int | None) -> list[Row]:
-    """So many rows at most, drawn from all of them with seed 0, in their order."""
+    """Draw so many rows at most from all of them with seed 0, and keep their order."""
     if most is None or len(rows) <= most:
         return rows
     drawn = np.random.default_rng(0).choice(len(rows), most, replace=False)
@@ -126,8 +126,9 @@ def _sample(rows: list[Row], most: int | None) -> list[Row]:
 
 
 def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str]) -> None:
-    """Refuse a study whose name, which the command made, the store has for other encoders or texts:
-    it would overwrite their results. ``contents`` are the files of texts that it would write.
+    """Refuse a study whose name, which the command chose, the store has for other encoders or
+    texts: it would overwrite their results. ``contents`` are the files of texts that it would
+    write.
     """
     saved = store.study(f"{study.name}.yaml")
     if not saved.exists():
@@ -151,7 +152,9 @@ def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str
 
 
 def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """What the model's head can be asked of rows with these columns, a task for each metric."""
+    """Return the tasks that the model's head can serve on rows with these columns, one for each
+    metric.
+    """
     document, _ = read_configuration_file(Path(reference.folder), reference.name)
     architecture = str((document.get("architectures") or ["Model"])[0])
     classes = document.get("id2label") or {}
@@ -194,7 +197,9 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
 
 
 def _slots(reference: EncoderReference, sides: list[list[str]]) -> int:
-    """The least usual layout that holds nearly all of the texts; of a pair each half of it one."""
+    """Return the smallest usual layout that holds nearly all of the texts; of pairs, each half of
+    it one text.
+    """
     ids = load_tokenizer(reference)([text for side in sides for text in side])["input_ids"]
     lengths = sorted(len(sides) * len(text_ids) for text_ids in ids)
     needed = lengths[int(0.99 * (len(lengths) - 1))]

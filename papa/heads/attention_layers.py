@@ -146,7 +146,9 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
 
 
 def _stack_layers(model: nn.Module, stack: str, paths: Sequence[str]) -> AttentionLayers:
-    """One stack's layers by the model's numbers where each has one attention, else in order."""
+    """Return one stack's layers by the model's numbers where each has one attention, else in
+    order.
+    """
     modules = [model.get_submodule(path) for path in paths]
     positions = [_position_of(path) for path in paths]
     numbers = [position.number for position in positions if position is not None]
@@ -164,13 +166,15 @@ class _Position(NamedTuple):
 
 
 def _position_of(path: str) -> _Position | None:
-    """The position of a module in the outermost list of modules on its path."""
+    """Return the position of a module in the outermost list of modules on its path."""
     match = re.fullmatch(r"(?:(.*?)\.)?(\d+)\.(.+)", path)
     return None if match is None else _Position(match[1] or "", int(match[2]), match[3].split("."))
 
 
 def _stack_of(path: str) -> str:
-    """The path of the list of layers that a module lies in; its own path where it lies in none."""
+    """Return the path of the list of layers that a module lies in; its own path where it lies in
+    none.
+    """
     position = _position_of(path)
     return path if position is None else position.stack
 
@@ -194,7 +198,8 @@ def _is_cross_attention(model: nn.Module, path: str) -> bool:
 
 
 def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
-    """The shortest name for each path that no other path shares, without what all begin with.
+    """Return the shortest name for each path that no other path shares, without what all begin
+    with.
 
     Examples:
         >>> _shortest_names(["model.vision.layers", "model.text.decoder.layers"])
@@ -223,7 +228,7 @@ def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
 def _chosen_part(
     model: nn.Module, layers_by_part: dict[str, AttentionLayers], requested: str | None
 ) -> str:
-    """The name of the requested part: by name, by a word of its name or path, or by its
+    """Return the name of the requested part: by name, by a word of its name or path, or by its
     configuration's key, such as "text" for ``text_config``.
     """
     choices = joined(sorted(layers_by_part))

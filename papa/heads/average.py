@@ -45,7 +45,7 @@ class AttentionSums:
         self.counts.add_(shard.counts)
 
     def average(self) -> ConstantMatrices:
-        """The average, entry by entry; entries never seen are 0."""
+        """Return the average, entry by entry; entries never seen are 0."""
         average = torch.empty(self.sums.shape)
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
@@ -114,7 +114,9 @@ class AttentionAverager:
     def _rows_of(
         self, slots: Int[Tensor, "#batch tokens"], chunk: LayerAttention
     ) -> Int[Tensor, "#batch tokens"]:
-        """Where sums of tokens are kept: those of the last token come first while sums grow."""
+        """Return where sums of tokens are kept: those of the last token come first while sums
+        grow.
+        """
         if not self._has_end_slot:
             return slots
         # Beyond its last token a text has padding, which adds nothing.
@@ -203,8 +205,8 @@ class ByDistance(Weights):
 
 
 def _distance_columns(chunk: LayerAttention, reach: int) -> Int[Tensor, "#batch queries keys"]:
-    """The column of each pair of tokens in a table of the first key, the last one, and
-    2 · ``reach`` + 1 distances, farthest ahead first.
+    """Return the column of each pair of tokens in a table of the first key, the last one, and 2 ·
+    ``reach`` + 1 distances, farthest ahead first.
     """
     keys = chunk.key_slots[:, None, :]
     columns = (chunk.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _BOUNDARY
@@ -265,7 +267,9 @@ class AverageByDistance:
 
 
 def _nearest_observed(observed: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
-    """For each distance itself, or where no text had it the farthest nearer one that a text had."""
+    """Return each distance itself, or where no text had it the farthest nearer one that a text
+    had.
+    """
     middle = len(observed) // 2
     behind, ahead = (
         torch.where(side, torch.arange(middle + 1, device=observed.device), 0).cummax(dim=0).values

@@ -175,7 +175,9 @@ def control(
 def derived(
     kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
-    """A kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and [SEP]."""
+    """Return a kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and
+    [SEP].
+    """
     assert average.counts is not None
     averages = Averages(average.matrices.double().numpy(), average.counts.numpy(), special)
     function = resolve_name(SUBSTITUTES[kind].function)
@@ -191,8 +193,8 @@ def constant_product(
     real: Bool[Tensor, "batch m"] | None,
     dropout: float = 0.0,
 ) -> Float[Tensor, "batch heads m width"]:
-    """What constant heads output (paper, Section 3.1): the rows of C on ``real`` slots (None for
-    all), divided by the sums of their absolute values, times V; a row that sums to 0 outputs 0.
+    """Return what constant heads output (paper, Section 3.1): the rows of C on ``real`` slots (None
+    for all), divided by the sums of their absolute values, times V; a row that sums to 0 outputs 0.
     With dropout of entries each input needs matrices of its own.
     """
     if dropout > 0:

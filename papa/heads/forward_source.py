@@ -32,7 +32,7 @@ def calls_attention_interface(module: nn.Module) -> bool:
 
 
 def _forward_of(module: nn.Module) -> FunctionType:
-    """The forward method of a module's class, without decorators."""
+    """Return the forward method of a module's class, without decorators."""
     forward = inspect.unwrap(type(module).forward)
     assert isinstance(forward, FunctionType)
     return forward
@@ -48,7 +48,7 @@ def passes_other_states(module: nn.Module, attribute: str) -> bool | None:
 
 @lru_cache
 def _children_called(forward: FunctionType) -> dict[str, bool]:
-    """Whether each child that a forward method calls gets states of another sequence."""
+    """Return whether each child that a forward method calls gets states of another sequence."""
     children: dict[str, bool] = {}
     for node in _forward_nodes(forward):
         if not isinstance(node, ast.Call):
@@ -69,7 +69,7 @@ def _children_called(forward: FunctionType) -> dict[str, bool]:
 
 @lru_cache
 def _forward_nodes(forward: FunctionType) -> list[ast.AST]:
-    """The nodes of a forward method; none where its source is not available."""
+    """Return the nodes of a forward method; none where its source is not available."""
     try:
         source = inspect.getsource(forward)
         return [*ast.walk(ast.parse(dedent(source)))]

@@ -86,7 +86,7 @@ def routed(
 
 @contextmanager
 def _family_prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[None]:
-    """Inside the block, forward methods that compute attention by themselves are ours."""
+    """Replace the forward methods that compute attention by themselves, while the block runs."""
     family = family_of(model.config.model_type)
     if family is None or family.prepare is None:
         yield
@@ -111,7 +111,7 @@ def _family_prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[Non
 
 @contextmanager
 def _with_attention_function(modules: Sequence[nn.Module]) -> Iterator[None]:
-    """Inside the block the configurations of these modules name our attention function."""
+    """Name our attention function in the configurations of these modules, while the block runs."""
     configs: dict[int, PreTrainedConfig] = {}
     for module in modules:
         config = getattr(module, "config", None)
@@ -138,7 +138,7 @@ def _with_attention_function(modules: Sequence[nn.Module]) -> Iterator[None]:
 def _hook_before_pass(
     module: PreTrainedModel, model: PreTrainedModel, dispatch: Dispatch
 ) -> RemovableHandle:
-    """Tell the dispatch, before each pass of a model inside ``model``, what its inputs say."""
+    """Pass the inputs of each pass of a model inside ``model`` to the dispatch before it."""
     signature = inspect.signature(module.forward)
 
     @torch.compiler.disable
@@ -167,7 +167,7 @@ def _hook_before_pass(
 
 
 def _check_positions(positions: object, real: Tensor | None) -> None:
-    """Refuse positions that start again inside a row: it holds more than one text."""
+    """Raise an error if positions start again inside a row, which then holds more than one text."""
     if not isinstance(positions, Tensor) or positions.dim() != 2:
         return
     restarts = positions[:, 1:] <= positions[:, :-1]

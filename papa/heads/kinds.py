@@ -19,43 +19,48 @@ def _distances(slots: int) -> Int[np.ndarray, "slots slots"]:
 
 
 def identity(slots: int) -> Matrix:
-    """Every token attends to itself alone."""
+    """Return matrices by which every token attends to itself alone."""
     return np.eye(slots)
 
 
 def toeplitz(slots: int) -> Matrix:
-    """Harmonic in distance: C[i, j] = 1 / (|i - j| + 1)."""
+    """Return matrices that fall with distance: C[i, j] = 1 / (|i - j| + 1)."""
     return 1.0 / (_distances(slots) + 1)
 
 
 def zeros(slots: int) -> Matrix:
-    """The head's output is zero: pruned (Michel et al., 2019)."""
+    """Return zeros: the head outputs zero, as if it were pruned (Michel et al., 2019)."""
     return np.zeros((slots, slots))
 
 
 def first(slots: int) -> Matrix:
-    """Every token attends to the first slot alone (Penzai's knock-out)."""
+    """Return matrices by which every token attends to the first slot alone (Penzai's knock-out)."""
     return np.eye(slots)[:1].repeat(slots, axis=0)
 
 
 def previous(slots: int) -> Matrix:
-    """Every token attends to the slot before its own (Raganato et al., 2020)."""
+    """Return matrices by which every token attends to the slot before it (Raganato et al.,
+    2020).
+    """
     return np.eye(slots, k=-1)
 
 
 def next_slot(slots: int) -> Matrix:
-    """Every token attends to the slot after its own (Raganato et al., 2020)."""
+    """Return matrices by which every token attends to the slot after it (Raganato et al., 2020)."""
     return np.eye(slots, k=1)
 
 
 def local(slots: int, window: int = 2) -> Matrix:
-    """Every token attends alike to all at most ``window`` slots away, itself among them."""
+    """Return matrices by which every token attends equally to all slots at most ``window`` away,
+    itself included.
+    """
     return (_distances(slots) <= window).astype(float)
 
 
 def fibonacci(slots: int, heads: int) -> Matrix:
-    """Head h attends alike to the distances in row h + 1 of the Wythoff array, and to [CLS], which
-    attends to all (Fibottention, Rahimian et al., 2024); no two heads share a distance.
+    """Return matrices by which head h attends equally to the distances in row h + 1 of the Wythoff
+    array, and to [CLS], which attends to all slots (Fibottention, Rahimian et al., 2024); no two
+    heads share a distance.
     """
     distances = _distances(slots)
     golden = (1 + 5**0.5) / 2
@@ -80,7 +85,7 @@ class Averages(NamedTuple):
 
 
 def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
-    """The best approximation of C of rank ``rank`` (Eckart and Young, 1936), in which the
+    """Return the best approximation of C of rank ``rank`` (Eckart and Young, 1936), in which the
     ``largest`` largest entries of C are exact. Entries below 0 become 0.
     """
     left, sizes, right = np.linalg.svd(average.matrices)
@@ -95,8 +100,9 @@ def low_rank(average: Averages, rank: int = 4, largest: int = 0) -> Matrix:
 
 
 def relative(average: Averages) -> Matrix:
-    """The mean of A over pairs of tokens at one distance; columns and rows of [CLS] and [SEP], and
-    diagonals between two texts, have means of their own. A distance that no input had keeps 0.
+    """Return the mean of A over pairs of tokens at one distance; columns and rows of [CLS] and
+    [SEP], and diagonals between two texts, have means of their own. A distance that no input had
+    keeps 0.
     """
     slots = np.arange(len(average.counts))
     special = np.zeros(len(slots), dtype=int)

@@ -16,8 +16,8 @@ INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs
 
 
 def check_rows(mask: object, real: Bool[Tensor, "batch observed"] | None) -> None:
-    """Refuse a mask of queries and keys that parts a row into texts: a token that does not see the
-    one before it begins another.
+    """Raise an error if a mask of queries and keys splits a row into texts: a token that does not
+    attend to the one before it begins another text.
     """
     mask = _whole_mask(mask)
     if not isinstance(mask, Tensor) or mask.dim() != 4 or real is None:
@@ -38,8 +38,8 @@ def check_rows(mask: object, real: Bool[Tensor, "batch observed"] | None) -> Non
 def lost_tokens(
     inputs: Mapping[str, object], real: Bool[Tensor, "batch observed"] | None
 ) -> Int[Tensor, "batch 1"] | int:
-    """How many tokens each text has before those of a mask that holds the keys of a window alone,
-    as generation with a cache of a fixed size gives it.
+    """Return how many tokens each text has before those of a mask that holds the keys of a window
+    alone, as generation with a cache of a fixed size gives it.
     """
     mask = _whole_mask(inputs.get("attention_mask"))
     cache = inputs.get("past_key_values")
@@ -59,15 +59,17 @@ def lost_tokens(
 
 
 def _whole_mask(mask: object) -> object:
-    """Of masks by kind of layer that of layers which see all, where there is one."""
+    """Return, of masks by kind of layer, the one of layers that attend to all tokens, if there is
+    one.
+    """
     if isinstance(mask, Mapping):
         return mask.get("full_attention", next(iter(mask.values()), None))
     return mask
 
 
 def real_tokens(mask: object) -> Bool[Tensor, "batch observed"] | None:
-    """Which tokens are real, up to the last of the pass: from a mask of tokens, or of queries and
-    keys, where a key is real that a later query sees, and the last one is.
+    """Return which tokens are real, up to the last of the pass: from a mask of tokens, or of
+    queries and keys, where a key is real if a later query attends to it; so is the last key.
     """
     mask = _whole_mask(mask)
     if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):

@@ -61,7 +61,7 @@ class ConstantOutputs(Substitute):
 
 
 def read_outputs(artifact: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
-    """What a finished step of stage ``outputs`` holds."""
+    """Return what a finished step of stage ``outputs`` holds."""
     tensors = load_file(verified(artifact, FILE) / FILE)
     return ConstantOutputs(tensors["outputs"], tensors["place"], kind)
 
@@ -97,7 +97,7 @@ class MeanOutputs:
         return ConstantOutputs(means, index, "mean_output", calls)
 
     def constant_outputs(self, slots: int) -> ConstantOutputs:
-        """The means, for inputs of so many slots."""
+        """Return the means, for inputs of so many slots."""
         outputs = self.substitute()
         if self.slots == 1:  # One mean serves every slot of texts of any length.
             return replace(outputs, index=outputs.index.new_zeros(slots + 1, slots))
@@ -113,7 +113,7 @@ class Donor(NamedTuple):
 
 
 def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
-    """What tells the texts of a pass apart; None for each where that is not known."""
+    """Return what tells the texts of a pass apart; None for each where that is not known."""
     return attention.texts.digests if attention.texts else (None,) * texts
 
 
@@ -151,7 +151,7 @@ class DrawnOutputs:
         return output
 
     def _draw(self, row: int, donor: Donor) -> None:
-        """A reservoir of two for each length."""
+        """Update the reservoir of two for each length."""
         length = len(donor.slots)
         known = self.texts.setdefault(length, set())
         donors = self.donors.setdefault(length, [])
@@ -166,7 +166,7 @@ class DrawnOutputs:
             self.drawn[row] = donor
 
     def substitute(self, slots: int = 0) -> Resampled:
-        """For texts of so many slots, or as many as the donors have."""
+        """Return the substitute for texts of so many slots, or of as many as the donors have."""
         donors = [donor for _, of_length in sorted(self.donors.items()) for donor in of_length]
         slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
         by_call = zip(*(donor.outputs for donor in donors), strict=True)
@@ -190,7 +190,7 @@ class DrawnOutputs:
         return Resampled(choices, tuple(donors[chosen].text for chosen in order[0].tolist()))
 
     def constant_outputs(self, slots: int) -> ConstantOutputs:
-        """What the first donor of each length output, for inputs of so many slots."""
+        """Return what the first donor of each length output, for inputs of so many slots."""
         return self.substitute(slots).choices[0]
 
 
@@ -257,8 +257,8 @@ def outputs_over(
     seed: int | None = None,
     progress: Progress = ignore_progress,
 ) -> ConstantOutputs:
-    """Means of A·V over a split, by slot or over all tokens; or, with a seed, A·V of another input
-    of the same number of tokens, drawn once (causal scrubbing).
+    """Average A·V over a split, by slot or over all tokens; or, with a seed, draw once the A·V of
+    another input of the same number of tokens (causal scrubbing).
     """
     entry = SUBSTITUTES[kind]
     model = ObservedModel(encoder.layers, encoder.heads, seed=seed or 0, slots=split.slots)
@@ -272,7 +272,7 @@ def outputs_over(
 
 
 def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:
-    """A row of the split for each number of tokens that its rows have."""
+    """Return a row of the split for each number of tokens that its rows have."""
     rows = split.rows
     return {
         length: int(random.Random(f"{seed} {length}").choice(rows[split.lengths == length]))

@@ -19,7 +19,7 @@ from papa.spec.orders import Head
 
 
 def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
-    """Refuse constants that are not one for each head of the encoder."""
+    """Raise an error unless there is one constant matrix for each head of the encoder."""
     layers, heads = constants.values.shape[:2]
     if (layers, heads) != (encoder.layers, encoder.heads):
         raise ArtifactError(
@@ -32,8 +32,8 @@ def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) 
 def replaced(
     encoder: Encoder, substitute: Substitute, heads: Sequence[Head]
 ) -> Iterator[EntryCounts]:
-    """Inside the block, ``heads`` output a substitute; the others stay as they were (Section 3.1).
-    Entries of constant matrices that inputs read are counted.
+    """Make ``heads`` output a substitute while the block runs; the others stay as they were
+    (Section 3.1). Entries of constant matrices that inputs read are counted.
     """
     counts = EntryCounts()
     if isinstance(substitute, ConstantMatrices | ConstantOutputs):
@@ -48,7 +48,7 @@ def replaced(
 def mixed_by(
     encoder: Encoder, constants: ConstantMatrices, shares: Float[Tensor, "layers heads"]
 ) -> AbstractContextManager[object]:
-    """Inside the block every head outputs λ·A·V + (1-λ)·C·V, where ``shares`` are λ (paper,
+    """Make every head output λ·A·V + (1-λ)·C·V while the block runs, where ``shares`` are λ (paper,
     Section 3.2), whose gradients serve one backward pass.
     """
     check_fits(constants, encoder)

@@ -82,7 +82,7 @@ class LayerReuse:
         self._recordings.pop(batch, None)
 
     def _layers_below(self, changed: Collection[Head]) -> int:
-        """How many layers lie below the first of these heads."""
+        """Return how many layers lie below the first of these heads."""
         # The last attention is always computed: a pass without any would look like a model whose
         # attention does not come by.
         return self.positions[min((layer for layer, _ in changed), default=-1)]
@@ -154,8 +154,8 @@ def _can_reuse(
 def _sequential_layers(
     model: PreTrainedModel, modules: Sequence[nn.Module]
 ) -> tuple[list[nn.Module], list[int]]:
-    """The list of layers that holds all attention modules, one a layer at most, and the index of
-    each attention module in it; nothing where there is no such list.
+    """Return the list of layers that holds all attention modules, one a layer at most, and the
+    index of each attention module in it; nothing where there is no such list.
     """
     for stack in model.modules():
         if not isinstance(stack, nn.ModuleList):
@@ -177,7 +177,7 @@ def _is_exact(
     positions: Sequence[int],
     forward: Callable[[], object],
 ) -> bool:
-    """Whether passes with reused layers output what the plain pass does, for each layer."""
+    """Return whether passes with reused layers output what the plain pass does, for each layer."""
     every_head = [*product(range(len(modules)), range(head_count(modules[0])))]
     with _layers_reused(layers, []) as computed:
         plain = forward()
@@ -195,7 +195,7 @@ def _is_exact(
 
 
 def _is_same(first: object, second: object) -> bool:
-    """Whether two passes output the same tensors, but for caches."""
+    """Return whether two passes output the same tensors, but for caches."""
     if isinstance(first, Mapping) and isinstance(second, Mapping):
         first = [value for name, value in first.items() if name not in _CACHES]
         second = [value for name, value in second.items() if name not in _CACHES]
@@ -212,9 +212,9 @@ def _is_same(first: object, second: object) -> bool:
 def _layers_reused(
     layers: Sequence[nn.Module], reused: Sequence[object]
 ) -> Iterator[dict[int, object]]:
-    """Inside the block the first layers return ``reused`` and compute nothing. Yields what the
-    others output, by their index, in the order in which they are called; after a second call of a
-    layer nothing.
+    """Make the first layers return ``reused`` without computing while the block runs. Yields the
+    outputs of the others by their index, in the order in which they are called; nothing after a
+    second call of a layer.
     """
     computed: dict[int, object] = {}
     is_sequential = True

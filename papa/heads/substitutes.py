@@ -36,7 +36,7 @@ class Substitute:
         raise NotImplementedError
 
     def to(self: SomeSubstitute, device: torch.device | str) -> SomeSubstitute:
-        """Itself, its tensors on a device."""
+        """Return a copy whose tensors are on a device."""
         moved = {}
         for field in fields(self):
             value = getattr(self, field.name)
@@ -66,17 +66,19 @@ class Weights(Substitute):
     def rows(
         self, chunk: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "#batch chosen queries keys"]:
-        """Weights of each pair of tokens."""
+        """Return the weights of each pair of tokens."""
         raise NotImplementedError
 
     def sink_weights(self, layer: int, heads: Heads) -> Float[Tensor, " chosen"] | None:
-        """Weights of a learned sink, beside those of tokens; None where rows leave them out."""
+        """Return the weights of a learned sink, beside those of tokens; None where rows leave them
+        out.
+        """
         return None
 
     def matrices_of(
         self, chunk: LayerAttention, layer: int, heads: Heads
     ) -> Float[Tensor, "batch chosen queries keys"]:
-        """What takes the place of A, written out."""
+        """Return what takes the place of A, written out."""
         rows = self.rows(chunk, layer, heads)
         rows = rows.to(torch.promote_types(chunk.value.dtype, torch.float32))
         if chunk.visible is not None:
@@ -155,7 +157,7 @@ class FunctionMatrices(Weights):
 
 
 def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
-    """Rows divided by their sums; a row of zeros stays."""
+    """Divide rows by their sums; a row of zeros stays."""
     sums = rows.abs().sum(dim=-1, keepdim=True)
     return rows / torch.where(sums == 0, 1.0, sums)
 
@@ -163,7 +165,7 @@ def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
 def beside_sink(
     rows: Float[Tensor, "batch chosen queries keys"], sinks: Float[Tensor, " chosen"] | None
 ) -> Float[Tensor, "batch chosen queries keys"]:
-    """Rows that leave a learned sink its share: they sum to less than one.
+    """Scale rows so that they leave a learned sink its share: they sum to less than one.
 
     Args:
         rows: weights of tokens. Without ``sinks`` what a row lacks to one is the sink's share.
@@ -181,7 +183,7 @@ def read_at(
     query_slots: Int[Tensor, "#batch queries"],
     key_slots: Int[Tensor, "#batch keys"],
 ) -> Float[Tensor, "#batch chosen queries keys"]:
-    """Matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
+    """Read the matrices of some heads at the slots of each pair of tokens, by one flat look-up."""
     pairs = query_slots[:, :, None] * matrices.shape[-1] + key_slots[:, None, :]
     entries = matrices.index_select(0, heads).flatten(1).index_select(1, pairs.flatten())
     return entries.unflatten(1, pairs.shape).transpose(0, 1)
@@ -246,7 +248,9 @@ class Replacing(Rule):
 
 
 def rules_of(substitute: Substitute, pairs: Iterable[tuple[int, int]]) -> dict[int, Rule]:
-    """The rules of a model's layers some of whose heads, (layer, head), output a substitute."""
+    """Return the rules of a model's layers some of whose heads, (layer, head), output a
+    substitute.
+    """
     heads_by_layer: dict[int, list[int]] = {}
     for layer, head in sorted(pairs):
         heads_by_layer.setdefault(layer, []).append(head)

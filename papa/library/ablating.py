@@ -89,7 +89,7 @@ def ablated(
 
 
 def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
-    """The heads to replace, each once, first layer first; a layer of size 0 has none."""
+    """Return the heads to replace, each once, first layer first; a layer of size 0 has none."""
     most = max(sizes)
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
@@ -197,8 +197,8 @@ def fidelity(
 def _answers_beside(
     native: NativeHead, rules: Mapping[int, Rule]
 ) -> tuple[AnswerArrays, AnswerArrays]:
-    """The original model's answers to all texts, and those under rules, with the divergence of
-    words, whose logits are too large to keep.
+    """Return the original model's answers to all texts, and those under rules, with the divergence
+    of words, whose logits are too large to keep.
     """
     before: list[Answers] = []
     after: list[Answers] = []
@@ -217,7 +217,7 @@ def _answers_beside(
 def _compared(
     before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]
 ) -> dict[str, np.ndarray]:
-    """What answers without embeddings differ in, by measure: a number for each answer."""
+    """Return what answers without embeddings differ in, by measure: a number for each answer."""
     if not before["lengths"].sum():
         raise DataError(NOTHING_COUNTS)
     values: dict[str, np.ndarray] = {}

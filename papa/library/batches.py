@@ -86,7 +86,7 @@ def batches_of(
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:
-    """Return a model that can answer while its heads are replaced.
+    """Raise an error if the model is in train mode.
 
     Raises:
         EncoderError: Its heads cannot be replaced, or it is in train mode.
@@ -100,7 +100,9 @@ def check_answering(model: nn.Module) -> PreTrainedModel:
 
 
 def _check_padding(number: int, batch: Batch, config: object) -> None:
-    """Refuse a batch whose texts are padded without a mask, as padding would count as tokens."""
+    """Raise an error if texts of a batch are padded without a mask, as padding would count as
+    tokens.
+    """
     ids = batch.get("input_ids")
     pad = getattr(config, "pad_token_id", None)
     if not isinstance(ids, Tensor) or ids.dim() != 2 or batch.get("attention_mask") is not None:
@@ -179,7 +181,9 @@ def _read(
 def _named_classes(
     origin: str, labels: Sequence[int], names: Sequence[str], known: Mapping[str, int]
 ) -> list[str] | list[int]:
-    """Labels of a ``ClassLabel`` column by name, as a head may number its classes otherwise."""
+    """Return the labels of a ``ClassLabel`` column by name, as a head may number its classes in
+    another order.
+    """
     wrong = [row for row, label in enumerate(labels) if label not in range(len(names))]
     if wrong:
         raise DataError(
@@ -199,7 +203,7 @@ def _named_classes(
 
 
 def _label_vectors(origin: str, labels: Labels, classes: int) -> list[list[float]]:
-    """Of each text, for each label whether it has it."""
+    """Return, for each text, a vector that says which labels it has."""
     for row, vector in enumerate(labels, 1):
         is_whole = isinstance(vector, Sequence) and len(vector) == classes
         if not is_whole or any(number not in (0, 1) for number in vector):
@@ -217,9 +221,9 @@ def _tokenised(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
 ) -> Iterator[Batch]:
-    """Texts in their order, so many at once, truncated at the positions of the model or where its
-    tokenizer says, with a warning, and padded on the right; whether the tokenizer has a token for
-    padding or not.
+    """Tokenise texts in their order, so many at once. They are truncated at the positions of the
+    model or where its tokenizer says, with a warning, and padded on the right, whether the
+    tokenizer has a token for padding or not.
     """
     positions = positions_of(model)
     most = min(positions or tokenizer.model_max_length, tokenizer.model_max_length)
@@ -252,7 +256,7 @@ def _tokenised(
 
 
 def positions_of(model: nn.Module) -> int | None:
-    """How many tokens a text may have; None where the model does not say."""
+    """Return how many tokens a text may have; None where the model does not say."""
     for name, module in model.named_modules():
         table = name.endswith("position_embeddings") and isinstance(module, nn.Embedding)
         # Tokens count from after the position of padding, as in RoBERTa.

@@ -27,8 +27,8 @@ def describe_study(
     trees: Path | None,
     fraction: float,
 ) -> DataFrame:
-    """Descriptions of the first validation rows of every task, with the study's own average as the
-    constant matrices, and of sentences with gold trees: as of ``papa.describe``.
+    """Describe the first validation rows of every task, with the study's own average as the
+    constant matrices, and sentences with gold trees, as ``papa.describe`` does.
     """
     wanted = chosen(names, trees is not None)
     manifest = finished.manifest
@@ -77,7 +77,7 @@ def describe_study(
 def _constant_heads(
     finished: FinishedStudy, entry: AverageEntry, fraction: float
 ) -> Sequence[Head] | None:
-    """The constant heads of the cell of a fraction; None where all are."""
+    """Return the constant heads of the cell of a fraction; None where all are."""
     if fraction == 0:
         return None
     study = finished.manifest.study

@@ -64,7 +64,7 @@ class Encoder:
 
     @cached_property
     def tokenizer(self) -> PreTrainedTokenizerBase:
-        """Of the transformers library."""
+        """The tokenizer, of the transformers library."""
         return load_tokenizer(self.reference)
 
     @cached_property
@@ -194,7 +194,7 @@ def _wrapped(
     device: str | None,
     precision: Precision,
 ) -> tuple[encoders.Encoder, EncoderReference]:
-    """An encoder that shares the weights of a model in memory, known by their digest."""
+    """Return an encoder that shares the weights of a model in memory, known by their digest."""
     name = model.name_or_path or type(model).__name__
     if tokenizer is None:
         raise EncoderError(f"the model {name} needs a tokenizer: give tokenizer=")
@@ -235,7 +235,7 @@ class LaidOut:
         return len(self.tokens.lengths)
 
     def batches(self) -> Iterator[MicroBatch]:
-        """Micro-batches of texts of like length; their rows are numbers of texts."""
+        """Yield micro-batches of texts of similar length; their rows are numbers of texts."""
         tokens = self.tokens
         for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, self.batch_tokens):
             yield MicroBatch.from_tokens(rows, tokens.take(rows))
@@ -280,12 +280,12 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
 
 
 def is_tabular(data: object) -> bool:
-    """Whether it has columns."""
+    """Return whether it has columns."""
     return isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names")
 
 
 def table_of(data: Table, origin: str) -> SourceTable:
-    """A table with rows."""
+    """Return a table with rows."""
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
         raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts")

@@ -253,7 +253,7 @@ def head_scores_in_memory(
 
 
 def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
-    """A row for each head, by the model's numbers of the layers, from scores of all units."""
+    """Number the scores of layers with attention as the model numbers these layers."""
     by_unit = frame.assign(layer=np.array(native.layers.numbers)[frame["layer"]])
     if native.unit == "head":
         return by_unit
@@ -271,7 +271,7 @@ def _by_own_answers(
 
 
 def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) -> list[str]:
-    """What is known of the certainty of λ, in a sentence; none of other scores."""
+    """Return what is known of the certainty of λ, in a sentence; none of other scores."""
     if not isinstance(scores, TrainedLambda):
         return []
     if not scores.distinct_rows:
@@ -290,7 +290,7 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
 
 @dataclass(frozen=True)
 class _Baseline:
-    """What always one answer scores; NaN where nobody knows."""
+    """What the best single answer scores; NaN where nobody knows."""
 
     score: float = math.nan
     answer: str = ""
@@ -298,7 +298,7 @@ class _Baseline:
 
 
 def _one_answer(native: NativeHead, metric: Metric) -> _Baseline:
-    """What always one answer scores on labels of texts, as far as these have any."""
+    """Return what the best single answer scores on labels of texts, as far as these have any."""
     labels = labels_of_texts(native)
     if metric not in ("accuracy", LOSS) or labels is None or len(labels) != len(native.texts):
         return _Baseline()
@@ -317,7 +317,7 @@ def _row(
     result: _CellResult,
     baseline: _Baseline,
 ) -> dict[str, Any]:
-    """As a study's results have it."""
+    """Return a row as a study's results have it."""
     return {
         **vars(cell),
         "constant_heads": constant,
@@ -342,7 +342,7 @@ def _row(
 def _names_of(
     substitutes: Sequence[RequestedSubstitute],
 ) -> Iterator[tuple[str, RequestedSubstitute]]:
-    """Each substitute with a name that no other has."""
+    """Return each substitute with a name that no other has."""
     names: list[str] = []
     for requested in substitutes:
         name = custom_name(requested).rpartition(":")[2]

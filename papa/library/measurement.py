@@ -142,6 +142,6 @@ class Measurement:
 
 
 def compared_with_random(results: pandas.DataFrame) -> list[str]:
-    """A sentence for each order beside random ones; nothing where there are none."""
+    """Return a sentence for each order beside random ones; nothing where there are none."""
     compared = compare_orders(results, {})
     return against_random(compared[0]) if compared else []

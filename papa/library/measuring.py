@@ -226,7 +226,7 @@ def measure(
 def _measurement(
     pair: PairSteps, artifacts: Mapping[Step, ArtifactReference], keep: Sequence[float]
 ) -> Measurement:
-    """What the finished steps of an encoder and its task say."""
+    """Return what the finished steps of an encoder and its task say."""
     scores = pair.head_scores(artifacts)
     frames = [method_scores.frame(method) for method, method_scores in scores.items()]
     results = results_table([pair], artifacts)

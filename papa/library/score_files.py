@@ -79,7 +79,9 @@ def save_scores(
 def _shares_below(
     scores: Float[np.ndarray, "layers groups"],
 ) -> Float[np.ndarray, "layers groups"]:
-    """For each group the share of the others with a lower score, 0 to 1; equal scores share one."""
+    """Return for each group the share of the others with a lower score, 0 to 1; equal scores share
+    one.
+    """
     sorted_scores = np.sort(scores, axis=None)
     lower = np.searchsorted(sorted_scores, scores, side="left")
     return lower / max(scores.size - 1, 1)

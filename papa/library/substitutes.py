@@ -105,7 +105,7 @@ def substitute_for(
 
 
 def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
-    """The name and the parameters of a substitute that an in-memory model may have."""
+    """Return the name and the parameters of a substitute that an in-memory model may have."""
     settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}
     name = str(settings.pop("kind", None))
     if name in _RENAMED:
@@ -130,7 +130,7 @@ def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
 
 
 def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitute:
-    """Matrices of a control, computed for as many slots as texts have."""
+    """Compute the matrices of a control for as many slots as texts have."""
     matrices_of = lru_cache(2)(
         lambda slots: control(name, 1, heads, slots, **parameters).matrices[0]
     )

@@ -80,8 +80,8 @@ def study_inputs(
     sampled: Mapping[str, int | None],
     settings: Mapping[str, object],
 ) -> Iterator[StudyInputs]:
-    """Inside the block, a study of this encoder on this data; rows that are in memory lie in
-    temporary Parquet files meanwhile.
+    """Yield a study of this encoder on this data; rows in memory lie in temporary Parquet files
+    while the block runs.
 
     Args:
         encoder: The encoder.
@@ -142,7 +142,7 @@ def study_inputs(
 
 
 def _tables_of(dataset: object) -> dict[str, SourceTable]:
-    """The table of each split."""
+    """Return the table of each split."""
     tables: dict[str, SourceTable] = {}
     for split in SPLITS:
         if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
@@ -175,12 +175,12 @@ def text_warnings(dataset: object, task: Task) -> list[str]:
 
 
 def as_list(values: object) -> object:
-    """A list as a study has it; what is none stays as it is, and is refused there."""
+    """Return a list as a study has it; what is no list is returned unchanged, and refused there."""
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
 def _code(task: Task) -> CustomCode | None:
-    """The task's custom code, where it fits together; None where it has none."""
+    """Return the task's custom code, where it fits together; None where it has none."""
     metric = task.metric if callable(task.metric) else None
     has_metric = metric or task.metric in (*UNLABELLED_METRICS, "cosine_spearman")
     if task.score is not None and (task.head != "native" or has_metric):
@@ -199,13 +199,15 @@ def _code(task: Task) -> CustomCode | None:
 
 
 def _usual_task(tables: Iterable[SourceTable]) -> Task:
-    """What the columns ``text``, ``label`` and, where there is one, ``text_pair`` say."""
+    """Return what the columns ``text``, ``label`` and, where there is one, ``text_pair`` say."""
     is_pair = all("text_pair" in table.rows.column_names for table in tables)
     return Task(text_pair="text_pair" if is_pair else None)
 
 
 def _described(task: Task, causal: bool) -> dict[str, Any]:
-    """As a study's file has it; for custom code stands a metric that reads the same labels."""
+    """Return a task as a study's file has it; for custom code stands a metric that reads the same
+    labels.
+    """
     kind: TaskKind = "pair" if task.text_pair is not None else "text"
     metric = task.metric
     if task.score is not None or callable(metric):

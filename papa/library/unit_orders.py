@@ -23,7 +23,7 @@ METHODS = ("lambda", *(name for name, method in HEAD_SCORES.items() if method.in
 
 
 def check_unit(unit: str) -> None:
-    """Refuse what is no unit."""
+    """Raise an error unless ``unit`` names a unit of heads."""
     if unit not in get_args(Unit):
         raise SpecError(
             f"unit is {unit!r}{meant(unit, get_args(Unit))}: give one of {joined(get_args(Unit))}"
@@ -31,7 +31,7 @@ def check_unit(unit: str) -> None:
 
 
 def reads_score(method: str) -> bool:
-    """Whether a method reads a user's own score, not the model's own answers."""
+    """Return whether a method reads a user's own score, not the model's own answers."""
     return method != "lambda" and not HEAD_SCORES[method].label_free
 
 
@@ -109,7 +109,9 @@ class UnitOrders:
 def _of_all_layers(
     scores: pandas.DataFrame, shape: tuple[int, int]
 ) -> Float[np.ndarray, "layers heads"]:
-    """The score of each head of a frame; layers without attention have 0, which nobody reads."""
+    """Return the score of each head of a frame; layers without attention have 0, which nobody
+    reads.
+    """
     values = np.zeros(shape)
     values[scores["layer"], scores["head"]] = scores["score"]
     return values

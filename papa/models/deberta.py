@@ -57,7 +57,9 @@ def _attend(
         embeddings = module.pos_dropout(rel_embeddings[rows])[None]
 
         def read(states: Tensor, name: str, pairs: Int[Tensor, "m m"]) -> Tensor:
-            """Scores against every relative position once, then read at each pair."""
+            """Compute the scores against every relative position once, and read them at each
+            pair.
+            """
             positions = split_heads(getattr(module, name)(embeddings), head_width)
             # A bias is added to scores that are scaled already.
             states = at_least_single(states) * scaling
@@ -120,7 +122,9 @@ def _over_slots(
     convolve: Callable[[Tensor], Tensor],
     states: Float[Tensor, "inputs width tokens"],
 ) -> Float[Tensor, "inputs width tokens"]:
-    """A convolution over slots: those that no input uses hold zeros, as masked padding does."""
+    """Return a convolution over slots: those that no input uses hold zeros, as masked padding
+    does.
+    """
     batch = dispatch.batch
     if batch is None:
         return convolve(states)

@@ -271,7 +271,9 @@ def attend(
 def _mask_and_bias(
     mask: Tensor | None, position_bias: Tensor | None, dtype: torch.dtype
 ) -> tuple[Bool[Tensor, "#batch #heads #queries keys"] | None, Tensor | None]:
-    """Which keys a mask of padded tokens lets queries see, and what it and a bias add to scores."""
+    """Return which keys queries attend to by a mask of padded tokens, and what it and a bias add to
+    scores.
+    """
     if mask is None:
         return None, position_bias
     if mask.dtype == torch.bool:
@@ -285,7 +287,9 @@ def _mask_and_bias(
 def _packed_mask(
     dispatch: Dispatch, batch: MicroBatch, query: Tensor, sliding_window: int | None
 ) -> Bool[Tensor, "#batch 1 #m m"] | None:
-    """Which keys packed tokens see: those of their text, within a window where there is one."""
+    """Return which keys packed tokens attend to: those of their text, within a window where there
+    is one.
+    """
     mask = real_keys(batch)
     if sliding_window is None:
         return mask

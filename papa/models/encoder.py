@@ -86,15 +86,15 @@ class Encoder:
         return is_on_cpu and not self.model.training
 
     def twin(self) -> Encoder:
-        """Another encoder with the same weights in memory and the rules of the blocks around the
-        call, for another thread.
+        """Return another encoder with the same weights in memory and the rules of the blocks around
+        the call, for another thread.
         """
         twin = Encoder(self._original, self.device, self.precision)
         twin.dispatch.rules = self.dispatch.rules
         return twin
 
     def tokens_per_batch(self, requested: int | None) -> int:
-        """The tokens of a micro-batch: what was asked for, else what suits the device."""
+        """Return the tokens of a micro-batch: the requested number, else what suits the device."""
         return requested or (512 if self.device.type == "cpu" else 16_384)
 
     @property
@@ -118,7 +118,9 @@ class Encoder:
         return self.model.get_input_embeddings().weight
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens width"]]:
-        """The L+1 hidden states of the real tokens alone, input by input, embeddings first."""
+        """Return the L+1 hidden states of the real tokens alone, input by input, embeddings
+        first.
+        """
         outputs = self._forward(batch, output_hidden_states=True)
         layers = [states.squeeze(0) for states in outputs.hidden_states]
         check_states(self.model, layers, batch)
@@ -212,7 +214,7 @@ def _project(
 
 
 def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
-    """Whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
+    """Return whether the sum of the numbers is finite: no NaN and no infinite one is among them."""
     # Half precision could not hold the sum of what it holds.
     return bool(
         numbers.detach().sum(dtype=torch.promote_types(numbers.dtype, torch.float32)).isfinite()
@@ -222,7 +224,9 @@ def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
 def check_states(
     model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
 ) -> None:
-    """Refuse hidden states with NaN or infinity, which later layers of the same token inherit."""
+    """Raise an error if hidden states hold NaN or infinity, which later layers of the same token
+    inherit.
+    """
     if sum_is_finite(layers[-1]):
         return
     weights = joined(
@@ -243,7 +247,9 @@ def check_states(
 
 @contextmanager
 def numbers_of(where: str) -> Iterator[None]:
-    """NaN or infinity found inside the block is said to be in ``where``, such as a batch."""
+    """Name ``where``, such as a batch, in the error about NaN or infinity that is found inside the
+    block.
+    """
     try:
         yield
     except NumbersError as error:

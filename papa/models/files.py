@@ -43,7 +43,7 @@ _PICKLED = "pytorch_model.bin"
 
 
 def read_configuration_file(folder: Path, subject: str) -> tuple[Json, str]:
-    """What an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
+    """Return what an encoder's config.json holds, of which nothing is checked, and its SHA-256."""
     path = folder / CONFIGURATION
     refuse_pointer(path, EncoderError)
     try:
@@ -61,7 +61,9 @@ def read_configuration_file(folder: Path, subject: str) -> tuple[Json, str]:
 
 
 def embeds_by(folder: Path) -> str | None:
-    """What else than the mean over tokens makes embeddings, by sentence-transformers' files."""
+    """Return what else than the mean over tokens makes embeddings, by sentence-transformers'
+    files.
+    """
 
     def read(name: str) -> Any:
         return json.loads((folder / name).read_bytes()) if (folder / name).is_file() else {}
@@ -93,12 +95,12 @@ def embeds_by(folder: Path) -> str | None:
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The files of the weights in ``folder``; none where not all are there."""
+    """Return the files of the weights in ``folder``; none where not all are there."""
     return [folder / name for name in _of_weights(path.name for path in folder.iterdir())]
 
 
 def _of_weights(names: Iterable[str]) -> list[str]:
-    """Those of an encoder's weights, one or all shards, safetensors before pickles."""
+    """Select the files of an encoder's weights, one or all shards, safetensors before pickles."""
     there = sorted(names)
     for whole in (SAFETENSORS, _PICKLED):
         stem, ending = whole.split(".")
@@ -111,12 +113,14 @@ def _of_weights(names: Iterable[str]) -> list[str]:
 
 
 def encoder_digest(weights: Mapping[str, str], configuration: str) -> str:
-    """SHA-256 over the digests of an encoder's weights, by file, and of its configuration."""
+    """Return the SHA-256 over the digests of an encoder's weights, by file, and of its
+    configuration.
+    """
     return sha256_of_json({"weights": weights, "config": configuration})
 
 
 def tokenizer_digest(folder: Path) -> str:
-    """SHA-256 over the files of the tokenizer in ``folder``."""
+    """Return the SHA-256 over the files of the tokenizer in ``folder``."""
     return sha256_of_json({path.name: sha256_of_file(path) for path in tokenizer_files(folder)})
 
 
@@ -125,7 +129,9 @@ def tokenizer_files(folder: Path) -> list[Path]:
 
 
 def published_weights(folder: Path, subject: str, name: str | None) -> list[str]:
-    """The names of an encoder's files of weights, in ``folder`` or as the hub listed them."""
+    """Return the names of an encoder's files of weights, in ``folder`` or as the hub listed
+    them.
+    """
     where = str(folder)
     files = [path.name for path in folder.iterdir()]
     if name:
@@ -150,8 +156,9 @@ _one_at_a_time = threading.Lock()
 
 
 def remembered(subject: str, content: str, check: Callable[[], Checked]) -> Checked:
-    """What ``check`` found before, a JSON value, else what it finds now: by the digest of what it
-    looks at, the libraries that look, and PAPA's own code that decides.
+    """Return the stored result of an earlier ``check``, a JSON value, else of a check now. It is
+    stored by the digest of what is checked, the versions of libraries, and PAPA's own code that
+    decides.
     """
     root = Path(__file__).parents[1]
     code = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])

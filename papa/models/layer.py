@@ -37,7 +37,7 @@ class PassTexts:
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
-        """Of each text: equal texts have equal ones, whatever their padding."""
+        """Return a digest of each text: equal texts have equal ones, whatever their padding."""
         rows = list(self.inputs.detach().cpu())
         if self.real is not None:
             rows = [row[real] for row, real in zip(rows, self.real.cpu(), strict=True)]
@@ -97,7 +97,9 @@ class LayerAttention:
         return self.mask if self.batch is None else real_keys(self.batch)
 
     def chunks(self) -> Iterator[LayerAttention]:
-        """The same call, some queries at a time: A of a chunk is small, however long a text is."""
+        """Yield the same call, some queries at a time: A of a chunk is small, however long a text
+        is.
+        """
         batch, heads, queries, _ = self.query.shape
         rows = max(1, _ENTRIES // max(1, batch * heads * self.key.shape[-2]))
         if rows >= queries:
@@ -115,7 +117,9 @@ class LayerAttention:
             )
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
-        """A of some heads, float32 at least; rows sum to less than one beside a learned sink."""
+        """Return A of some heads, float32 at least; rows sum to less than one beside a learned
+        sink.
+        """
         query, key, bias = self._queries_and_keys(heads)
         # Queries are scaled, not scores: m · width numbers in place of m · m.
         scores = (at_least_single(query) * self.scaling) @ at_least_single(key).mT
@@ -135,7 +139,9 @@ class LayerAttention:
         return torch.cat([scores, column], dim=-1).softmax(dim=-1)[..., :-1]
 
     def output(self, heads: Heads) -> Float[Tensor, "batch chosen queries value_width"]:
-        """What some heads output: A·V by the fused kernel, or as the innermost rule has it."""
+        """Return what some heads output: A·V by the fused kernel, or as the innermost rule has
+        it.
+        """
         if self.rules:
             *outer, rule = self.rules
             return rule.output(replace(self, rules=tuple(outer)), heads)
@@ -163,7 +169,9 @@ class LayerAttention:
         )
 
     def matrices(self) -> Float[Tensor, "batch heads queries keys"]:
-        """By what all heads mix values: A, or what rules put in its place; without dropout."""
+        """Return the matrices by which all heads mix values: A, or what rules put in its place;
+        without dropout.
+        """
         rules = tuple(rule for rule in self.rules if not isinstance(rule, Observing))
         if not all(rule.mixes for rule in rules):
             raise EncoderError(
@@ -190,13 +198,17 @@ class Rule:
         return False
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
-        """Heads that need no queries and keys, where by the block around it ``outer`` do not."""
+        """Return the heads that need no queries and keys, given those that need none by the blocks
+        around it, ``outer``.
+        """
         return frozenset()
 
     def output(
         self, attention: LayerAttention, heads: Heads
     ) -> Float[Tensor, "batch chosen queries width"]:
-        """What these heads output, where ``attention.output`` is that of the block around."""
+        """Return what these heads output, where ``attention.output`` is that of the block
+        around.
+        """
         raise NotImplementedError
 
 
@@ -224,31 +236,35 @@ class Observing(Rule):
 
 
 def _of_queries(states: Tensor | None, queries: slice) -> Tensor | None:
-    """A mask or a bias of some queries; one that all queries share as it is."""
+    """Return a mask or a bias of some queries; one that all queries share as it is."""
     if states is None or states.shape[-2] == 1:
         return states
     return states[:, :, queries]
 
 
 def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Half precision as float32; float32 and float64 as they are."""
+    """Convert half precision to float32; float32 and float64 stay as they are."""
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
 def chosen(states: States, heads: Heads) -> States:
-    """Some heads of states [batch, heads, …], if any; themselves where these are all or shared."""
+    """Select some heads of states [batch, heads, …]; the states themselves where these are all
+    heads or shared by all.
+    """
     if states is None or states.shape[1] == 1 or heads == tuple(range(states.shape[1])):
         return states
     return states[:, indices(heads, states.device)]
 
 
 def real_keys(batch: MicroBatch) -> Bool[Tensor, "batch 1 1 m"] | None:
-    """Where inputs have a token; None where everywhere, as kernels are faster without."""
+    """Return where inputs have a token; None where they have one everywhere, as kernels are faster
+    without a mask.
+    """
     return None if batch.dense else batch.attention_mask[:, None, None, :]
 
 
 @lru_cache(maxsize=4096)
 def indices(heads: Heads, device: torch.device) -> Int[Tensor, " chosen"]:
-    """Head numbers on a device, moved there once."""
+    """Return head numbers as a tensor on a device, moved there once."""
     with torch.inference_mode(False):
         return torch.tensor(heads, dtype=torch.long).to(device)

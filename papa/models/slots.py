@@ -99,7 +99,9 @@ def padded_slots(
 def _last_slots(
     slots: Int[Tensor, "#batch queries"], real: Bool[Tensor, "batch queries"], causal: bool
 ) -> Int[Tensor, "#batch 1 1"]:
-    """The slot of each text's last token; -1 in a causal model, where it is no special one."""
+    """Return the slot of each text's last token; -1 in a causal model, where it is no special
+    one.
+    """
     last = (slots * real).amax(dim=1)
     return last.new_full((1, 1, 1), -1) if causal else last[:, None, None]
 

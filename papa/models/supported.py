@@ -19,7 +19,7 @@ from papa.text.batches import MicroBatch
 
 
 def _layers_in(path: str, model: nn.Module) -> Iterable[nn.Module]:
-    """A model's list of layers."""
+    """Return a model's list of layers."""
     return model.get_submodule(path).children()
 
 
@@ -61,7 +61,7 @@ class Family:
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
     def modules(self, model: nn.Module, path: str) -> list[nn.Module]:
-        """What is at a path in each layer, such as ``attention``."""
+        """Return what is at a path in each layer, such as ``attention``."""
         return [layer.get_submodule(path) for layer in self.layers(model)]
 
     def positions(self, config: PreTrainedConfig) -> int:
@@ -69,7 +69,9 @@ class Family:
         return int(config.max_position_embeddings) - before
 
     def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-        """What the model is called with, each [1, tokens]: packed tokens, all of them real."""
+        """Return what the model is called with, each [1, tokens]: packed tokens, all of them
+        real.
+        """
         ids = batch.input_ids
         positions = batch.slot_ids
         if self.padding is not None:
@@ -175,7 +177,9 @@ def _attend_mpnet(
 
 
 def _prepare_mpnet(model: Any, dispatch: Dispatch) -> None:
-    """Relative positions are distances in the padded sequence, of slots: one bias serves all."""
+    """Let MPNet's layers read a bias of relative positions that is one for all inputs: distances in
+    the padded sequence, of slots.
+    """
     encoder = model.encoder
 
     def compute_position_bias(tokens: Tensor) -> Float[Tensor, "1 heads m m"]:
@@ -229,12 +233,14 @@ FAMILIES = (BERT, ROBERTA, ELECTRA, DISTILBERT, ALBERT, MPNET, DEBERTA, DEBERTA_
 
 
 def family_of(model_type: str) -> Family | None:
-    """The family whose configurations carry ``model_type``; None where no family does."""
+    """Return the family whose configurations carry ``model_type``; None where no family does."""
     return next((family for family in FAMILIES if model_type in family.model_types), None)
 
 
 def family_for(config: PreTrainedConfig, subject: str) -> Family:
-    """The family of a configuration; EncoderError where PAPA does not measure such models."""
+    """Return the family of a configuration; EncoderError where PAPA does not measure such
+    models.
+    """
     family = family_of(config.model_type)
     if family is None:
         raise unsupported(subject, config.model_type)

@@ -33,7 +33,7 @@ _REFUSED = "quantization_config", "attn_implementation", "_attn_implementation",
 
 
 def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrainedConfig:
-    """What the config.json of the encoder in ``folder`` holds, as transformers reads it."""
+    """Return what the config.json of the encoder in ``folder`` holds, as transformers reads it."""
     path = folder / CONFIGURATION
     kind = document.get("model_type")
     if kind is None:
@@ -78,7 +78,7 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     with_weights: bool = True,
 ) -> PreTrainedModel:
-    """The model of a reference, by a class of transformers; what is read is checked. Without
+    """Return the model of a reference, by a class of transformers; what is read is checked. Without
     weights only their names and shapes are read: all are zeros, which take no memory.
     """
     folder = Path(reference.folder)
@@ -140,7 +140,7 @@ def load_model(
 def _checked_weights(
     reference: EncoderReference, configuration: str, folder: Path, subject: str
 ) -> dict[str, Tensor]:
-    """The weights by name, of files that are those of the reference."""
+    """Return the weights by name, of files that are those of the reference."""
     weights: dict[str, Tensor] = {}
     digests: dict[str, str] = {}
     for path in files.weight_files(folder):
@@ -157,7 +157,7 @@ def _checked_weights(
 
 
 def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
-    """Zeros in the shape of each weight, all in the memory of one number."""
+    """Return zeros in the shape of each weight, all in the memory of one number."""
     weights: dict[str, Tensor] = {}
     for path in files.weight_files(folder):
         if path.suffix != ".safetensors":
@@ -181,7 +181,7 @@ def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
 def _pruned_weight(
     mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: PreTrainedConfig
 ) -> str:
-    """Which weight lacks whole heads, with both its shapes; empty where none does."""
+    """Return which weight lacks whole heads, with both its shapes; empty where none does."""
     width = config.hidden_size // config.num_attention_heads
     for name, stored, expected in mismatched:
         if len(stored) != 2 or len(expected) != 2:
@@ -212,7 +212,9 @@ def _tensors(data: bytes, path: Path, subject: str) -> dict[str, Tensor]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """No bars and no report of unused heads; what does not fit is raised as an error."""
+    """Silence transformers' bars and its report of unused heads while the block runs; what does not
+    fit is raised as an error.
+    """
     level = logging.get_verbosity()
     shows_bars = logging.is_progress_bar_enabled()
     # Where the environment has the last word on bars, switching them warns.
@@ -228,7 +230,9 @@ def _quiet() -> Iterator[None]:
 
 
 def sharing_weights(model: Model) -> Model:
-    """A copy of the modules of ``model``, without hooks, whose parameters share its memory."""
+    """Return a copy of the modules of ``model``, without hooks, whose parameters share its
+    memory.
+    """
     # deepcopy takes what its memo names for copied already.
     memo: dict[int, object] = {id(buffer): buffer.detach() for buffer in model.buffers()}
     for parameter in model.parameters():

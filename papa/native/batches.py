@@ -232,8 +232,8 @@ def _without_padding(text: Inputs) -> Inputs:
 
 
 def _has_columns(name: str, value: object) -> bool:
-    """Whether a value has an entry for each token along axis 1. A vector of labels, as of a head
-    that answers each by itself, has none, however many labels there are.
+    """Return whether a value has an entry for each token along axis 1. A vector of labels, as of a
+    head that answers each by itself, has none, however many labels there are.
     """
     if not isinstance(value, Tensor) or value.dim() < 2:
         return False
@@ -241,7 +241,9 @@ def _has_columns(name: str, value: object) -> bool:
 
 
 def _is_padded_by_column(text: Inputs) -> bool:
-    """Whether all that a text has for each token lies along axis 1, and a mask says what counts."""
+    """Return whether all that a text has for each token lies along axis 1, and a mask says what
+    counts.
+    """
     mask = text.get("attention_mask")
     has_decoder = any(name.startswith("decoder_") for name in text)
     if has_decoder or not isinstance(mask, Tensor) or mask.dim() != 2:
@@ -251,7 +253,9 @@ def _is_padded_by_column(text: Inputs) -> bool:
 
 
 def _alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
-    """The indices of texts that one batch can hold, for each of as few batches as that takes."""
+    """Return the indices of texts that one batch can hold, for each of as few batches as that
+    takes.
+    """
     groups: dict[object, list[int]] = {}
     for index, text in enumerate(texts):
         tensors = {name: value for name, value in text.items() if isinstance(value, Tensor)}
@@ -268,7 +272,7 @@ def _alike_texts(texts: Sequence[Inputs]) -> list[list[int]]:
 
 
 def _below_each_other(values: Sequence[object], padding: int) -> object:
-    """Rows below each other, padded along axis 1; what is no tensor of rows is equal in all."""
+    """Concatenate rows, padded along axis 1; what is no tensor of rows is equal in all batches."""
     tensors = [value for value in values if isinstance(value, Tensor) and value.dim()]
     if len(tensors) < len(values):
         return values[0]

@@ -57,8 +57,8 @@ def open_native(
 def check_native(
     task: TaskSpec, reference: EncoderReference, names: Sequence[str] | None, rows: int | None
 ) -> str:
-    """Refuse a task that a model's native head cannot serve; which of its classes are the task's,
-    in words.
+    """Return which of a model's native classes are the task's, in words. Raises an error if the
+    native head cannot serve the task.
     """
     if not reference.folder:
         raise EncoderError(

@@ -59,7 +59,9 @@ class Loss:
 def kl_divergence(
     before: Float[Tensor, "answers classes"], after: Float[Tensor, "answers classes"]
 ) -> Float[Tensor, " answers"]:
-    """Of the answers after from those before, in nats, from logits; gradients pass."""
+    """Return the divergence of the answers after from those before, in nats, from logits; gradients
+    pass.
+    """
     first = before.float().log_softmax(-1)
     second = after.float().log_softmax(-1)
     return F.kl_div(second, first, reduction="none", log_target=True).sum(-1)
@@ -70,7 +72,9 @@ def _of_words(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
 
 
 def _of_labels(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
-    """Cross-entropy; of labels that are decided one by one that of each; of numbers the square."""
+    """Return the cross-entropy of classes, the mean of binary ones for labels that are decided one
+    by one, or the squared error of numbers.
+    """
     assert batch.labels is not None
     labels = batch.labels
     if "numbers" in after:

@@ -37,17 +37,17 @@ Answers: TypeAlias = dict[str, Tensor]
 
 
 def has_many_labels(config: PreTrainedConfig) -> bool:
-    """Whether a classifier decides on each label of a text by itself, by its sigmoid."""
+    """Return whether a classifier decides on each label of a text by itself, by its sigmoid."""
     return config.problem_type == "multi_label_classification"
 
 
 def class_names(model: PreTrainedModel) -> tuple[str, ...]:
-    """The classes of a head, in its order."""
+    """Return the classes of a head, in its order."""
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
 def is_language_model(model: PreTrainedModel) -> bool:
-    """Whether a model answers with words of its vocabulary."""
+    """Return whether a model answers with words of its vocabulary."""
     return model.get_output_embeddings() is not None
 
 
@@ -120,7 +120,7 @@ def concatenated(
 
 
 def real_of(model: PreTrainedModel, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts tokens"]:
-    """Which tokens, or frames of sound, are no padding."""
+    """Return which tokens, or frames of sound, are no padding."""
     if batch.real is not None:
         return batch.real
     mask = batch.inputs.get("attention_mask")
@@ -154,7 +154,7 @@ def _user_scores(score: CustomScore, outputs: object, batch: Batch) -> Answers:
 def _embeddings(
     model: PreTrainedModel, states: Float[Tensor, "texts tokens width"], batch: Batch
 ) -> Answers:
-    """Means of the last hidden states over tokens."""
+    """Return the means of the last hidden states over tokens."""
     if batch.slots is None:
         _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
     real = real_of(model, batch, states)[:, :, None]
@@ -164,8 +164,8 @@ def _embeddings(
 
 
 def _answers_by_label(logits: Float[Tensor, "texts labels"]) -> Answers:
-    """Each label of each text as an answer of two classes, without it and with it, whose softmax is
-    the label's sigmoid.
+    """Return each label of each text as an answer of two classes, without it and with it, whose
+    softmax is the label's sigmoid.
     """
     by_label = torch.stack([torch.zeros_like(logits), logits], dim=-1)
     lengths = torch.full((len(logits),), logits.shape[1])
@@ -175,8 +175,8 @@ def _answers_by_label(logits: Float[Tensor, "texts labels"]) -> Answers:
 def _words(
     model: PreTrainedModel, logits: Float[Tensor, "texts tokens vocabulary"], batch: Batch
 ) -> Answers:
-    """The words at each token that counts: in a causal model those that have a next token, in an
-    encoder-decoder those of the decoder.
+    """Return the words at each token that counts: in a causal model tokens that have a next one, in
+    an encoder-decoder those of the decoder.
     """
     targets = batch.labels
     if targets is not None:
@@ -208,7 +208,9 @@ def _words(
 
 @lru_cache(maxsize=16)
 def _check_means(name: str, commit: str | None) -> None:
-    """Refuse a model of a folder or of the hub that sentence-transformers reads another way."""
+    """Raise an error if sentence-transformers reads the model of a folder or of the hub another
+    way.
+    """
     folder = Path(name)
     if commit is not None and not folder.is_dir():
         try:

@@ -235,7 +235,7 @@ class NativeHead:
 
 
 def sums_by_text(losses: AnswerLosses) -> Float[np.ndarray, " texts"]:
-    """The sum of each text's losses, float64."""
+    """Return the sum of each text's losses, float64."""
     values = losses.values.detach().double().cpu().numpy()
     lengths = losses.lengths.cpu().numpy()
     sums = np.zeros(len(lengths))

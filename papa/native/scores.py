@@ -62,7 +62,7 @@ class NativeRequest:
     progress: Progress = ignore_progress
 
     def training(self, spec: ProbeSpec) -> ThetaTraining:
-        """How θ is trained by a spec, on the texts of the seed."""
+        """Return how θ is trained by a spec, on the texts of the seed."""
         return ThetaTraining(self.loss, self.substitute, self.rows, spec, self.seed)
 
 
@@ -216,7 +216,7 @@ class ScoringSettings:
     learning_rate: float | None = None
 
     def probe_spec(self, method: str, texts: int) -> ProbeSpec:
-        """How θ is trained on so many texts."""
+        """Return how θ is trained on so many texts."""
         spec = ProbeSpec(**NATIVE_TRAINING)
         epochs = self.epochs or spec.epochs
         if method == "causal_gates" and self.epochs is None:
@@ -318,7 +318,7 @@ class CausalGateScores(HeadScores):
 
     @classmethod
     def of_seeds(cls, scores: Sequence[HeadScores], own_rows: bool) -> CausalGateScores:
-        """The scores of all seeds; without rows of their own they have no interval."""
+        """Return the scores of all seeds; without rows of their own they have no interval."""
         gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
         pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
         return cls(
@@ -328,7 +328,7 @@ class CausalGateScores(HeadScores):
         )
 
     def frame(self, method: str) -> pandas.DataFrame:
-        """As of other scores, with the shares of the three roles, and ``role``."""
+        """Return a frame as of other scores, with the shares of the three roles, and ``role``."""
         import pandas
 
         frame = super().frame(method)

@@ -54,7 +54,7 @@ class ThetaTraining:
 
 
 def no_penalty(theta: Float[Tensor, "layers heads"]) -> Float[Tensor, ""]:
-    """Nothing is added to the loss."""
+    """Return 0: nothing is added to the loss."""
     return theta.new_zeros(())
 
 
@@ -203,7 +203,7 @@ def train_causal_gates(
 
 
 def _thirds(progress: Progress) -> Iterator[Progress]:
-    """Progress of three runs as that of one."""
+    """Report the progress of three runs as that of one."""
     for run in range(3):
 
         def advance(done: int, total: int, before: int = run) -> None:
@@ -213,15 +213,15 @@ def _thirds(progress: Progress) -> Iterator[Progress]:
 
 
 def epochs_of_gates(texts: int, batch_size: int) -> int:
-    """As many epochs as ``STEPS`` take."""
+    """Return how many epochs ``STEPS`` take."""
     return math.ceil(STEPS / math.ceil(texts / batch_size))
 
 
 def has_settled(
     logits: Float[np.ndarray, "steps layers heads"], rate: float
 ) -> Bool[np.ndarray, "layers heads"]:
-    """Whether each gate's logit moved, from one window of steps to the next, less than a fifth of
-    what steady steps of AdamW would move it; of fewer steps than two windows none has.
+    """Return whether each gate's logit moved, from one window of steps to the next, less than a
+    fifth of what steady steps of AdamW would move it; of fewer steps than two windows none has.
     """
     if len(logits) < 2 * _WINDOW:
         return np.zeros(logits.shape[1:], dtype=bool)

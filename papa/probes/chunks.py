@@ -25,7 +25,7 @@ from papa.text.corpus import TokenisedSplit
 
 
 def chunk_tokens(device: torch.device) -> int:
-    """About how many real tokens a chunk has at most."""
+    """Return about how many real tokens a chunk has at most."""
     return 256 if device.type == "cpu" else 4_096
 
 
@@ -175,7 +175,9 @@ def probe_loss(
     dropout: bool,
     block: Callable[[Chunk], AbstractContextManager[object]] = lambda chunk: nullcontext(),
 ) -> ChunkLoss:
-    """The loss of one seed's probe on what the encoder computes inside a chunk's ``block``."""
+    """Return the loss of one seed's probe on what the encoder computes inside a chunk's
+    ``block``.
+    """
 
     def loss(chunk: Chunk) -> Float[Tensor, ""]:
         batch = micro_batch(split, chunk.rows)

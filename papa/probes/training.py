@@ -57,7 +57,7 @@ class Learner:
 
 
 def seed_of(*entropy: int) -> int:
-    """A seed for a generator of PyTorch that follows from several numbers."""
+    """Return a seed for a generator of PyTorch that follows from several numbers."""
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
@@ -91,7 +91,9 @@ def probe_window(
 def single_seed_window(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
-    """For one seed: ``losses`` takes a minibatch's rows, epoch and number, of so many a window."""
+    """Wrap ``losses`` of one seed, which takes a minibatch's rows, epoch and number, for so many
+    minibatches a window.
+    """
 
     def window(members: Rows, epoch: int, index: int) -> Sequence[Losses]:
         first = index * steps
@@ -276,7 +278,9 @@ def take_step(
     optimizer: torch.optim.Optimizer,
     max_grad_norm: float,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """A step of every seed on its minibatch: each one's loss, and gradient norm before clipping."""
+    """Return a step of every seed on its minibatch: each one's loss, and gradient norm before
+    clipping.
+    """
     optimizer.zero_grad(set_to_none=True)
     seed_losses = losses(batch, step)
     gradients: list[Tensor] = []
@@ -302,8 +306,8 @@ _NORM_EPSILON = 1e-6
 
 
 def adamw(groups: Groups, spec: ProbeSpec) -> torch.optim.AdamW:
-    """AdamW at a constant rate, with ε where transformers 4, the authors' library, has it: that
-    divides by (√v + ε) / √(1 - β₂ᵗ), PyTorch by √(v / (1 - β₂ᵗ)) + ε, so ε shrinks by step.
+    """Return AdamW at a constant rate, with ε where transformers 4, the authors' library, has it:
+    that divides by (√v + ε) / √(1 - β₂ᵗ), PyTorch by √(v / (1 - β₂ᵗ)) + ε, so ε shrinks by step.
     """
     optimizer = torch.optim.AdamW(
         groups, lr=spec.learning_rate, weight_decay=spec.weight_decay, fused=True

@@ -28,8 +28,8 @@ heads], or a function of (layer, head).
 
 
 def named_orders(orders: Sequence[str | CustomOrder], layers: int, heads: int) -> dict[str, Any]:
-    """Orders as a study's ``orders`` and ``scores`` have them: custom ones are ``scores:`` and the
-    function's name, or ``scores:custom``, ``scores:custom 2``, …
+    """Return orders as a study's ``orders`` and ``scores`` have them: custom ones are ``scores:``
+    and the function's name, or ``scores:custom``, ``scores:custom 2``, …
     """
     if isinstance(orders, str) or not isinstance(orders, Iterable):
         return {"orders": orders}
@@ -50,7 +50,7 @@ def named_orders(orders: Sequence[str | CustomOrder], layers: int, heads: int) -
 
 
 def scores_by_head(values: object) -> Float[np.ndarray, "layers heads"]:
-    """A finite score for every head, from a frame or from numbers [layers, heads].
+    """Return a finite score for every head, from a frame or from numbers [layers, heads].
 
     Raises:
         SpecError: ``values`` are neither.
@@ -101,7 +101,7 @@ def _no_scores(description: str, advice: str = "") -> SpecError:
 
 
 def scores_of(order: CustomOrder, layers: int, heads: int) -> list[list[float]]:
-    """A score for every head, the smallest of the first that becomes constant."""
+    """Return a score for every head, the smallest of the first that becomes constant."""
     if isinstance(order, Sequence) and all(isinstance(head, tuple) for head in order):
         scores = np.full((layers, heads), float(len(order)))
         for position, head in enumerate(order):

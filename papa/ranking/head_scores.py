@@ -35,7 +35,7 @@ def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
 
 
 def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
-    """Which order ``rows_of_seed`` takes rows of; None where it takes all rows."""
+    """Return which order ``rows_of_seed`` takes rows of; None where it takes all rows."""
     return None if rows is None or rows >= count else seed // (count // rows)
 
 
@@ -48,8 +48,8 @@ way by chance, and such intervals held the truth in .78 of cases (``benchmarks.c
 def divided_rows(
     count: int, rows: int | None, seed: int, seeds: Sequence[int]
 ) -> tuple[np.ndarray, int | None]:
-    """The rows on which a ranking seed scores the heads of a native head, and which order of all
-    rows they are a part of; None where seeds share rows.
+    """Return the rows on which a ranking seed scores the heads of a native head, and which order of
+    all rows they are a part of; None where seeds share rows.
 
     Without a number of ``rows`` the seeds divide all rows among them, by a draw that follows from
     the seeds; where that leaves a seed fewer than ``LEAST_TEXTS``, all seeds have all rows.
@@ -81,7 +81,7 @@ class HeadScores:
 
     @classmethod
     def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> HeadScores:
-        """The scores of all seeds, from those of each.
+        """Return the scores of all seeds, from those of each.
 
         Args:
             scores: Of one seed each.
@@ -115,7 +115,7 @@ class HeadScores:
         return self.mean - half, self.mean + half
 
     def frame(self, method: str) -> pandas.DataFrame:
-        """A row for every head: layer, head, method, score, low, high."""
+        """Return a row for every head: layer, head, method, score, low, high."""
         import pandas
 
         layers, heads = np.indices(self.mean.shape)
@@ -174,7 +174,7 @@ class TrainedLambda(HeadScores):
         return (low > 0.5) | (high < 0.5)
 
     def facts(self, fractions: Sequence[float] = ()) -> dict[str, Any]:
-        """How much the orders of the seeds agree, as a manifest holds it and
+        """Return how much the orders of the seeds agree, as a manifest holds it and
         ``papa.reporting.answers.certainty`` words it.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at

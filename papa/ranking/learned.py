@@ -48,8 +48,8 @@ def train_lambda(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
-    """λ of every head after every epoch: θ, 0 at the start, is trained with a probe on a frozen
-    encoder.
+    """Train λ of every head, and return it after every epoch: θ, 0 at the start, is trained with a
+    probe on a frozen encoder.
     """
     split = corpus.split("train")
     spec = lambda_spec(task, ranking)
@@ -77,7 +77,9 @@ def train_lambda(
 
 
 def lambda_spec(task: TaskSpec, ranking: RankingSpec, rate: float | None = None) -> ProbeSpec:
-    """How λ is trained on a task: as its probe, but for the ``ranking``'s epochs and rate."""
+    """Return how λ is trained on a task: as its probe, but for the ``ranking``'s epochs and
+    rate.
+    """
     rate = ranking.learning_rate or rate or task.probe.learning_rate
     changes = {"epochs": ranking.epochs or task.probe.epochs, "learning_rate": rate}
     return task.probe.model_copy(update=changes)
@@ -91,7 +93,7 @@ def trainable_mix(
     seed: int,
     shares: Callable[[Tensor, Chunk], Tensor] = lambda theta, chunk: theta.sigmoid(),
 ) -> Trainable:
-    """θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
+    """Return θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
@@ -111,7 +113,9 @@ def trainable_mix(
 def _twin_loss(
     encoder: Encoder, loss_on: Callable[[Encoder], ChunkLoss], spec: ProbeSpec
 ) -> Callable[[], ChunkLoss] | None:
-    """What returns the loss for another thread; None where chunks must run one after the other."""
+    """Return what returns the loss for another thread; None where chunks must run one after the
+    other.
+    """
     if spec.encoder_dropout or not encoder.can_have_twins:
         return None
     return lambda: loss_on(encoder.twin())
@@ -126,12 +130,12 @@ def drawn_gates(
 
 
 def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
-    """The probability that a gate is not 0."""
+    """Return the probability that a gate is not 0."""
     return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
 
 
 def trainable_gates(request: ScoringRequest) -> Trainable:
-    """log α of every gate, 0 at the start, and the task's probe; and their loss."""
+    """Return log α of every gate, 0 at the start, and the task's probe; and their loss."""
 
     def drawn(location: Tensor, chunk: Chunk) -> Tensor:
         # Not a seed that dropout draws from.
@@ -156,17 +160,17 @@ def trainable_gates(request: ScoringRequest) -> Trainable:
 
 
 def gates(request: ScoringRequest) -> HeadScores:
-    """How likely each head's gate is to stay open, where every open gate costs something (Voita et
-    al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ: a head
-    outputs g·A·V + (1-g)·C·V, with g drawn anew for each chunk of a minibatch.
+    """Return how likely each head's gate is to stay open, where every open gate costs something
+    (Voita et al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ:
+    a head outputs g·A·V + (1-g)·C·V, with g drawn anew for each chunk of a minibatch.
     """
     return _trained(request, trainable_gates(request), open_probability, passes=2)
 
 
 def trainable_self_lambda(request: ScoringRequest) -> Trainable:
-    """θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
-    penalty, with h a token's last hidden state and h' that of the encoder whose heads output
-    λ·A·V + (1-λ)·C·V. The mean is the same in whatever chunks a device takes a minibatch.
+    """Return θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
+    penalty, with h a token's last hidden state and h' that of the encoder whose heads output λ·A·V
+    + (1-λ)·C·V. The mean is the same in whatever chunks a device takes a minibatch.
     """
     encoder = request.encoder
     split = request.corpus.split("train")
@@ -189,7 +193,7 @@ def trainable_self_lambda(request: ScoringRequest) -> Trainable:
 
 
 def self_lambda(request: ScoringRequest) -> HeadScores:
-    """λ trained so that the encoder keeps its own last hidden states, without labels or a probe,
+    """Train λ so that the encoder keeps its own last hidden states, without labels or a probe,
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
     return _trained(

@@ -50,7 +50,7 @@ class ExampleValues:
 
     @classmethod
     def joined(cls, shards: Sequence[ExampleValues]) -> ExampleValues:
-        """Values of consecutive shards of rows, as one."""
+        """Join the values of consecutive shards of rows."""
         return cls(
             np.concatenate([shard.sums for shard in shards]),
             np.concatenate([shard.lengths for shard in shards]),
@@ -210,16 +210,16 @@ class ScoringRequest:
 
     @cached_property
     def loss(self) -> HeadLoss:
-        """Of the frozen probe."""
+        """Return the loss of the frozen probe."""
         assert self.probe is not None, "a method that reads a loss has a probe"
         return ProbeLoss(self.encoder, self.probe, self.corpus)
 
 
 def gradient(request: LossRequest) -> HeadScores:
-    """E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the mean
-    over the labels of one input. It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx what
-    the head outputs; the authors' code sums absolute values of tokens and divides by each layer's
-    norm.
+    """Compute E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the
+    mean over the labels of one input. It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx
+    what the head outputs; the authors' code sums absolute values of tokens and divides by each
+    layer's norm.
     """
     loss = request.loss
     layers, heads = loss.size

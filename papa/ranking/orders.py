@@ -177,7 +177,9 @@ def head_order(order: str, scores: Scores, layers: int, heads: int, draw: Draw =
 
 
 def draws_of(study: StudySpec, order: str) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """The seeds of the study that share a head order, and what ``head_order`` draws theirs from."""
+    """Return the seeds of the study that share a head order, and what ``head_order`` draws theirs
+    from.
+    """
     name = scores_in(order)
     if name is not None:
         (values,) = (scores.values for scores in study.scores if scores.name == name)

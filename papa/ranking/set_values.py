@@ -95,14 +95,16 @@ def effect_of_losses(
 
 
 def greedy(request: LossRequest) -> HeadScores:
-    """The greedy order: at each step the head whose becoming constant costs least."""
+    """Return the greedy order: at each step the head whose becoming constant costs least."""
     value = LossValue(request)
     steps = greedy_positions(value, value.heads, request.evaluations, request.progress)
     return value.scores(steps)
 
 
 def shapley(request: LossRequest) -> HeadScores:
-    """What heads add to the value of others, over all orders of joining (Held & Yang, 2022)."""
+    """Return what heads add to the value of others, over all orders of joining (Held & Yang,
+    2022).
+    """
     value = LossValue(request)
     values, errors, draws = shapley_values(
         value, value.heads, request.evaluations, request.seed, progress=request.progress
@@ -113,7 +115,7 @@ def shapley(request: LossRequest) -> HeadScores:
 def greedy_positions(
     value: Value, heads: Sequence[Head], evaluations: int, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, " heads"]:
-    """The position of every head in the order in which they become constant, from 0. Where
+    """Return the position of every head in the order in which they become constant, from 0. Where
     ``evaluations`` are too few for one head a step, several become constant together, the cheapest
     first.
     """
@@ -144,7 +146,7 @@ def shapley_values(
     tolerance: float = TOLERANCE,
     progress: Progress = ignore_progress,
 ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"], int]:
-    """The Shapley value of every head, its standard error, and from how many draws it is.
+    """Return the Shapley value of every head, its standard error, and from how many draws it is.
 
     Orders are drawn, each with its reverse (antithetic sampling): a pair is one draw. Where less
     than ``tolerance`` of v(all) - v(none) is left (Ghorbani & Zou, 2019, Section 3.2), it is

@@ -43,16 +43,17 @@ ScoreRows = Callable[[AttentionRows], RowScores]
 
 
 def confidence(rows: AttentionRows) -> RowScores:
-    """The largest weight of each row (Voita et al., 2019, Section 4): separators are no real
-    tokens, and neither they nor what looks at them counts.
+    """Return the largest weight of each row (Voita et al., 2019, Section 4). Separators are no real
+    tokens: their rows, and weights on them, do not count.
     """
     looked_at = rows.attention.masked_fill(rows.separators[:, None, None, :], 0)
     return looked_at.amax(-1), rows.real & ~rows.separators
 
 
 def variance(rows: AttentionRows) -> RowScores:
-    """-Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021): 0 for a head
-    that looks at one token, less for one that looks far around. j counts the tokens of the input.
+    """Compute -Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021): 0 for
+    a head that attends to one token, less for one that attends far around. j counts the tokens of
+    the input.
     """
     positions = (rows.real.cumsum(-1) - 1).to(rows.attention)[:, None, None]
     mean = (rows.attention * positions).sum(-1, keepdim=True)
@@ -60,7 +61,7 @@ def variance(rows: AttentionRows) -> RowScores:
 
 
 def distance(rows: AttentionRows) -> RowScores:
-    """The Jensen-Shannon divergence of each row of A from that of C, in nats: 0 to log 2."""
+    """Return the Jensen-Shannon divergence of each row of A from that of C, in nats: 0 to log 2."""
     attention = rows.attention.double()
     constant = rows.constant.double()
     middle = (attention + constant) / 2
@@ -72,8 +73,8 @@ def distance(rows: AttentionRows) -> RowScores:
 
 
 def output_distance(rows: AttentionRows) -> RowScores:
-    """‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a head that
-    outputs nothing. An input has one number, in its first row.
+    """Compute ‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a
+    head that outputs nothing. An input has one number, in its first row.
     """
     output, difference = (
         torch.where(rows.real[:, None, :, None], weights @ rows.value @ rows.output_map, 0)
@@ -86,8 +87,8 @@ def output_distance(rows: AttentionRows) -> RowScores:
 
 
 def first_token_attention(rows: AttentionRows) -> RowScores:
-    """-A[i, first]: the attention on the first token, negated, as a head that rests there is missed
-    least (Sandoval-Segura et al., 2025). The first token's own row does not count.
+    """Compute -A[i, first]: the attention on the first token, negated, as a head that rests there
+    is missed least (Sandoval-Segura et al., 2025). The first token's own row does not count.
     """
     first = rows.real & (rows.real.cumsum(-1) == 1)
     looked_at = rows.attention.masked_fill(~first[:, None, None, :], 0).sum(-1)
@@ -95,8 +96,8 @@ def first_token_attention(rows: AttentionRows) -> RowScores:
 
 
 def sink_share(rows: AttentionRows) -> RowScores:
-    """Σ_j A_ij - 1: the share of attention that a learned sink takes (gpt-oss), negated, as a head
-    that rests there is missed least.
+    """Compute Σ_j A_ij - 1: the share of attention that a learned sink takes (gpt-oss), negated, as
+    a head that rests there is missed least.
     """
     if not rows.has_sink:
         raise SpecError(
@@ -107,7 +108,9 @@ def sink_share(rows: AttentionRows) -> RowScores:
 
 
 def output_norm(rows: AttentionRows) -> RowScores:
-    """‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al., 2025)."""
+    """Compute ‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al.,
+    2025).
+    """
     return (rows.attention @ rows.value).norm(dim=-1), rows.real
 
 
@@ -165,7 +168,7 @@ class RowMeans:
         return torch.matmul(probabilities, value)
 
     def scores(self, inputs: int) -> dict[str, HeadScores]:
-        """The mean of each method, with its standard error over inputs (of a ratio)."""
+        """Return the mean of each method, with its standard error over inputs (of a ratio)."""
         moments = np.moveaxis(self.sums.cpu().numpy(), -1, 0)
         means, errors = ratio(inputs, *moments)
         scores: dict[str, HeadScores] = {}
@@ -178,8 +181,8 @@ class RowMeans:
 def output_norms(
     weights: Float[Tensor, "layers heads head_width width"],
 ) -> Float[Tensor, "layers heads head_width head_width"]:
-    """What gives A·V the norms that W_O gives it: W_O = R·Q with orthonormal rows in Q, which
-    change no norm.
+    """Return what gives A·V the norms that W_O gives it: W_O = R·Q with orthonormal rows in Q,
+    which change no norm.
     """
     return torch.linalg.qr(weights.float().mT).R.mT
 

@@ -120,7 +120,7 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
 
 
 def certainty(facts: Mapping[str, Any]) -> str:
-    """Return in words whether λ's order and its constant heads are significantly reproducible.
+    """Return in words whether seeds agree significantly on λ's order and its constant heads.
 
     Args:
         facts: the result of ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what
@@ -136,9 +136,9 @@ def certainty(facts: Mapping[str, Any]) -> str:
         for share in facts["shared"]
     ]
     shared = f"; of the constant heads two seeds share {', '.join(shares)}" if shares else ""
-    reproducible = "is reproducible" if facts["told"] else "is not significantly reproducible"
+    agreement = "agree significantly" if facts["told"] else "do not agree significantly"
     return (
-        f"Over {facts['seeds']} seeds the head order by λ {reproducible}: Kendall's τ is "
+        f"The head orders by λ of {facts['seeds']} seeds {agreement}: Kendall's τ is "
         f"{facts['kendall_tau']:.2f} between two of them (of random orders below "
         f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['heads_told']} of "
         f"{facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by chance "
@@ -147,7 +147,7 @@ def certainty(facts: Mapping[str, Any]) -> str:
 
 
 def _label_sentences(facts: Mapping[str, Any]) -> str:
-    """Return what a reproducible order owes to the labels, in words; "" for another order."""
+    """Return what an order on which seeds agree owes to the labels, in words; else ""."""
     if not facts["told"]:
         return ""
     if not facts["own_rows"]:

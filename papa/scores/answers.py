@@ -49,7 +49,7 @@ def native_score(
     head_names: Sequence[str],
     code: CustomCode | None = None,
 ) -> Scored:
-    """What answers score: against the original's, or against the task's labels."""
+    """Return what answers score: against the original's, or against the task's labels."""
     if "score" in after:
         return score_answers(task.metric, before, after)
     if task.kind == "similarity":
@@ -118,7 +118,7 @@ def _top(answers: AnswerArrays) -> Real[np.ndarray, " answers"]:
 
 
 def same_answer(answers: AnswerArrays, classes: Sequence[str]) -> str:
-    """The answer that every example gets, a class by its name; "" where answers differ."""
+    """Return the answer that every example gets, a class by its name; "" where answers differ."""
     if "score" in answers or len(answers["lengths"]) < 2:
         return ""
     if "embeddings" in answers:
@@ -137,7 +137,7 @@ def same_answer(answers: AnswerArrays, classes: Sequence[str]) -> str:
 
 
 def check_sentences(task: TaskSpec, rows: int) -> None:
-    """Refuse a metric of embeddings with too few or too many validation rows."""
+    """Raise an error if a metric of embeddings has too few or too many validation rows."""
     if task.metric not in EMBEDDING_METRICS:
         return
     count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
@@ -152,8 +152,8 @@ def check_sentences(task: TaskSpec, rows: int) -> None:
 def class_ids(
     names: Sequence[str], head_names: Sequence[str], task: TaskSpec
 ) -> Int[np.ndarray, " classes"]:
-    """The number that a model's head has for each class of a task: by name; where the head has no
-    names, by the task's ``labels``, or by classes that are numbers themselves.
+    """Return the number that a model's head has for each class of a task: by name; where the head
+    has no names, by the task's ``labels``, or by classes that are numbers themselves.
     """
     if all(name == f"LABEL_{number}" for number, name in enumerate(head_names)):
         if task.labels and len(names) <= len(head_names):
@@ -176,7 +176,9 @@ def class_ids(
 
 
 def classes_in_words(names: Sequence[str] | None, head_names: Sequence[str], task: TaskSpec) -> str:
-    """Which class of a task is which of a model's head, in words; nothing where it has none."""
+    """Return which class of a task is which of a model's head, in words; nothing where it has
+    none.
+    """
     if names is None or task.columns.label is None:
         return ""
     both = zip(names, class_ids(names, head_names, task), strict=True)
@@ -193,8 +195,8 @@ class ConstantAnswer(Scored):
 def best_constant_answer(
     corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: CustomCode | None = None
 ) -> ConstantAnswer:
-    """The best score that one answer for every example gets on the validation split, chosen there,
-    which can only make it harder to beat.
+    """Return the best score that one answer for every example gets on the validation split, chosen
+    there, which can only make it harder to beat.
     """
     labels, lengths = labels_of(corpus.split("validation"))
     names = corpus.label_names
@@ -218,7 +220,8 @@ def best_constant_answer(
 def commonest_answer(
     metric: Metric, labels: Int[np.ndarray, " texts"], classes: Sequence[str]
 ) -> ConstantAnswer:
-    """What the commonest label scores as the answer to every text; by loss, the labels' shares.
+    """Return the score of the commonest label as the answer to every text; by loss, of the labels'
+    shares.
 
     Args:
         labels: the classes of texts; a text without one has a negative number.
@@ -238,7 +241,7 @@ def commonest_answer(
 def labels_of(
     split: TokenisedSplit,
 ) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
-    """The labels of a split without the ignored ones, and how many each row has."""
+    """Return the labels of a split without the ignored ones, and how many each row has."""
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)
     return split.labels[split.labels != IGNORED], split.probed_lengths
@@ -247,7 +250,7 @@ def labels_of(
 def embedding_fidelity(
     before: Float[np.ndarray, "sentences width"], after: Float[np.ndarray, "sentences new_width"]
 ) -> dict[str, Interval]:
-    """How much two models' embeddings of the same sentences, at least four, agree.
+    """Return how much two models' embeddings of the same sentences, at least four, agree.
 
     ``cosine``: the mean cosine of a sentence's embedding to its own, where both have one width.
     ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
@@ -282,9 +285,9 @@ def mean_over_examples(
     values: Shaped[np.ndarray, " answers"],
     lengths: Int[np.ndarray, " examples"] | None = None,
 ) -> Interval:
-    """The mean of values, numbers or whether, with its interval over the examples that they belong
-    to, ``lengths`` values to each, within what the measure can be. Numbers that are all the same
-    have no ends, as nobody knows their scale.
+    """Return the mean of values, numbers or booleans, with its interval over the examples that they
+    belong to, ``lengths`` values to each, within the range of the measure. Numbers that are all
+    equal have no bounds, as nobody knows their scale.
     """
     unit = 1.0 if values.dtype == bool else math.nan
     return clipped(measure, over_examples(*mean_of(values, lengths), unit))
@@ -300,7 +303,7 @@ def _normalised(
 def _rank_agreement(
     before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]
 ) -> Influenced:
-    """Spearman's correlation over pairs; without a sentence all of its pairs are left out."""
+    """Return Spearman's correlation over pairs; for a sentence left out, all of its pairs are."""
     first, second = np.triu_indices(len(before), 1)
     # Ranks among all pairs, so that those among fewer need no other sort.
     dense = np.stack(
@@ -314,7 +317,9 @@ def _rank_agreement(
 
 
 def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
-    """Spearman's correlation of values that are small integers; 0 where one side is constant."""
+    """Return Spearman's correlation of values that are small integers; 0 where one side is
+    constant.
+    """
     counts = [np.bincount(side) for side in values]
     ranks = [(np.cumsum(n) - n / 2)[side] for n, side in zip(counts, values, strict=True)]
     return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else 0.0
@@ -323,8 +328,8 @@ def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
 def _neighbours_kept(
     before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int
 ) -> Influenced:
-    """The share of the nearest ``count`` that is kept; without a sentence, the next nearest takes
-    its place.
+    """Return the share of the nearest ``count`` that is kept; for a sentence left out, the next
+    nearest takes its place.
     """
     cosines = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
     nearest = np.argsort(-cosines, axis=2, kind="stable")[:, :, : count + 1]

@@ -115,8 +115,8 @@ class CustomCode:
 
     @cached_property
     def digest(self) -> str | None:
-        """SHA-256 over the files that define the code, and its settings; None if one is not known:
-        code of a notebook, a function inside another, or settings such as arrays.
+        """Return the SHA-256 over the files that define the code, and its settings; None if it
+        cannot be known: code of a notebook, a function inside another, or settings such as arrays.
         """
         source = _source([self.metric, self.probe, self.score])
         return source and hashlib.sha256(source.encode()).hexdigest()

@@ -310,7 +310,9 @@ def p_value(first: SeedScores, second: SeedScores, deviation: float = 0.0) -> fl
     from scipy.optimize import brentq
 
     def excess(log_p: float) -> float:
-        """By how much half the interval's width exceeds the mean: above 0 where 0 is inside."""
+        """Return by how much half the interval's width exceeds the mean: above 0 where 0 is
+        inside.
+        """
         confidence = 1 - math.exp(log_p)
         interval = difference(first, second, confidence, unseen=False, deviation=deviation)
         return interval.high - interval.mean - abs(interval.mean)

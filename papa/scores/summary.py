@@ -25,7 +25,7 @@ from papa.scores.intervals import (
 from papa.spec.orders import Cell, Head
 from papa.spec.task import LOSS, UNLABELLED_METRICS
 
-ONE_ANSWER = "always one answer"
+ONE_ANSWER = "the best single answer"
 WORDS = "word embeddings alone"
 LINE = ["encoder", "task", "constants", "order"]
 """The columns that the cells of one line of a table or figure share."""

@@ -81,7 +81,7 @@ class _Loader(yaml.SafeLoader):
 
 
 def read_yaml(text: str, origin: str) -> Any:
-    """The value that YAML describes; a SpecError names the line where it is none."""
+    """Return the value that YAML describes; a SpecError names the line where it is none."""
     try:
         return yaml.load(text, _Loader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
@@ -89,13 +89,13 @@ def read_yaml(text: str, origin: str) -> Any:
 
 
 def registry() -> dict[str, Document]:
-    """The tasks known by name, as mappings that a study may override key by key."""
+    """Return the tasks known by name, as mappings that a study may override key by key."""
     return yaml.safe_load(REGISTRY.read_text())
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
-    """A study from its YAML file, with ``a.b=value`` laid over it: values are YAML, list items go
-    by their index.
+    """Load a study from its YAML file, with ``a.b=value`` laid over it: values are YAML, and items
+    of lists go by their index.
     """
     try:
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
@@ -116,9 +116,9 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
 
 
 def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) -> StudySpec:
-    """A study from a mapping: names become full tasks, and paths, which are relative to the folder,
-    absolute. With ``as_the_authors_ran: true`` switches start on the authors' side; what the study
-    says itself still wins, and the specification holds the switches, not the key.
+    """Return a study from a mapping: names become full tasks, and relative paths absolute. With
+    ``as_the_authors_ran: true`` switches start as the authors had them; what the study itself says
+    takes precedence, and the specification holds the switches, not the key.
     """
     for where, text in texts_in(document):
         # Studies are stored, logged and shown.
@@ -165,7 +165,7 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
 
 
 def _with_scores_of_files(study: StudySpec, folder: Path) -> StudySpec:
-    """The study with the scores of every file that its orders name."""
+    """Return the study with the scores of every file that its orders name."""
     scores = {scores.name: scores for scores in study.scores}
     for name in map(scores_in, study.orders):
         if name is not None and name not in scores and not module_of(name):
@@ -196,8 +196,8 @@ def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
 
 
 def sentence(fault: ErrorDetails) -> str:
-    """What pydantic refused: the key, what is expected there, what was found, and the name that is
-    nearest to it.
+    """Return what pydantic refused: the key, what is expected there, what was found, and the name
+    that is nearest to it.
     """
     steps = [str(step) for step in fault["loc"] if step not in ("files", "hub", "embedded")]
     where = ".".join(steps) or "the study"
@@ -222,12 +222,12 @@ def _absolute(path: str, folder: Path) -> str:
 
 
 def _as_mapping(entry: object, key: str) -> object:
-    """An entry of a study's list, as a mapping where it is a bare name."""
+    """Return an entry of a study's list, as a mapping where it is a bare name."""
     return {"kind" if key == "substitutes" else "name": entry} if isinstance(entry, str) else entry
 
 
 def _full_encoder(entry: Document, folder: Path) -> Document:
-    """An encoder, by its absolute path where it is a folder."""
+    """Return an encoder, by its absolute path where it is a folder."""
     name = entry.get("name")
     if not isinstance(name, str) or not name:
         return entry
@@ -239,7 +239,7 @@ def _full_encoder(entry: Document, folder: Path) -> Document:
 def _full_task(
     entry: Document, known: Mapping[str, Document], folder: Path, origin: str, authors: bool
 ) -> Document:
-    """A task with all that the registry knows of it."""
+    """Return a task with all that the registry knows of it."""
     entry = dict(entry)
     base = entry.pop("base", entry.get("name"))
     if isinstance(base, str) and base in known:
@@ -267,7 +267,9 @@ def _full_task(
 
 
 def _merged(base: Mapping[str, object], over: Mapping[str, object]) -> Document:
-    """``base`` with the values of ``over``, recursively; mappings with a ``kind`` stay whole."""
+    """Return ``base`` with the values of ``over``, recursively; mappings with a ``kind`` are not
+    merged.
+    """
     merged: Document = {**base, **over}
     for key, value in over.items():
         inner = base.get(key)

@@ -42,20 +42,24 @@ _CODE = re.compile(r"(?!(?:scores|reversed):)([A-Za-z_]\w*):[A-Za-z_]\w*", re.AS
 
 
 def module_of(name: object) -> str | None:
-    """Of ``module:name``, custom code, the module; None where a name is of no code."""
+    """Return the module of ``module:name``, custom code; None where a name is of no code."""
     match = _CODE.fullmatch(name) if isinstance(name, str) else None
     return match[1] if match else None
 
 
 def scores_in(order: str) -> str | None:
-    """The name of the scores that an order follows, its own where it is code's; None for others."""
+    """Return the name of the scores that an order follows, its own where it is code's; None for
+    others.
+    """
     order = order.removeprefix(REVERSED)
     kind, _, name = order.partition(":")
     return order if module_of(order) else name if kind == SCORES else None
 
 
 def without_name(order: str) -> str:
-    """The order as keys have it, whatever its scores are called: the draw tells their heads."""
+    """Return the order as keys have it, without the name of its scores: the draw identifies its
+    heads.
+    """
     reverse = REVERSED if order.startswith(REVERSED) else ""
     return order if scores_in(order) is None else f"{reverse}{SCORES}"
 
@@ -78,7 +82,7 @@ def _scores_in_text(text: str) -> np.ndarray:
 
 
 def read_scores(path: str | Path) -> Float[np.ndarray, "layers heads"]:
-    """A score for every head, from somebody's file, as ``papa.load_scores`` says."""
+    """Return a score for every head, from somebody's file, as ``papa.load_scores`` says."""
     try:
         refuse_pointer(Path(path), DataError)
         data = Path(path).read_bytes()
@@ -124,7 +128,9 @@ class Cell:
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Cell:
-        """The cell of a row of a table; its fraction to six decimals, as a file may round it."""
+        """Return the cell of a row of a table; its fraction to six decimals, as a file may round
+        it.
+        """
         return cls(
             encoder=str(row["encoder"]),
             task=str(row["task"]),
@@ -134,8 +140,8 @@ class Cell:
         )
 
     def result(self, heads_in_all: int | None = None) -> Cell:
-        """What cells that share a result have in common: constants and order are empty where they
-        change nothing. With L·H, fractions that make equally many heads constant share one.
+        """Return what cells that share a result have in common: constants and order are empty where
+        they change nothing. With L·H, fractions that make equally many heads constant share one.
         """
         fraction = self.fraction
         if heads_in_all is not None:
@@ -146,16 +152,18 @@ class Cell:
 
 
 def constant_count(fraction: float, heads_in_all: int) -> int:
-    """How many heads are constant at an input-dependent fraction f: round((1 - f)·L·H)."""
+    """Return how many heads are constant at an input-dependent fraction f: round((1 - f)·L·H)."""
     return round((1 - fraction) * heads_in_all)
 
 
 def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
-    """The constant heads at an input-dependent fraction: the first of the head order."""
+    """Return the constant heads at an input-dependent fraction: the first of the head order."""
     return tuple(order[: constant_count(fraction, len(order))])
 
 
 def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:
-    """How many heads are constant at each fraction at which orders differ: some are, some not."""
+    """Return how many heads are constant at each fraction at which orders differ: some are, some
+    not.
+    """
     counts = {fraction: constant_count(fraction, heads_in_all) for fraction in fractions}
     return {fraction: count for fraction, count in counts.items() if 0 < count < heads_in_all}

@@ -129,7 +129,7 @@ Entry = TypeVar("Entry")
 
 
 def no_repeats(values: tuple[Entry, ...]) -> tuple[Entry, ...]:
-    """The entries, no two of which have the same name."""
+    """Return the entries, no two of which have the same name."""
     labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
     for label in labels:
         if labels.count(label) > 1:

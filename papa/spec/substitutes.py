@@ -115,10 +115,10 @@ CUSTOM = SubstituteEntry("average")
 
 
 def substitute_names() -> tuple[str, ...]:
-    """The substitutes that a study may name."""
+    """Return the substitutes that a study may name."""
     return tuple(SUBSTITUTES)
 
 
 def entry_of(name: str) -> SubstituteEntry:
-    """The entry of a substitute, by its name in a study or a table."""
+    """Return the entry of a substitute, by its name in a study or a table."""
     return SUBSTITUTES.get(name, CUSTOM)

@@ -35,7 +35,9 @@ Value = TypeVar("Value")
 
 
 def one_of(names: Iterable[str], value: Value) -> Value:
-    """The value, refused as pydantic refuses what a ``Literal`` does not name: tables may grow."""
+    """Return the value, refused as pydantic refuses what a ``Literal`` does not name: tables may
+    grow.
+    """
     *most, last = known = list(map(repr, names))
     if repr(value) not in known:
         expected = f"{', '.join(most)} or {last}"
@@ -149,7 +151,7 @@ texts among them, larger mini-batches would leave few steps."""
 
 
 def is_custom_metric(metric: str) -> bool:
-    """Whether a metric is a function of the user's."""
+    """Return whether a metric is a function of the user's."""
     return metric == "custom" or module_of(metric) is not None
 
 
@@ -214,7 +216,7 @@ class TaskSpec(Frozen):
     @model_validator(mode="before")
     @classmethod
     def _native_head_needs_no_probe(cls, values: object) -> object:
-        """λ alone is trained then, by the same settings."""
+        """Fill in the settings of training for a native head, by which λ alone is trained."""
         if not isinstance(values, dict):
             return values
         is_native = values.get("head") == "native"

@@ -75,20 +75,20 @@ def published(
 
 
 def signed(document: Mapping[str, object]) -> Metadata:
-    """The document as JSON reads it back, with a digest over all that it says."""
+    """Return the document as JSON reads it back, with a digest over all that it says."""
     content = json.loads(json.dumps(document))
     content.pop("digest", None)
     return {**content, "digest": sha256_of_json(content)}
 
 
 def is_complete(address: Address) -> bool:
-    """Whether a whole artifact lies at ``address``."""
+    """Return whether a whole artifact lies at ``address``."""
     return Files(address).read(METADATA) is not None
 
 
 def read_metadata(artifact: ArtifactReference | Address) -> Metadata:
-    """What an artifact says of itself, among it ``files``, plain paths inside it → SHA-256; an
-    ArtifactError where it is another than a reference names.
+    """Return what an artifact says of itself, among it ``files``, plain paths inside it → SHA-256;
+    an ArtifactError where it is another than a reference names.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
     data = Files(address).read(METADATA)
@@ -113,12 +113,12 @@ def read_metadata(artifact: ArtifactReference | Address) -> Metadata:
 
 
 def digest_of(metadata: Metadata) -> str:
-    """The digest of an artifact's files."""
+    """Return the digest of an artifact's files."""
     return sha256_of_json(metadata["files"])
 
 
 def metadata_below(address: Address) -> dict[str, Metadata]:
-    """The metadata of every complete artifact directly below ``address``, by name."""
+    """Return the metadata of every complete artifact directly below ``address``, by name."""
     there = (name.split("/") for name in Files(address).find())
     names = [path[0] for path in there if path[1:] == [METADATA] and path[0][0] != "."]
 
@@ -133,8 +133,8 @@ def metadata_below(address: Address) -> dict[str, Metadata]:
 
 
 def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
-    """The folder with an artifact's files, the ``needed`` ones among them, each checked against its
-    digest. What lies behind a URI is downloaded once a machine.
+    """Return the folder with an artifact's files, the ``needed`` ones among them, each checked
+    against its digest. What lies behind a URI is downloaded once a machine.
     """
     address = artifact.path if isinstance(artifact, ArtifactReference) else artifact
     files = Files(address)

@@ -55,7 +55,7 @@ class Files:
 
     @contextmanager
     def used(self, name: str) -> Iterator[tuple[AbstractFileSystem | None, str]]:
-        """The filesystem, None of a folder, and the path in it; what it raises becomes one
+        """Yield the filesystem, None of a folder, and the path in it; what it raises becomes one
         sentence.
         """
         files: AbstractFileSystem | None = None
@@ -94,7 +94,7 @@ class Files:
             ) from None
 
     def read(self, name: str) -> bytes | None:
-        """The bytes of a small file; None where there is none."""
+        """Return the bytes of a small file; None where there is none."""
         with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
             if files is not None:
                 return bytes(files.cat_file(path))
@@ -165,7 +165,9 @@ class Files:
                 shutil.rmtree(local, ignore_errors=True)
 
     def find(self, below: str = "") -> dict[str, tuple[int, float]]:
-        """Every file below a folder, and no link: path from there → size, seconds since 1970."""
+        """Return every file below a folder, and no link: path from there → size, seconds since
+        1970.
+        """
         with self.used(below) as (system, path):
             if system is None:
                 with suppress(FileNotFoundError, NotADirectoryError):
@@ -196,8 +198,8 @@ class Files:
 
 
 def without_links(address: Address) -> Address:
-    """An address that a user gave: links above its last part, which are the user's, are followed
-    here and never again.
+    """Return an address that a user gave: links above its last part, which are the user's, are
+    followed here and never again.
     """
     folder = Files(address).folder
     return address if folder is None else folder.parent.resolve() / folder.name
@@ -284,7 +286,7 @@ def _grant_tree(folder: int, parent: int) -> None:
 
 @contextmanager
 def refused_link(path: Path, handle: int) -> Iterator[None]:
-    """Say of an open that failed that ``path``, in the folder of ``handle``, is a link, if so."""
+    """Raise the error of a link if ``path``, in the folder of ``handle``, fails to open as one."""
     try:
         yield
     except OSError as error:
@@ -296,7 +298,7 @@ def refused_link(path: Path, handle: int) -> Iterator[None]:
 
 
 def link_error(path: Path) -> ArtifactError:
-    """What is wrong with a path of a store that is a link."""
+    """Return what is wrong with a path of a store that is a link."""
     return ArtifactError(
         f"{path} is a link, and links in a store are refused: replace it by the file that it "
         "points to, or remove it"
@@ -339,5 +341,5 @@ def _files_below(folder: Path) -> Iterator[tuple[str, tuple[int, float]]]:
 
 
 def endpoint() -> str:
-    """The S3-compatible server that the environment names; empty where it names none."""
+    """Return the S3-compatible server that the environment names; empty where it names none."""
     return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""

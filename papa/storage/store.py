@@ -33,7 +33,7 @@ class Store:
         self.locks = self.root / "locks"
 
     def study(self, name: str) -> Path:
-        """Where the results of a study lie."""
+        """Return the folder of a study's results."""
         return self.root / "studies" / name
 
     @property
@@ -61,11 +61,11 @@ class Store:
             self.shared_studies.remove(name)
 
     def folder(self, stage: str, key: str) -> str:
-        """The address of a step's artifact, finished or not."""
+        """Return the address of a step's artifact, finished or not."""
         return f"{self.artifacts}/{stage}/{key}"
 
     def reference(self, stage: str, key: str) -> ArtifactReference:
-        """The reference to a step's finished artifact."""
+        """Return the reference to a step's finished artifact."""
         return ArtifactReference(self.folder(stage, key), digest_of(self._read(stage, key)))
 
     def _read(self, stage: str, key: str) -> Metadata:
@@ -76,7 +76,7 @@ class Store:
         return metadata
 
     def damage(self, stage: str, key: str) -> DamagedError | None:
-        """What keeps the step's artifact from being used, as metadata and sizes tell."""
+        """Return what keeps the step's artifact from being used, as metadata and sizes tell."""
         address = self.folder(stage, key)
         try:
             metadata = self._read(stage, key)
@@ -102,7 +102,7 @@ class Store:
         self.is_marked()
 
     def is_marked(self) -> bool:
-        """Whether the address says that it is a store."""
+        """Return whether the address says that it is a store."""
         data = self.files.read(MARKER)
         if data is None:
             return False

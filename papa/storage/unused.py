@@ -47,7 +47,7 @@ class Contents:
         }
 
     def used_by(self, wanted: Callable[[str], bool]) -> dict[str, int]:
-        """The steps that results of ``wanted`` studies were made from, with their bytes."""
+        """Return the steps that results of ``wanted`` studies were made from, with their bytes."""
         used: dict[str, int] = {}
         results = (step for step in self.metadata if step.startswith("aggregate/"))
         names = {step: str(self.metadata[step].get("name")).partition(" · ")[2] for step in results}
@@ -61,7 +61,7 @@ class Contents:
 
 
 def survey(store: Store) -> list[Unused]:
-    """Look through artifacts, scratch and unfinished copies of results."""
+    """List the artifacts, scratch and unfinished copies of results that nothing uses."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     contents = Contents(store)
     used = contents.used_by(lambda study: True)

@@ -153,7 +153,9 @@ class TokenisedSplit:
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
-        """Tokens of each row that a probe reads: labelled ones, or all where labels are of rows."""
+        """Return the number of tokens of each row that a probe reads: labelled ones, or all where
+        labels are of rows.
+        """
         if not self.label_per_token:
             return self.lengths
         return np.diff(offsets_of(self.labels != IGNORED)[self.tokens().offsets])

@@ -183,7 +183,7 @@ def special_tokens_of(tokenizer: PreTrainedTokenizerBase, kind: TaskKind = "text
 
 
 def check_vocabulary(tokenizer: PreTrainedTokenizerBase, rows: int, encoder: str) -> None:
-    """Refuse a tokenizer with ids that an encoder has no embeddings for."""
+    """Raise an error if a tokenizer has ids for which an encoder has no embeddings."""
     highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= rows:
         raise EncoderError(

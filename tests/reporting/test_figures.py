@@ -62,7 +62,7 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
 
 def test_baselines_that_are_not_beaten_have_a_dagger() -> None:
     frame = results(("a", "b"))
-    names = {"always one answer", "word embeddings alone"}
+    names = {"the best single answer", "word embeddings alone"}
     assert (names | {"†"}) - {*texts(scores_figure(summarise(frame)))} == {"†"}
     without_baselines = frame.assign(always_one_answer=float("nan"), word_embeddings=float("nan"))
     assert not names & {*texts(scores_figure(summarise(without_baselines)))}

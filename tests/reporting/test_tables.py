@@ -81,9 +81,9 @@ def test_what_has_no_baselines_has_no_rows_of_them() -> None:
     ("one_answer", "words", "reason"),
     [
         (0.5, 0.6, ""),
-        (0.79, 0.6, "does not beat always one answer"),
+        (0.79, 0.6, "does not beat the best single answer"),
         (0.5, 0.79, "does not beat word embeddings alone"),
-        (0.85, 0.9, "does not beat always one answer or word embeddings alone"),
+        (0.85, 0.9, "does not beat the best single answer or word embeddings alone"),
         # Beyond the interval over seeds, 0.775 to 0.825, and not beyond the one over examples as
         # well.
         (0.5, 0.774, "does not beat word embeddings alone"),
