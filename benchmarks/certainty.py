@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas
@@ -13,6 +14,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
+from papa.ranking.loss_scores import ExampleValues
+from papa.ranking.search import search_number
 from papa.scores.drops import MaxDrop
 from papa.scores.intervals import SeedScores
 from papa.scores.order_comparison import agrees_more, compare_means, seed_agreement
@@ -195,7 +198,72 @@ def drop_line(numbers: np.random.Generator, line: int) -> pandas.DataFrame:
     return pandas.DataFrame(rows)
 
 
-PARTS = {"drops": drop_rows, "control": control_rows, "orders": order_rows, "lambda": lambda_rows}
+@dataclass
+class SimulatedLosses:
+    """Losses of texts whose mean grows evenly with the number of heads, and which vary by text.
+
+    Attributes:
+        effects: The true effect of each number of heads, from 0.
+        shares: Of each text its share of an effect; 1 on average, and most texts have little.
+        noise: Of each text what more heads change besides.
+        passes: How many losses were asked for.
+    """
+
+    effects: np.ndarray
+    shares: np.ndarray
+    noise: np.ndarray
+    passes: int = 0
+
+    def __call__(self, number: int, rows: np.ndarray) -> ExampleValues:
+        """Return the losses of these texts with so many heads replaced."""
+        self.passes += len(rows)
+        changed = np.sqrt(number / (len(self.effects) - 1))
+        sums = self.effects[number] * self.shares[rows] + changed * self.noise[rows]
+        return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+
+
+def search_rows() -> Iterator[str]:
+    """Yield how often a search of heads lets a set go that costs more than the limit, how many
+    heads it finds, and its passes beside those of trying every number on all texts.
+
+    Half of the numbers of heads cost more than the limit, the first of them 1 % more.
+    """
+    limit = 0.05
+    searches = 400
+    for heads, texts, noise in ((24, 256, 0.3), (72, 256, 0.3), (144, 512, 0.3), (72, 256, 0.1)):
+        effects = np.linspace(0, 2 * limit, heads + 1)
+        effects[effects > limit] += 0.01 * limit
+        errors = 0
+        passes = 0
+        numbers_found: list[int] = []
+        for seed in range(searches):
+            generator = np.random.default_rng(seed)
+            losses = SimulatedLosses(
+                effects,
+                shares=generator.lognormal(mean=-0.5, size=texts),
+                noise=generator.normal(0, noise, size=texts),
+            )
+            trials = search_number(losses, heads, texts, limit, seed)
+            within = [trial.number for trial in trials if trial.verdict == "within"]
+            numbers_found.append(max(within, default=0))
+            errors += bool(effects[numbers_found[-1]] > limit)
+            passes += losses.passes
+        largest = int(np.flatnonzero(effects <= limit).max())
+        share = passes / searches / (texts * (heads + 1))
+        yield (
+            f"{heads} heads, {texts} texts, noise {noise}: {errors / searches:.3f} of {searches} "
+            f"searches let a set go that costs more than the limit; {np.mean(numbers_found):.1f} "
+            f"of {largest} heads found, by {share:.3f} of the passes of trying every number"
+        )
+
+
+PARTS = {
+    "search": search_rows,
+    "drops": drop_rows,
+    "control": control_rows,
+    "orders": order_rows,
+    "lambda": lambda_rows,
+}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from papa.library.measuring import measure as measure
     from papa.library.redundancy import joint_effects as joint_effects
     from papa.library.score_files import save_scores as save_scores
+    from papa.library.search import HeadSearch as HeadSearch
+    from papa.library.search import search_heads as search_heads
     from papa.library.steps import average as average
     from papa.library.steps import constants as constants
     from papa.library.steps import describe as describe
@@ -47,6 +49,7 @@ _NAMES = {
     "papa.library.measuring": "measure",
     "papa.library.redundancy": "joint_effects",
     "papa.library.score_files": "save_scores",
+    "papa.library.search": "HeadSearch search_heads",
     "papa.library.steps": "average constants describe features replaced",
     "papa.library.tasks": "Task",
     "papa.spec.orders": "Cell",

@@ -1,0 +1,135 @@
+"""The largest number of heads of an order whose joint effect is known to stay within a limit.
+
+Numbers of heads are tried by bisection, each on more and more texts, until the interval of its
+effect decides. Every decision is made at the level α / (numbers · looks), with α = 5 %. By the
+union bound no decision is wrong in 95 % of searches, whatever path a search takes and wherever it
+stops (Bonferroni; Holm's and closed tests would need all numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Int
+
+from papa.ranking.loss_scores import ExampleValues
+from papa.ranking.set_values import effect_of_losses
+
+Rows = Int[np.ndarray, " texts"]
+LossOf = Callable[[int, Rows], ExampleValues]
+"""The losses of texts while the first so many heads of the order output a substitute."""
+Verdict = Literal["within", "beyond", "undecided"]
+
+ERROR = 0.05
+"""How many searches may let a set of heads go that costs more than the limit."""
+SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
+"""Of the texts, after which an effect is looked at."""
+FEWEST_TEXTS = 8
+"""Of a look: with fewer, Student's t of such a level is wider than any effect."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What was found of one number of heads.
+
+    Attributes:
+        number: How many heads of the order output a substitute.
+        texts: On how many texts.
+        effect: By how much the mean loss grows.
+        low: The lower bound of its interval.
+        high: The upper bound.
+        verdict: Whether the effect is within the limit.
+    """
+
+    number: int
+    texts: int
+    effect: float
+    low: float
+    high: float
+    verdict: Verdict
+
+
+def search_number(
+    loss: LossOf, numbers: int, texts: int, limit: float, seed: int = 0
+) -> list[Trial]:
+    """Search the largest number of heads whose effect is within a limit.
+
+    Bisection takes it that more heads cost more. Where they do not, a larger number may be missed;
+    that the numbers found are within the limit holds all the same. Where the loss of no text
+    changes, nothing bounds what other texts lose: the number stays undecided.
+
+    Args:
+        loss: The losses of texts; 0 heads leave the model as it is.
+        numbers: How many heads the order has.
+        texts: How many texts there are.
+        limit: The largest effect, in units of the loss.
+        seed: Of the order in which texts are taken.
+
+    Returns:
+        The trials, in their order.
+    """
+    order = np.random.default_rng(seed).permutation(texts)
+    sizes = {max(round(share * texts), min(FEWEST_TEXTS, texts)) for share in SHARES_OF_TEXTS}
+    looks = [np.sort(rows) for rows in np.split(order, sorted(sizes))[:-1]]
+    level = ERROR / (numbers * len(looks))
+    original_by_look: dict[int, ExampleValues] = {}
+
+    def trial_of(number: int) -> Trial:
+        original: list[ExampleValues] = []
+        replaced: list[ExampleValues] = []
+        for look, rows in enumerate(looks):
+            if look not in original_by_look:
+                original_by_look[look] = loss(0, rows)
+            original.append(original_by_look[look])
+            replaced.append(loss(number, rows))
+            trial = compare(
+                number, ExampleValues.joined(original), ExampleValues.joined(replaced), limit, level
+            )
+            if trial.verdict != "undecided":
+                break
+        return trial
+
+    trials: list[Trial] = []
+    too_few = 0
+    too_many = numbers + 1
+    while too_many - too_few > 1:
+        trial = trial_of((too_few + too_many) // 2)
+        trials.append(trial)
+        # Without any change nothing is known, and more heads may be tried.
+        if trial.verdict == "within" or trial.effect == 0:
+            too_few = trial.number
+        else:
+            too_many = trial.number
+    return trials
+
+
+def compare(
+    number: int, original: ExampleValues, replaced: ExampleValues, limit: float, level: float
+) -> Trial:
+    """Return the verdict on a number of heads.
+
+    Args:
+        number: How many heads were replaced.
+        original: The losses of texts without a replaced head.
+        replaced: Those of the same texts with these heads replaced.
+        limit: The largest effect.
+        level: The probability that one bound of the interval may err with.
+    """
+    from scipy.stats import t
+
+    added = replaced.sums - original.sums
+    texts = len(added)
+    scores = effect_of_losses(added[None], original.lengths, (1, 1), by_text=True)
+    effect = float(scores.mean[0, 0])
+    error = 0.0 if scores.standard_error is None else float(scores.standard_error[0, 0])
+    # Losses that all changed equally, or not at all, say nothing of other texts.
+    half = float(t.ppf(1 - level, texts - 1)) * error if error else np.inf
+    verdict: Verdict = "undecided"
+    if effect + half <= limit:
+        verdict = "within"
+    elif effect - half > limit:
+        verdict = "beyond"
+    return Trial(number, texts, effect, effect - half, effect + half, verdict)

@@ -1,0 +1,100 @@
+"""The heads that an in-memory model can do without, searched in the order of scores."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+import papa
+
+NEEDED = (0, 0)
+
+
+@pytest.fixture(scope="module")
+def model() -> BertForSequenceClassification:
+    """A model whose head 0 of layer 0 writes much, and whose other heads write little."""
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=32,
+        num_labels=3,
+        initializer_range=0.3,
+    )
+    model = BertForSequenceClassification(config).eval()
+    with torch.no_grad():
+        for layer in model.bert.encoder.layer:
+            layer.attention.output.dense.weight *= 1e-3
+        model.bert.encoder.layer[0].attention.output.dense.weight[:, :8] *= 1e5
+    return model
+
+
+@pytest.fixture(scope="module")
+def batches() -> list[dict[str, torch.Tensor]]:
+    ids = torch.randint(1, 50, (96, 10), generator=torch.Generator().manual_seed(1))
+    return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
+def search(
+    model: BertForSequenceClassification,
+    batches: list[dict[str, torch.Tensor]],
+    max_effect: float,
+) -> papa.HeadSearch:
+    scores = papa.head_scores(
+        model, batches, method="effect", substitute="zeros", ranking_seeds=[0], progress=False
+    )
+    return papa.search_heads(
+        model, batches, scores=scores, max_effect=max_effect, substitute="zeros", progress=False
+    )
+
+
+def test_all_but_the_needed_head_are_found(
+    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    found = search(model, batches, max_effect=0.01)
+    assert len(found.heads) == 7
+    assert NEEDED not in found.heads
+
+
+def test_a_limit_below_every_effect_finds_no_head(
+    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    assert search(model, batches, max_effect=1e-12).heads == ()
+
+
+def test_effects_are_those_of_joint_effects(
+    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    # A limit between the bounds of all eight heads: their effect takes all texts.
+    found = search(model, batches, max_effect=0.01)
+    every_head = [(layer, head) for layer in range(2) for head in range(4)]
+    joint = papa.joint_effects(
+        model, batches, head_sets=[every_head], substitute="zeros", progress=False
+    )
+    limit = float(joint["joint"].iloc[0])
+    trials = search(model, batches, max_effect=limit).trials
+    (last,) = trials[trials["constant_heads"] == 8].to_dict("records")
+    assert last["verdict"] == "undecided"
+    assert last["texts"] == 96
+    assert last["effect"] == pytest.approx(limit, rel=1e-4)
+    assert found.trials["effect"].max() > 0.01
+
+
+@pytest.mark.parametrize("max_effect", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_limit_that_is_none_is_named(
+    model: BertForSequenceClassification,
+    batches: list[dict[str, torch.Tensor]],
+    max_effect: float,
+) -> None:
+    with pytest.raises(papa.PapaError, match="max_effect"):
+        papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)
+
+
+def test_scores_of_another_shape_are_refused(
+    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    with pytest.raises(papa.PapaError):
+        papa.search_heads(model, batches, scores=torch.rand(3, 4), max_effect=0.1)

@@ -1,0 +1,70 @@
+"""The search for the largest number of heads within a limit, on losses whose truth is known."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from papa.ranking.loss_scores import ExampleValues
+from papa.ranking.search import LossOf, Trial, search_number
+
+HEADS = 30
+TEXTS = 256
+LIMIT = 0.1
+GENERATOR = np.random.default_rng(0)
+NOISE = GENERATOR.normal(0, 1, (HEADS + 1, TEXTS))
+
+
+def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOf:
+    """Losses of texts to which each head adds as much, with noise."""
+
+    def loss(number: int, rows: np.ndarray) -> ExampleValues:
+        sums = 1 + effect_of_a_head * number + noise * NOISE[number, rows]
+        return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+
+    return loss
+
+
+def largest(trials: list[Trial]) -> int:
+    return max((trial.number for trial in trials if trial.verdict == "within"), default=0)
+
+
+@pytest.mark.parametrize(
+    ("effect_of_a_head", "number"), [(0.0075, 13), (0.002, HEADS), (0.06, 1), (0.2, 0)]
+)
+def test_the_number_is_that_of_trying_all(effect_of_a_head: float, number: int) -> None:
+    assert largest(search_number(losses(effect_of_a_head), HEADS, TEXTS, LIMIT)) == number
+
+
+def test_a_clear_number_takes_few_texts() -> None:
+    trials = search_number(losses(0.0075), HEADS, TEXTS, LIMIT)
+    assert trials[0].number == 15
+    assert trials[0].texts == TEXTS // 8
+    assert sum(trial.texts for trial in trials) < HEADS * TEXTS / 5
+
+
+def test_noise_leaves_a_number_undecided() -> None:
+    (first, *_) = search_number(losses(0.0062, noise=2.0), HEADS, TEXTS, LIMIT)
+    assert first.verdict == "undecided"
+    assert first.texts == TEXTS
+    assert first.low < LIMIT < first.high
+
+
+def test_losses_that_do_not_change_decide_nothing() -> None:
+    trials = search_number(losses(0.0, noise=0.0), HEADS, TEXTS, LIMIT)
+    assert {trial.verdict for trial in trials} == {"undecided"}
+    assert trials[-1].number == HEADS, "more heads were tried"
+
+
+def test_a_number_beyond_the_limit_is_rarely_let_go() -> None:
+    """Every number costs a little more than the limit."""
+    errors = 0
+    for seed in range(200):
+        added = 1.02 * LIMIT * np.random.default_rng(seed).exponential(size=TEXTS)
+
+        def loss(number: int, rows: np.ndarray, added: np.ndarray = added) -> ExampleValues:
+            sums = added[rows] if number else np.zeros(len(rows))
+            return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+
+        errors += largest(search_number(loss, HEADS, TEXTS, LIMIT, seed)) > 0
+    assert errors <= 200 * 0.05
