@@ -64,14 +64,14 @@ def run_steps(
     """Submit each step to Prefect once its inputs are finished and a worker is free for it.
 
     So a step that Prefect shows as running does run, and its duration is its own. Seeds that run
-    in one call are one task run. Of the steps that can run, those go first that most others wait
-    for.
+    in one call are one task run. Of the steps that can run, those go first whose results most
+    other steps read.
 
     Args:
         steps: The steps of a study.
         run: What they share.
         missing: The steps that are to be computed; the others are only looked at.
-        workers: How many steps are computed at a time.
+        workers: How many steps are computed at a time, also where one uses all workers.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}
@@ -111,6 +111,7 @@ def run_steps(
             computing -= 1
         else:
             looking -= 1
+        # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
 
 
@@ -182,7 +183,7 @@ def failure_of(failures: Mapping[str, Exception]) -> PapaError:
 
 
 def is_worth_retrying(error: object) -> bool:
-    """Return whether a failed step may succeed as it is, and no user has to correct anything."""
+    """Return whether another try may help: not after errors that a user has to correct."""
     return isinstance(error, TransientError) or not isinstance(error, PapaError)
 
 

@@ -43,7 +43,10 @@ from papa.workers import WorkerPool
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """A study that was checked; ``link`` is its page in MLflow in the end, or why it failed."""
+    """A study that was checked, and what its run needs.
+
+    ``link`` will hold its page in MLflow, or the error of the study.
+    """
 
     checked: Checked
     store: Store
@@ -54,8 +57,7 @@ class PreparedRun:
 
 
 prepared_run: ContextVar[PreparedRun] = ContextVar("prepared_run")
-"""What the command line checked before there was a server; no parameter, as Prefect records those.
-"""
+"""What the command line checked before it started a server. Prefect would record a parameter."""
 
 
 @flow(
@@ -157,7 +159,7 @@ def _failure_recorded(store: Store, study: str) -> Iterator[None]:
 
 @contextmanager
 def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
-    """Yield the workers of a run, which come up meanwhile: what they import takes longest."""
+    """Yield the workers of a run, which start in the background: their imports take seconds."""
     device = checked.inputs.study.execution.device
     with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor

@@ -93,7 +93,7 @@ def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.Ce
         for step in steps:
             substitute = step["heads"].substitute
             source = substitute.source if substitute else None
-            entry = manifest.ProbeEntry(
+            entry = manifest.ScoringEntry(
                 artifact=step.address,
                 seeds=step["seeds"],
                 constant_heads=read_scores(artifacts[step]).constant_heads,

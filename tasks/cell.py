@@ -41,8 +41,10 @@ class ConstantHeads:
         substitute: What constant heads use; None where no head is constant.
         order: The head order; None where it changes nothing, as all heads or none are constant.
         count: How many heads are constant: the first of the order.
-        rankings: The steps whose mean scores the order follows, by ranking seed.
-        draw: What a random order is drawn from; of external scores the order of heads itself.
+        rankings: The steps whose scores the order follows, by ranking seed; the order is that of
+            their mean.
+        draw: What a random order is drawn from; of external scores, from a file or a function, the
+            positions of heads.
     """
 
     size: tuple[int, int]
@@ -95,7 +97,7 @@ class CellScores:
         scores: The score of every seed.
         positive: The class that F1 is of; None for other metrics.
         unseen_share: Of the entries of C that validation rows read, the share that the average
-            never observed; None without replacement, and where C was trained.
+            never observed; None where no head is constant, and where C was trained.
         constant_heads: The constant heads as (layer, head), sorted.
         heads: How many heads the encoder has in all, L·H.
         classes: Which class of the task is which of the model's native head, in words.

@@ -44,9 +44,14 @@ class _Frozen(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class ProbeEntry(_Frozen):
-    """What scored a cell with some of its seeds: its artifact, as ``stage/key``, and that of what
-    its constants are made of, if any; constant heads as (layer, head), sorted.
+class ScoringEntry(_Frozen):
+    """A step that scored a cell with some of its seeds: a probe, or a native head's answers.
+
+    Attributes:
+        artifact: Its artifact, as ``stage/key``.
+        seeds: The probe seeds.
+        constant_heads: The constant heads as (layer, head), sorted.
+        constants: The artifact of what the substitute is made of, if any.
     """
 
     artifact: str
@@ -63,7 +68,7 @@ class CellEntry(_Frozen):
     constants: str
     order: str
     fraction: float
-    probes: tuple[ProbeEntry, ...]
+    probes: tuple[ScoringEntry, ...]
 
     @property
     def line(self) -> tuple[str, str, str, str]:

@@ -84,7 +84,8 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
         damaged_input = _input_at(group, store, error.address)
         if damaged_input is None or damaged_input.key in recomputed_before:
             raise
-        # Another step that reads it may be computing it again: this one waits for that.
+        # An input is computed again once a run, so that damage which stays ends the step. Another
+        # step that reads it may be computing it: this one waits for that.
         run_once(StepGroup((damaged_input,)), session, error)
         run_once(group, session)
         if damage:

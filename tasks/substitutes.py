@@ -31,7 +31,7 @@ class SubstituteSource:
     """A kind of substitute, and the step that computes what it is made of.
 
     Attributes:
-        kind: Its name in a study's ``constants``.
+        kind: Its name in a study's ``substitutes``.
         parameters: Its whole-number settings, such as ``window``.
         source: The step whose artifact it is, or is derived from; None where it needs no encoder.
     """
@@ -146,6 +146,9 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
 def supplied_matrices(
     context: Context, encoder: EncoderReference, matrices: ConstantMatrices
 ) -> None:
-    """Store matrices that a user of the library supplied, from the driver, which has them."""
+    """Store matrices that a user of the library supplied.
+
+    Where: in a thread of the driver, which has them; no worker is called.
+    """
     plain = replace(matrices, kind="custom", counts=None, encoder_digest=None, special=None)
     plain.save(context.step.folder(context.store), encoder, context.metadata())

@@ -22,8 +22,8 @@ from papa.spec.file import load_study
 from papa.storage.locks import names_of_users
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
+from papa.tasks.study_changes import differing_keys
 from papa.tasks.study_files import fetch_studies
-from papa.tasks.versions import differing_keys
 
 if TYPE_CHECKING:
     from pandas import DataFrame

@@ -8,7 +8,7 @@ import pytest
 
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
-from papa.tasks.versions import differing_keys
+from papa.tasks.study_changes import differing_keys
 
 TASK = {"name": "reviews", "slots": 32}
 STUDY: dict[str, object] = {"name": "s", "encoders": ["org/encoder"], "tasks": [TASK]}
