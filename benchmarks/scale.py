@@ -138,7 +138,7 @@ def study(numbers: Sequence[int], folder: Path) -> StudySpec:
 
 
 def run(folder: Path) -> Iterator[dict[str, Any]]:
-    """Run a call as ``Worker.run`` does."""
+    """Run the studies, and yield what each cost."""
     # Not at the top, as every stand-in would import it.
     from papa.flows.check import check_study
     from papa.flows.environment import prepare_engines

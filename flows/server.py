@@ -6,7 +6,6 @@ Prefect reads its settings when it is imported: ``prepare_engines`` comes before
 from __future__ import annotations
 
 import os
-import random
 import secrets
 import select
 import socket
@@ -15,11 +14,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from prefect.client.orchestration import get_client
 from prefect.context import refresh_global_settings_context
 from prefect.settings import (
     PREFECT_API_URL,
@@ -36,27 +34,6 @@ _START_SECONDS = 300
 _LOOK_SECONDS = 5.0
 _PATIENCE_SECONDS = 60.0
 """How often a server that settings name is looked after; how long a study waits for its answers."""
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on, and that neither the system nor Ray hands
-    out.
-    """
-    while True:
-        port = random.SystemRandom().randint(20_000, 32_767)
-        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
-            return port
-
-
-def listens(process: subprocess.Popen[bytes], port: int) -> bool:
-    """Return whether a process, or one below it, accepts connections on a port."""
-    with suppress(psutil.Error):
-        started = psutil.Process(process.pid)
-        for member in (started, *started.children(recursive=True)):
-            for connection in member.net_connections("tcp"):
-                if (connection.status, connection.laddr[1:]) == (psutil.CONN_LISTEN, (port,)):
-                    return True
-    return False
 
 
 def _server_settings(home: Path, port: int) -> dict[str, str]:
@@ -141,9 +118,6 @@ def start_server() -> PrefectServer | None:
     )
     os.environ |= server.settings
 
-    # While it starts.
-    import prefect.client.orchestration  # noqa: F401
-
     refresh_global_settings_context()
     return server
 
@@ -153,9 +127,6 @@ def watch_named_server(tell: Callable[[str], object]) -> threading.Event:
     a minute let requests fail at once, each of which would be repeated for another minute. The
     event is set while it does not answer.
     """
-    # Not at the top, so that a server that starts does so while this is imported.
-    from prefect.client.orchestration import get_client
-
     client_settings = get_current_settings().client
     retries = client_settings.max_retries
     silent = threading.Event()

@@ -135,7 +135,7 @@ class Worker:
                 torch.set_num_threads(threads)
 
     def begin(self) -> Future[None]:
-        """Start the workers; return a future that is done once they are ready."""
+        """Import what every call needs; return a future that is done."""
         begun: Future[None] = Future()
         self.ready(None)
         begun.set_result(None)

@@ -127,5 +127,5 @@ def task_with(task: TaskSpec, *names: str, **values: object) -> TaskSpec:
 
 
 def label_column(task: TaskSpec) -> Columns:
-    """Return whether a task has labels, whatever their column is called."""
+    """Return columns that say only whether a task has labels."""
     return reduced(task.columns, label="label" if task.columns.label else None)

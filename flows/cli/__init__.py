@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from papa.flows.cli.renamed import Command
 from papa.flows.environment import open_standard_streams, settle_environment
+from papa.flows.interrupt import Interruption
 
 COMMANDS = {
     "run": ("run:run", "Run a study; finished steps are cached."),
@@ -82,7 +83,9 @@ class LazyCommand(TyperCommand):
         self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any
     ) -> Any:
         """Make the context of the imported command."""
-        return load_command(str(self.name)).make_context(info_name, args, parent, **extra)
+        with Interruption():
+            command = load_command(str(self.name))
+        return command.make_context(info_name, args, parent, **extra)
 
 
 app = typer.Typer(

@@ -16,6 +16,7 @@ from papa.credentials import without_credentials
 from papa.errors import PapaError
 from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
 from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.flows.ports import free_port, listens
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import (
     artifact_folder,
@@ -46,7 +47,7 @@ def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
     # Prefect reads its settings when it is imported: ``prepare_engines`` comes first.
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
-    from papa.flows.server import PrefectServer, free_port, listens
+    from papa.flows.server import PrefectServer
 
     unread = unread_database(store)
     if unread:

@@ -184,7 +184,8 @@ def derived(
     matrices = torch.from_numpy(function(averages, **parameters)).float()
     # Where a kind knows an entry that no input had, it counts as seen.
     is_known = average.seen | (matrices > 0).any(dim=0).any(dim=0)
-    return ConstantMatrices(matrices, is_known, kind)
+    # Slots are read as those of the average are.
+    return ConstantMatrices(matrices, is_known, kind, special=average.special)
 
 
 def constant_product(

@@ -86,7 +86,7 @@ def batches_of(
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:
-    """Raise an error if the model is in train mode.
+    """Return the model, whose heads can be replaced; raise an error in train mode.
 
     Raises:
         EncoderError: Its heads cannot be replaced, or it is in train mode.

@@ -342,7 +342,7 @@ def _row(
 def _names_of(
     substitutes: Sequence[RequestedSubstitute],
 ) -> Iterator[tuple[str, RequestedSubstitute]]:
-    """Return each substitute with a name that no other has."""
+    """Yield each substitute with a name that no other has."""
     names: list[str] = []
     for requested in substitutes:
         name = custom_name(requested).rpartition(":")[2]

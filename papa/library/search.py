@@ -10,14 +10,16 @@ import pandas
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import SpecError
+from papa.errors import DataError, SpecError
 from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.head_scores import constant_heads
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.native.in_memory import open_in_memory
+from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_size_in
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.search import Rows, search_number
@@ -60,12 +62,13 @@ def search_heads(
     score: CustomScore | None = None,
     progress: bool = True,
 ) -> HeadSearch:
-    """Search the largest number of heads, in the order of scores, that cost no more than a limit.
+    """Search for the largest number of heads, in the order of scores, that cost at most a limit.
 
     Numbers are tried by bisection, and each on an eighth, a quarter, half and all of the texts,
     until its interval decides. In 95 % of searches the returned heads cost no more than
     ``max_effect``: every decision has the level 5 % / (numbers · looks), so the statement holds for
-    all numbers and looks at once (Bonferroni). Take scores from other texts than ``data``.
+    all numbers and looks at once (Bonferroni). It is about texts like ``data``: take scores, and
+    averages that are ``substitute``, from other texts.
 
     Examples:
         >>> scores = papa.head_scores(model, batches, method="effect", progress=False)
@@ -106,17 +109,16 @@ def search_heads(
     texts = len(native.texts)
     if texts < 2:
         raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
-    heads_per_unit = group_size_in(scores)
-    numbers = scores_by_head(scores).size // heads_per_unit
-    every_head = constant_heads(scores, count=numbers * heads_per_unit)
-    checked_heads(every_head, native.layers.head_counts)
+    frame = _scores_of_model(scores, native)
+    heads_per_unit = group_size_in(frame)
+    numbers = len(frame) // heads_per_unit
     replacement = substitute_for(model, substitute, batches, 0, tokenizer).to(native.device)
-    # Bisection, and the model as it is.
-    most_passes = texts * (numbers.bit_length() + 1)
+    # Bisection, and the model as it is, once to see that something counts.
+    most_passes = texts * (numbers.bit_length() + 2)
     passes = 0
 
     def heads_of(number: int) -> tuple[Head, ...]:
-        return constant_heads(scores, count=number * heads_per_unit)
+        return constant_heads(frame, count=number * heads_per_unit)
 
     with bar("search of heads", progress) as report:
 
@@ -128,6 +130,8 @@ def search_heads(
             report(passes, most_passes)
             return values
 
+        if not loss(0, np.arange(texts)).lengths.sum():
+            raise DataError(NOTHING_COUNTS)
         trials = search_number(loss, numbers, texts, max_effect)
         report(most_passes, most_passes)
     within = [trial.number for trial in trials if trial.verdict == "within"]
@@ -139,3 +143,22 @@ def search_heads(
         for trial in trials
     ]
     return HeadSearch(heads_of(max(within, default=0)), pandas.DataFrame(rows))
+
+
+def _scores_of_model(scores: object, native: NativeHead) -> pandas.DataFrame:
+    """Return a frame of scores for every head of a model, layers numbered as the model does."""
+    numbers = scores_by_head(scores)
+    layers = native.layers.numbers
+    if not isinstance(scores, pandas.DataFrame) and len(numbers) == len(native.layers.head_counts):
+        numbers = numbers[layers]
+    expected = (len(layers), native.heads_per_layer)
+    if numbers.shape != expected:
+        raise SpecError(
+            f"scores are of {numbers.shape[0]} layers of {numbers.shape[1]} heads, and the model "
+            f"has {expected[0]} layers of {expected[1]} heads: give a score for each head"
+        )
+    if isinstance(scores, pandas.DataFrame):
+        checked_heads(constant_heads(scores, keep=0), native.layers.head_counts)
+        return scores
+    frame = HeadScores(numbers[None]).frame("scores")
+    return frame.assign(layer=[layers[index] for index in frame["layer"]])

@@ -37,7 +37,7 @@ class PassTexts:
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
-        """Return a digest of each text: equal texts have equal ones, whatever their padding."""
+        """A digest of each text: equal texts have equal ones, whatever their padding."""
         rows = list(self.inputs.detach().cpu())
         if self.real is not None:
             rows = [row[real] for row, real in zip(rows, self.real.cpu(), strict=True)]

@@ -247,6 +247,12 @@ def score_native_heads(
             "effect, or give labels"
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
+    units = len(native.units)
+    if entry is not None and settings.evaluations < entry.minimum_evaluations(units):
+        raise SpecError(
+            f"evaluations is {settings.evaluations:,}, and {entry.label} of {units} heads take "
+            f"{entry.minimum_evaluations(units):,} at least: give as many"
+        )
     count = len(native.texts)
     seeds = list(dict.fromkeys(settings.seeds))
     rows_known: set[bytes] = set()

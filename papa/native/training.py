@@ -120,7 +120,7 @@ def train_lambda(
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[np.ndarray, "epochs layers heads"]:
     """Train λ of every head, with B = λA + (1 - λ)C (paper, Section 3.2), to keep a native head's
-    loss low; λ after every epoch.
+    loss low. Return λ after every epoch.
     """
     by_step = train_shares(training, progress=progress, on_epoch=on_epoch)
     steps = math.ceil(len(training.rows) / training.spec.batch_size)

@@ -278,8 +278,8 @@ def take_step(
     optimizer: torch.optim.Optimizer,
     max_grad_norm: float,
 ) -> tuple[Float[Tensor, " seeds"], Float[Tensor, " seeds"]]:
-    """Return a step of every seed on its minibatch: each one's loss, and gradient norm before
-    clipping.
+    """Take a step of every seed on its minibatch; return each one's loss, and its gradient norm
+    before clipping.
     """
     optimizer.zero_grad(set_to_none=True)
     seed_losses = losses(batch, step)

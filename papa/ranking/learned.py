@@ -113,8 +113,8 @@ def trainable_mix(
 def _twin_loss(
     encoder: Encoder, loss_on: Callable[[Encoder], ChunkLoss], spec: ProbeSpec
 ) -> Callable[[], ChunkLoss] | None:
-    """Return what returns the loss for another thread; None where chunks must run one after the
-    other.
+    """Return a function that opens the loss for another thread; None where chunks must run one
+    after the other.
     """
     if spec.encoder_dropout or not encoder.can_have_twins:
         return None

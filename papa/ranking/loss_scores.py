@@ -210,7 +210,7 @@ class ScoringRequest:
 
     @cached_property
     def loss(self) -> HeadLoss:
-        """Return the loss of the frozen probe."""
+        """The loss of the frozen probe."""
         assert self.probe is not None, "a method that reads a loss has a probe"
         return ProbeLoss(self.encoder, self.probe, self.corpus)
 

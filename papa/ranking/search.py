@@ -27,6 +27,8 @@ ERROR = 0.05
 """How many searches may let a set of heads go that costs more than the limit."""
 SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
 """Of the texts, after which an effect is looked at."""
+_ROUNDING = 1e-9
+"""Of losses, float64."""
 FEWEST_TEXTS = 8
 """Of a look: with fewer, Student's t of such a level is wider than any effect."""
 
@@ -55,7 +57,7 @@ class Trial:
 def search_number(
     loss: LossOf, numbers: int, texts: int, limit: float, seed: int = 0
 ) -> list[Trial]:
-    """Search the largest number of heads whose effect is within a limit.
+    """Search for the largest number of heads whose effect is within a limit.
 
     Bisection takes it that more heads cost more. Where they do not, a larger number may be missed;
     that the numbers found are within the limit holds all the same. Where the loss of no text
@@ -99,7 +101,8 @@ def search_number(
         trial = trial_of((too_few + too_many) // 2)
         trials.append(trial)
         # Without any change nothing is known, and more heads may be tried.
-        if trial.verdict == "within" or trial.effect == 0:
+        is_unknown = trial.high == np.inf and trial.effect <= limit
+        if trial.verdict == "within" or is_unknown:
             too_few = trial.number
         else:
             too_many = trial.number
@@ -125,8 +128,11 @@ def compare(
     scores = effect_of_losses(added[None], original.lengths, (1, 1), by_text=True)
     effect = float(scores.mean[0, 0])
     error = 0.0 if scores.standard_error is None else float(scores.standard_error[0, 0])
-    # Losses that all changed equally, or not at all, say nothing of other texts.
-    half = float(t.ppf(1 - level, texts - 1)) * error if error else np.inf
+    # Losses that all changed equally, or not at all, say nothing of other texts. Rounding may give
+    # these an error above 0.
+    spread = np.abs(added - effect * original.lengths).max()
+    is_equal = spread <= _ROUNDING * np.abs(added).max()
+    half = np.inf if is_equal else float(t.ppf(1 - level, texts - 1)) * error
     verdict: Verdict = "undecided"
     if effect + half <= limit:
         verdict = "within"

@@ -142,7 +142,7 @@ class RowMeans:
         self.sums = torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
-        """Add the rows of one layer's call; what its heads output."""
+        """Add the rows of one layer's call; return what its heads output."""
         heads = attention.all_heads
         probabilities = attention.probabilities(heads)
         value = attention.value.to(probabilities.dtype)

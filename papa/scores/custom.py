@@ -115,7 +115,7 @@ class CustomCode:
 
     @cached_property
     def digest(self) -> str | None:
-        """Return the SHA-256 over the files that define the code, and its settings; None if it
+        """The SHA-256 over the files that define the code, and its settings; None if it
         cannot be known: code of a notebook, a function inside another, or settings such as arrays.
         """
         source = _source([self.metric, self.probe, self.score])

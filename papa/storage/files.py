@@ -286,7 +286,7 @@ def _grant_tree(folder: int, parent: int) -> None:
 
 @contextmanager
 def refused_link(path: Path, handle: int) -> Iterator[None]:
-    """Raise the error of a link if ``path``, in the folder of ``handle``, fails to open as one."""
+    """Raise ``link_error`` where the block cannot open ``path``, in ``handle``, as it is a link."""
     try:
         yield
     except OSError as error:

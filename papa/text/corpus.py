@@ -153,7 +153,7 @@ class TokenisedSplit:
 
     @cached_property
     def probed_lengths(self) -> Int64[np.ndarray, " rows"]:
-        """Return the number of tokens of each row that a probe reads: labelled ones, or all where
+        """The number of tokens of each row that a probe reads: labelled ones, or all where
         labels are of rows.
         """
         if not self.label_per_token:

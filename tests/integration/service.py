@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from papa.flows.server import free_port
+from papa.flows.ports import free_port
 from tests.flows.processes import answers, descendants, wait_until
 
 ROOT = Path(__file__).parents[2]

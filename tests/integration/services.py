@@ -16,7 +16,7 @@ from pathlib import Path
 import psycopg2
 import pytest
 
-from papa.flows.server import free_port
+from papa.flows.ports import free_port
 from tests.flows.processes import answers
 from tests.integration.__main__ import HOST, NAMESPACE, OTHER, OTHER_NAMESPACE
 from tests.integration.service import SCRIPTS, Service, run, started, wait_ready

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.flows.server import free_port
+from papa.flows.ports import free_port
 from tests.flows.processes import wait_until
 from tests.integration.__main__ import HOST, MOUNTS, OTHER
 from tests.integration.service import Service, clean, started, wait_ready

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from papa.flows.server import free_port
+from papa.flows.ports import free_port
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.history import ask
 from tests.flows.processes import PATIENCE_SECONDS, wait_until

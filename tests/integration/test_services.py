@@ -14,7 +14,7 @@ import psutil
 import psycopg2
 import pytest
 
-from papa.flows.server import free_port
+from papa.flows.ports import free_port
 from tests.flows.processes import PATIENCE_SECONDS, descendants, listening, status, wait_until
 from tests.integration import services as stack
 from tests.integration.service import (

@@ -93,8 +93,18 @@ def test_a_limit_that_is_none_is_named(
         papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)
 
 
+@pytest.mark.parametrize("scores", [torch.rand(3, 4), torch.rand(2, 2), torch.rand(1, 4)])
 def test_scores_of_another_shape_are_refused(
+    model: BertForSequenceClassification,
+    batches: list[dict[str, torch.Tensor]],
+    scores: torch.Tensor,
+) -> None:
+    with pytest.raises(papa.PapaError, match="2 layers of 4 heads"):
+        papa.search_heads(model, batches, scores=scores, max_effect=0.1)
+
+
+def test_a_sample_too_small_for_shapley_values_is_named(
     model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
 ) -> None:
-    with pytest.raises(papa.PapaError):
-        papa.search_heads(model, batches, scores=torch.rand(3, 4), max_effect=0.1)
+    with pytest.raises(papa.PapaError, match="evaluations"):
+        papa.head_scores(model, batches, method="shapley", evaluations=10, progress=False)

@@ -56,6 +56,17 @@ def test_losses_that_do_not_change_decide_nothing() -> None:
     assert trials[-1].number == HEADS, "more heads were tried"
 
 
+def test_equal_changes_decide_nothing() -> None:
+    """Not 0 but equal in all texts, up to rounding."""
+
+    def loss(number: int, rows: np.ndarray) -> ExampleValues:
+        sums = np.full(len(rows), 0.7 + (0.08 if number else 0.0))
+        return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+
+    trials = search_number(loss, HEADS, TEXTS, LIMIT)
+    assert {trial.verdict for trial in trials} == {"undecided"}
+
+
 def test_a_number_beyond_the_limit_is_rarely_let_go() -> None:
     """Every number costs a little more than the limit."""
     errors = 0
