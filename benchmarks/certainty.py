@@ -243,7 +243,8 @@ def search_rows() -> Iterator[str]:
                 shares=generator.lognormal(mean=-0.5, size=texts),
                 noise=generator.normal(0, noise, size=texts),
             )
-            trials = search_number(losses, heads, texts, limit, seed)
+            original = losses(0, np.arange(texts))
+            trials = search_number(losses, original, heads, limit, seed)
             within = [trial.number for trial in trials if trial.verdict == "within"]
             numbers_found.append(max(within, default=0))
             errors += bool(effects[numbers_found[-1]] > limit)

@@ -122,8 +122,16 @@ def _empty_folder() -> Iterator[int]:
 
 
 def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
-    """Import and configure Prefect and MLflow; call it before anything imports Prefect. With
-    ``verbose`` engines show what they log. ``modules`` are needed beside those of a study.
+    """Set what Prefect reads when it is imported, which comes after this; with ``verbose`` engines
+    show what they log.
+
+    Args:
+        folder: The store, whose group may read what is written.
+        modules: What is needed beside the engines of a study.
+        verbose: Whether engines show what they log.
+
+    Raises:
+        PapaError: An engine is not installed, or a proxy needs another package.
     """
     missing = missing_engines(*modules)
     if missing:

@@ -15,9 +15,10 @@ from papa.tasks.context import Context
 
 LAMBDA = "lambda.safetensors"
 SCORES = "scores.safetensors"
-_KEPT = "causal_gates kept"
+_PULLED_OPEN = "causal_gates kept"
+"""The name of gates that were pulled open, beside those of the score, which were pulled closed."""
 _SETTLED = "causal_gates settled"
-"""What the file holds of causal gates beside their score."""
+"""The name of whether gates no longer moved."""
 _STANDARD_ERROR = "{} ± 1"
 """The name of a method's standard error, in the file that holds its values by its name."""
 
@@ -33,7 +34,8 @@ def publish_head_scores(
     Args:
         context: What the step's body may use.
         scores_by_method: The scores, [L, H] each.
-        order_of_rows: The order of rows of which the seed read a part; None if it shares none.
+        order_of_rows: The permutation of all rows of which the seed read a part, by its seed; None
+            if it read all rows.
         facts: Further metadata.
     """
     # Looking at finished studies needs no torch.
@@ -46,7 +48,7 @@ def publish_head_scores(
             error = np.ascontiguousarray(scores.standard_error)
             tensors[_STANDARD_ERROR.format(method)] = error
         if isinstance(scores, CausalGateScores):
-            tensors[_KEPT] = scores.pulled_open
+            tensors[_PULLED_OPEN] = scores.pulled_open
             tensors[_SETTLED] = scores.settled
     with context.published(
         order_of_rows=order_of_rows,
@@ -72,7 +74,7 @@ def read_head_scores(
     if method == "lambda":
         return TrainedLambda(
             _lambda_by_epoch(rankings),
-            distinct_rows=_have_own_rows(rankings),
+            distinct_rows=_have_distinct_rows(rankings),
             shuffled=_lambda_by_epoch(controls),
             native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
         )
@@ -87,8 +89,8 @@ def read_head_scores(
     return HeadScores.joined(scores)
 
 
-def _have_own_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
-    """Return whether seeds see different rows: each draws a part of one order of them."""
+def _have_distinct_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
+    """Return whether ranking seeds share no row: all read parts of one permutation of the rows."""
     orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
     return len(orders) == 1 and None not in orders
 
@@ -99,10 +101,10 @@ def _read_causal_gates(rankings: Mapping[int, ArtifactReference]) -> HeadScores:
     scores: list[HeadScores] = []
     for ranking in rankings.values():
         tensors = load_file(verified(ranking) / SCORES)
-        removed = tensors["causal_gates"][None]
-        scores.append(CausalGateScores(removed, tensors[_KEPT], tensors[_SETTLED]))
-    own_rows = len(rankings) > 1 and _have_own_rows(rankings)
-    return CausalGateScores.of_seeds(scores, own_rows)
+        pulled_closed = tensors["causal_gates"][None]
+        scores.append(CausalGateScores(pulled_closed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
+    distinct_rows = len(rankings) > 1 and _have_distinct_rows(rankings)
+    return CausalGateScores.of_seeds(scores, distinct_rows)
 
 
 def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:

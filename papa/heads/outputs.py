@@ -151,7 +151,7 @@ class DrawnOutputs:
         return output
 
     def _draw(self, row: int, donor: Donor) -> None:
-        """Update the reservoir of two for each length."""
+        """Keep two donors of each length, drawn from all texts of it (reservoir sampling)."""
         length = len(donor.slots)
         known = self.texts.setdefault(length, set())
         donors = self.donors.setdefault(length, [])

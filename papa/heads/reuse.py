@@ -131,24 +131,13 @@ def reuse_in(
     if len(positions) < 2:
         return LayerReuse()
     if is_exact is None:
-        is_exact = _can_reuse(model, modules, layers, positions, forward)
+        try:
+            is_exact = _is_exact(model, modules, layers, positions, forward)
+        except Exception:
+            # Whatever it is that a layer misses of the layers below it. A fault of the model itself
+            # comes again in the plain pass.
+            is_exact = False
     return LayerReuse(layers, positions) if is_exact else LayerReuse()
-
-
-def _can_reuse(
-    model: PreTrainedModel,
-    modules: Sequence[nn.Module],
-    layers: Sequence[nn.Module],
-    positions: Sequence[int],
-    forward: Callable[[], object],
-) -> bool:
-    """Return whether reuse is exact; a model that fails without a layer runs plainly."""
-    try:
-        return _is_exact(model, modules, layers, positions, forward)
-    except Exception:
-        # Whatever it is that a layer misses of the layers below it. A fault of the model itself
-        # comes again in the plain pass.
-        return False
 
 
 def _sequential_layers(

@@ -11,20 +11,18 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
-from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
-from papa.library.head_scores import constant_heads
 from papa.library.substitutes import RequestedSubstitute, substitute_for
+from papa.library.unit_orders import UnitOrders
 from papa.native.in_memory import open_in_memory
-from papa.native.passes import NOTHING_COUNTS, NativeHead
+from papa.native.passes import NOTHING_COUNTS
 from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
-from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_size_in
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.search import Rows, search_number
 from papa.scores.custom import CustomScore
-from papa.spec.orders import Head
+from papa.spec.orders import Head, Unit, heads_of_units
 
 
 @dataclass(frozen=True)
@@ -82,7 +80,8 @@ def search_heads(
         model: An in-memory model of transformers in eval mode.
         data: Batches, or texts with ``tokenizer``.
         scores: A frame from ``head_scores`` or ``load_scores``, or numbers [layers, heads]; the
-            smallest become constant first. With the column ``kv_group`` whole groups do.
+            smallest become constant first. With the column ``kv_group`` whole groups do, which are
+            those of the model.
         max_effect: By how much the mean loss may grow, in its units: nats of the model's own loss,
             or the fall of ``score``.
         substitute: What heads output instead, as for ``ablated``.
@@ -103,62 +102,42 @@ def search_heads(
         raise SpecError(
             f"max_effect is {max_effect}, expected a positive number in units of the loss"
         )
+    # Not the name of an order, which has no scores here.
+    scores_by_head(scores)
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
-    native = open_in_memory(pretrained, batches, score)
+    unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
+    native = open_in_memory(pretrained, batches, score, unit=unit)
     texts = len(native.texts)
     if texts < 2:
         raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
-    frame = _scores_of_model(scores, native)
-    heads_per_unit = group_size_in(frame)
-    numbers = len(frame) // heads_per_unit
+    orders = UnitOrders.from_requested([scores], native)
+    (name,) = orders.names
+    units = orders.arranged(name, {}, (0, 0))
     replacement = substitute_for(model, substitute, batches, 0, tokenizer).to(native.device)
-    # Bisection, and the model as it is, once to see that something counts.
-    most_passes = texts * (numbers.bit_length() + 2)
+    # Those of bisection, and of the original model.
+    most_passes = texts * (len(units).bit_length() + 1)
     passes = 0
-
-    def heads_of(number: int) -> tuple[Head, ...]:
-        return constant_heads(frame, count=number * heads_per_unit)
 
     with bar("search of heads", progress) as report:
 
         def loss(number: int, rows: Rows) -> ExampleValues:
             nonlocal passes
-            head_set = native.layers.indexed(heads_of(number))
-            (values,) = native.values_of_sets(replacement, [head_set], rows)
+            (values,) = native.values_of_sets(replacement, [units[:number]], rows)
             passes += len(rows)
             report(passes, most_passes)
             return values
 
-        if not loss(0, np.arange(texts)).lengths.sum():
+        original = loss(0, np.arange(texts))
+        if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        trials = search_number(loss, numbers, texts, max_effect)
+        trials = search_number(loss, original, len(units), max_effect)
         report(most_passes, most_passes)
-    within = [trial.number for trial in trials if trial.verdict == "within"]
-    rows = [
-        {
-            "constant_heads": trial.number * heads_per_unit,
-            **{name: value for name, value in asdict(trial).items() if name != "number"},
-        }
-        for trial in trials
-    ]
-    return HeadSearch(heads_of(max(within, default=0)), pandas.DataFrame(rows))
-
-
-def _scores_of_model(scores: object, native: NativeHead) -> pandas.DataFrame:
-    """Return a frame of scores for every head of a model, layers numbered as the model does."""
-    numbers = scores_by_head(scores)
-    layers = native.layers.numbers
-    if not isinstance(scores, pandas.DataFrame) and len(numbers) == len(native.layers.head_counts):
-        numbers = numbers[layers]
-    expected = (len(layers), native.heads_per_layer)
-    if numbers.shape != expected:
-        raise SpecError(
-            f"scores are of {numbers.shape[0]} layers of {numbers.shape[1]} heads, and the model "
-            f"has {expected[0]} layers of {expected[1]} heads: give a score for each head"
-        )
-    if isinstance(scores, pandas.DataFrame):
-        checked_heads(constant_heads(scores, keep=0), native.layers.head_counts)
-        return scores
-    frame = HeadScores(numbers[None]).frame("scores")
-    return frame.assign(layer=[layers[index] for index in frame["layer"]])
+    most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
+    heads = heads_of_units(units[:most], native.heads_per_unit)
+    frame = pandas.DataFrame([asdict(trial) for trial in trials])
+    frame["number"] *= native.heads_per_unit
+    return HeadSearch(
+        tuple((native.layers.numbers[layer], head) for layer, head in heads),
+        frame.rename(columns={"number": "constant_heads"}),
+    )

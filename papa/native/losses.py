@@ -72,8 +72,8 @@ def _of_words(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
 
 
 def _of_labels(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
-    """Return the cross-entropy of classes, the mean of binary ones for labels that are decided one
-    by one, or the squared error of numbers.
+    """Return the cross-entropy of classes, that of each label where a head decides on each by
+    itself, or the squared error of numbers.
     """
     assert batch.labels is not None
     labels = batch.labels

@@ -91,8 +91,8 @@ def probe_window(
 def single_seed_window(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
 ) -> Window:
-    """Wrap ``losses`` of one seed, which takes a minibatch's rows, epoch and number, for so many
-    minibatches a window.
+    """Return the window of one seed, of so many steps; ``losses`` takes a minibatch's rows, epoch
+    and number.
     """
 
     def window(members: Rows, epoch: int, index: int) -> Sequence[Losses]:

@@ -117,7 +117,7 @@ def scores_of(order: CustomOrder, layers: int, heads: int) -> list[list[float]]:
     scores = scores_by_head(order)
     if scores.shape != (layers, heads):
         raise SpecError(
-            f"orders: found scores of {scores.shape[0]} layers of {scores.shape[1]} heads, "
-            f"expected {layers} layers of {heads}: give those of this model"
+            f"scores of heads: found {scores.shape[0]} layers of {scores.shape[1]} heads, "
+            f"expected {layers} layers of {heads} heads: give those of this model"
         )
     return scores.tolist()

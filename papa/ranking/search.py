@@ -1,9 +1,10 @@
 """The largest number of heads of an order whose joint effect is known to stay within a limit.
 
 Numbers of heads are tried by bisection, each on more and more texts, until the interval of its
-effect decides. Every decision is made at the level α / (numbers · looks), with α = 5 %. By the
-union bound no decision is wrong in 95 % of searches, whatever path a search takes and wherever it
-stops (Bonferroni; Holm's and closed tests would need all numbers).
+effect decides. Every decision is made at the level α / (numbers · looks), with α = 5 %, where looks
+are how often a number is compared with the limit. By the union bound no decision is wrong in 95 %
+of searches, whatever path a search takes and wherever it stops (Bonferroni; Holm's and closed tests
+would need all numbers).
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ LossOf = Callable[[int, Rows], ExampleValues]
 Verdict = Literal["within", "beyond", "undecided"]
 
 ERROR = 0.05
-"""How many searches may let a set of heads go that costs more than the limit."""
+"""The share of searches that may return a set of heads that costs more than the limit."""
 SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
-"""Of the texts, after which an effect is looked at."""
-_ROUNDING = 1e-9
-"""Of losses, float64."""
+"""After which of the texts an effect is looked at."""
 FEWEST_TEXTS = 8
 """Of a look: with fewer, Student's t of such a level is wider than any effect."""
+_ROUNDING = 1e-9
+"""Relative, of sums of losses in float64."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Trial:
 
 
 def search_number(
-    loss: LossOf, numbers: int, texts: int, limit: float, seed: int = 0
+    loss: LossOf, original: ExampleValues, heads: int, limit: float, seed: int = 0
 ) -> list[Trial]:
     """Search for the largest number of heads whose effect is within a limit.
 
@@ -64,39 +65,35 @@ def search_number(
     changes, nothing bounds what other texts lose: the number stays undecided.
 
     Args:
-        loss: The losses of texts; 0 heads leave the model as it is.
-        numbers: How many heads the order has.
-        texts: How many texts there are.
+        loss: The losses of texts with heads replaced.
+        original: The losses of all texts without.
+        heads: How many heads the order has.
         limit: The largest effect, in units of the loss.
         seed: Of the order in which texts are taken.
 
     Returns:
         The trials, in their order.
     """
+    texts = len(original.sums)
     order = np.random.default_rng(seed).permutation(texts)
     sizes = {max(round(share * texts), min(FEWEST_TEXTS, texts)) for share in SHARES_OF_TEXTS}
     looks = [np.sort(rows) for rows in np.split(order, sorted(sizes))[:-1]]
-    level = ERROR / (numbers * len(looks))
-    original_by_look: dict[int, ExampleValues] = {}
+    level = ERROR / (heads * len(looks))
 
     def trial_of(number: int) -> Trial:
-        original: list[ExampleValues] = []
         replaced: list[ExampleValues] = []
-        for look, rows in enumerate(looks):
-            if look not in original_by_look:
-                original_by_look[look] = loss(0, rows)
-            original.append(original_by_look[look])
-            replaced.append(loss(number, rows))
-            trial = compare(
-                number, ExampleValues.joined(original), ExampleValues.joined(replaced), limit, level
-            )
+        for look, new_rows in enumerate(looks, 1):
+            replaced.append(loss(number, new_rows))
+            rows = np.concatenate(looks[:look])
+            before = ExampleValues(original.sums[rows], original.lengths[rows])
+            trial = compare(number, before, ExampleValues.joined(replaced), limit, level)
             if trial.verdict != "undecided":
                 break
         return trial
 
     trials: list[Trial] = []
     too_few = 0
-    too_many = numbers + 1
+    too_many = heads + 1
     while too_many - too_few > 1:
         trial = trial_of((too_few + too_many) // 2)
         trials.append(trial)

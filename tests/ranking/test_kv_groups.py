@@ -173,3 +173,13 @@ def test_groups_of_different_sizes_are_refused() -> None:
         heads_per_kv_group(modules)
     assert "1" in str(error.value)
     assert heads_per_kv_group(modules[:1]) == HEADS // GROUPS
+
+
+def test_a_search_takes_whole_groups(
+    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    frame = papa.head_scores(llama, batches, method="effect", unit="kv_group", **QUICK)
+    # So high a limit that every group is within it.
+    search = papa.search_heads(llama, batches, scores=frame, max_effect=1e3, progress=False)
+    assert search.heads == papa.constant_heads(frame, keep=0)
+    assert set(search.trials["constant_heads"] % 2) == {0}

@@ -15,6 +15,10 @@ GENERATOR = np.random.default_rng(0)
 NOISE = GENERATOR.normal(0, 1, (HEADS + 1, TEXTS))
 
 
+def search(loss: LossOf, seed: int = 0) -> list[Trial]:
+    return search_number(loss, loss(0, np.arange(TEXTS)), HEADS, LIMIT, seed)
+
+
 def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOf:
     """Losses of texts to which each head adds as much, with noise."""
 
@@ -33,25 +37,25 @@ def largest(trials: list[Trial]) -> int:
     ("effect_of_a_head", "number"), [(0.0075, 13), (0.002, HEADS), (0.06, 1), (0.2, 0)]
 )
 def test_the_number_is_that_of_trying_all(effect_of_a_head: float, number: int) -> None:
-    assert largest(search_number(losses(effect_of_a_head), HEADS, TEXTS, LIMIT)) == number
+    assert largest(search(losses(effect_of_a_head))) == number
 
 
 def test_a_clear_number_takes_few_texts() -> None:
-    trials = search_number(losses(0.0075), HEADS, TEXTS, LIMIT)
+    trials = search(losses(0.0075))
     assert trials[0].number == 15
     assert trials[0].texts == TEXTS // 8
     assert sum(trial.texts for trial in trials) < HEADS * TEXTS / 5
 
 
 def test_noise_leaves_a_number_undecided() -> None:
-    (first, *_) = search_number(losses(0.0062, noise=2.0), HEADS, TEXTS, LIMIT)
+    (first, *_) = search(losses(0.0062, noise=2.0))
     assert first.verdict == "undecided"
     assert first.texts == TEXTS
     assert first.low < LIMIT < first.high
 
 
 def test_losses_that_do_not_change_decide_nothing() -> None:
-    trials = search_number(losses(0.0, noise=0.0), HEADS, TEXTS, LIMIT)
+    trials = search(losses(0.0, noise=0.0))
     assert {trial.verdict for trial in trials} == {"undecided"}
     assert trials[-1].number == HEADS, "more heads were tried"
 
@@ -63,7 +67,7 @@ def test_equal_changes_decide_nothing() -> None:
         sums = np.full(len(rows), 0.7 + (0.08 if number else 0.0))
         return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
 
-    trials = search_number(loss, HEADS, TEXTS, LIMIT)
+    trials = search(loss)
     assert {trial.verdict for trial in trials} == {"undecided"}
 
 
@@ -77,5 +81,5 @@ def test_a_number_beyond_the_limit_is_rarely_let_go() -> None:
             sums = added[rows] if number else np.zeros(len(rows))
             return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
 
-        errors += largest(search_number(loss, HEADS, TEXTS, LIMIT, seed)) > 0
+        errors += largest(search(loss, seed)) > 0
     assert errors <= 200 * 0.05
