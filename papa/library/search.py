@@ -56,6 +56,7 @@ def search_heads(
     scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
     max_effect: float,
     substitute: RequestedSubstitute = "average",
+    substitute_data: Data | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: CustomScore | None = None,
     progress: bool = True,
@@ -66,7 +67,7 @@ def search_heads(
     until its interval decides. In 95 % of searches the returned heads cost no more than
     ``max_effect``: every decision has the level 5 % / (numbers · looks), so the statement holds for
     all numbers and looks at once (Bonferroni). It is about texts like ``data``: take scores, and
-    averages that are ``substitute``, from other texts.
+    ``substitute_data``, from other texts.
 
     Examples:
         >>> scores = papa.head_scores(model, batches, method="effect", progress=False)
@@ -85,6 +86,7 @@ def search_heads(
         max_effect: By how much the mean loss may grow, in its units: nats of the model's own loss,
             or the fall of ``score``.
         substitute: What heads output instead, as for ``ablated``.
+        substitute_data: What averages, mean outputs and donors come of; None takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
         score: A function as for ``fidelity``, whose fall is the effect. None takes the model's own
             loss, as ``head_scores`` does.
@@ -114,7 +116,9 @@ def search_heads(
     orders = UnitOrders.from_requested([scores], native)
     (name,) = orders.names
     units = orders.arranged(name, {}, (0, 0))
-    replacement = substitute_for(model, substitute, batches, 0, tokenizer).to(native.device)
+    computed_from = batches if substitute_data is None else substitute_data
+    replacement = substitute_for(model, substitute, computed_from, 0, tokenizer)
+    replacement = replacement.to(native.device)
     # Those of bisection, and of the original model.
     most_passes = texts * (len(units).bit_length() + 1)
     passes = 0

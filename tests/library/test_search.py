@@ -108,3 +108,18 @@ def test_a_sample_too_small_for_shapley_values_is_named(
 ) -> None:
     with pytest.raises(papa.PapaError, match="evaluations"):
         papa.head_scores(model, batches, method="shapley", evaluations=10, progress=False)
+
+
+def test_an_average_comes_of_the_texts_that_were_given_for_it(
+    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
+) -> None:
+    def effects(**texts: list[dict[str, torch.Tensor]]) -> list[float]:
+        found = papa.search_heads(
+            model, batches, scores=torch.zeros(2, 4), max_effect=0.01, progress=False, **texts
+        )
+        return found.trials["effect"].tolist()
+
+    ids = torch.randint(1, 50, (16, 10), generator=torch.Generator().manual_seed(3))
+    other = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    assert effects(substitute_data=batches) == pytest.approx(effects())
+    assert effects(substitute_data=other)[0] != pytest.approx(effects()[0], rel=1e-3)

@@ -35,12 +35,10 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
 ONE_PERCENT = MaxDrop.parse("1%", "max_drop")
 
 
-FIRST, WIDE, SECOND, LAST = (
-    (9, -0.02, 0.01),
-    (18, -0.01, 0.03),
-    (36, -0.01, 0.005),
-    (72, 0.05, 0.09),
-)
+FIRST = (9, -0.02, 0.01)
+WIDE = (18, -0.01, 0.03)
+SECOND = (36, -0.01, 0.005)
+LAST = (72, 0.05, 0.09)
 
 
 @pytest.mark.parametrize(
