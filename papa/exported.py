@@ -17,7 +17,6 @@ import transformers
 from huggingface_hub import ModelCard, ModelCardData
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
-from torch.utils.benchmark import Timer
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
@@ -34,10 +33,6 @@ TYPE = "papa_constant_heads"
 FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")
 """Those whose layers have maps of their own and call transformers' attention interface."""
 _CLASSES = ("id2label", "label2id", "problem_type")
-ROUNDS = 5
-"""How often the original and the export are timed in turn."""
-SECONDS = 0.1
-"""For how long each is timed in a round, at least."""
 
 
 class ConstantHeadsConfig(PreTrainedConfig):
@@ -286,7 +281,7 @@ def export(
     study: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a model with constant heads as a folder that ``AutoModel``, ``pipeline`` and
-    ``SentenceTransformer`` load where ``papa`` is imported; its model card has its measured speed.
+    ``SentenceTransformer`` load where ``papa`` is imported.
 
     Examples:
         >>> import papa, tempfile
@@ -364,30 +359,9 @@ def export(
         name=Path(model.name_or_path or "").name or type(model).__name__,
         heads=layers * count,
         config=config,
-        speed=_speed(model, exported),
     )
     with scratch_beside(folder) as scratch:
         exported.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         card.save(scratch / "README.md")
         scratch.rename(folder)
-
-
-@torch.inference_mode()
-def _speed(original: Any, exported: Any) -> list[tuple[int, int, float, list[float]]]:
-    """Return, for three sizes of texts and tokens, the original's milliseconds with one thread, and
-    the factors by which an export is faster, sorted, of rounds that take turns.
-    """
-    config = exported.config
-    rows: list[tuple[int, int, float, list[float]]] = []
-    for texts, divisor in ((1, 4), (8, 2), (16, 1)):
-        tokens = max(config.slots // divisor, 4 + config.separators)
-        ids = torch.full((texts, tokens), int(config.sep_token_id == 0), device=original.device)
-        ids[:, tokens // 2 : tokens // 2 + config.separators] = ids[:, -1] = config.sep_token_id
-        both = [{"model": model, "ids": ids} for model in (original, exported)]
-        timers = [Timer("model(ids)", globals=names) for names in both] * ROUNDS
-        times = [timer.blocked_autorange(min_run_time=SECONDS).median for timer in timers]
-        pairs = zip(times[::2], times[1::2], strict=True)
-        ratios = sorted(before / after for before, after in pairs)
-        rows.append((texts, tokens, 1000 * min(times[::2]), ratios))
-    return rows

@@ -9,7 +9,6 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Callable, Iterator
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -123,15 +122,6 @@ def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
 
     folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"
     return lower_layers(2, folder).folder
-
-
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An export measures its speed once a size."""
-    from tests.finished import HURRY
-
-    for name, value in HURRY.items():
-        monkeypatch.setattr(import_module("papa.exported"), name, value)
 
 
 @pytest.fixture(scope="session")

@@ -23,8 +23,6 @@ from papa.tasks.run import run_here
 from papa.tasks.step import Step
 from papa.tasks.study_files import place_results, save_study
 
-HURRY = {"ROUNDS": 1, "SECONDS": 0.0}
-"""How an export measures its speed, once a size."""
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 
 

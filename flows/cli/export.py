@@ -129,7 +129,7 @@ def export_cell(
         **cell.model_dump(exclude={"probes"}),
         "found": _measured(finished, cell),
     }
-    with Console().status("writing, and measuring speed …"):
+    with Console().status("writing …"):
         papa.export(
             model,
             tokenizer,

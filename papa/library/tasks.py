@@ -21,8 +21,7 @@ from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import NATIVE_TRAINING, UNLABELLED_METRICS
 from papa.tasks.inputs import StudyInputs, inputs_with
-from papa.text.row_warnings import blank_texts, repeated_rows
-from papa.text.rows import prepare_rows
+from papa.text.rows import prepare_rows, repeated_rows
 from papa.text.sources import SPLITS
 from papa.text.table import SourceTable
 
@@ -171,7 +170,7 @@ def text_warnings(dataset: object, task: Task) -> list[str]:
         else:
             return []
         tables.append(pyarrow.table(texts))
-    return blank_texts(tables) + repeated_rows(*tables)
+    return repeated_rows(*tables)
 
 
 def as_list(values: object) -> object:

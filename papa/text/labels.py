@@ -13,7 +13,6 @@ import pyarrow as pa
 
 from papa.errors import DataError, joined, shown
 from papa.spec import TaskSpec
-from papa.text.row_warnings import class_names
 from papa.text.table import SourceTable
 
 
@@ -192,10 +191,6 @@ def to_iob2(split: LabelledSplit) -> LabelledSplit:
     return replace(split, values=tags)
 
 
-SHIFTED = 0.25
-"""The total variation distance between the splits' classes above which a warning is given."""
-
-
 def label_warnings(
     label_numbers: Sequence[np.ndarray], names: Sequence[str], declared: bool
 ) -> list[str]:
@@ -218,18 +213,6 @@ def label_warnings(
                 f"({class_counts.sum():,} of them), so {consequence}: take other rows, or more of "
                 "them"
             )
-    if counts.any(axis=1).all():
-        shares = counts / counts.sum(axis=1, keepdims=True)
-        difference = np.abs(shares[1] - shares[0])
-        distance = difference.sum() / 2
-        if distance > SHIFTED:
-            # Rounded, so that of equally shifted classes the first is named on every machine.
-            shifted = int(difference.round(9).argmax())
-            warnings.append(
-                "classes are spread differently in the two splits (total variation distance "
-                f"{distance:.2f}): {shown(names[shifted])} is {shares[0][shifted]:.0%} of the "
-                f"training labels and {shares[1][shifted]:.0%} of the validation labels"
-            )
     for name, (train_count, validation_count) in zip(names, counts.T.tolist(), strict=True):
         if name in _UNDECIDED and len(names) > 2 and not declared:
             warnings.append(
@@ -237,4 +220,4 @@ def label_warnings(
                 f"{name}, which marks rows without agreement in many data sets and counts as a "
                 f"class here: where it does, {_NAME_THEM}"
             )
-    return warnings + class_names(names, counts)
+    return warnings

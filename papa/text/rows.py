@@ -14,9 +14,11 @@ from papa.errors import DataError, shown
 from papa.spec import TaskSpec
 from papa.spec.task import KINDS
 from papa.text.labels import LabelledSplit, in_classes, label_warnings, to_numbers
-from papa.text.row_warnings import blank_texts, header_rows, repeated_rows
 from papa.text.sources import fingerprint, read_source
 from papa.text.table import SourceTable
+
+_SEPARATOR = pa.scalar("\x1f", pa.large_string())
+"""Between the texts or words of a row: ASCII's unit separator, which text does not hold."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +59,6 @@ def prepare_rows(task: TaskSpec, train: SourceTable, validation: SourceTable) ->
         splits, labels, label_names = in_classes(task, splits, warnings)
     else:  # Texts on which a model is compared with itself all have the label 0.
         labels = [np.zeros(len(split.table), np.int64) for split in splits]
-    if label_names and task.kind != "words":
-        warnings += header_rows("training", splits[0].values, splits[0].column)
-        warnings += header_rows("validation", splits[1].values, splits[1].column)
     limits = (task.train_rows, task.validation_rows)
     tables = [
         _sampled(task, split.table, pa.array(split_labels), limit)
@@ -72,10 +71,30 @@ def prepare_rows(task: TaskSpec, train: SourceTable, validation: SourceTable) ->
             label_columns = [pc.list_flatten(column) for column in label_columns]
         flat_labels = [column.to_numpy() for column in label_columns]
         warnings += label_warnings(flat_labels, label_names, has_words or bool(task.labels))
-    warnings += blank_texts(tables) + repeated_rows(*tables)
+    warnings += repeated_rows(*tables)
     if task.kind == "similarity":
         tables = [_both_texts(table) for table in tables]
     return TaskRows(tables[0], tables[1], label_names, warnings)
+
+
+def repeated_rows(train: pa.Table, validation: pa.Table) -> list[str]:
+    """Warn of validation rows that are training rows too, whatever their labels are."""
+    known = _inputs(train).combine_chunks()
+    count = pc.sum(pc.is_in(_inputs(validation), value_set=known)).as_py() or 0
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(validation):,} validation rows are training rows too, so the score is "
+        "not one on unseen rows alone: remove these rows from one of the splits"
+    ]
+
+
+def _inputs(table: pa.Table) -> pa.ChunkedArray:
+    """Return the texts or words of each row as one string."""
+    if "words" in table.column_names:
+        return pc.binary_join(table["words"], _SEPARATOR)
+    texts = [table[name] for name in ("text", "text_pair") if name in table.column_names]
+    return pc.binary_join_element_wise(*texts, _SEPARATOR)
 
 
 def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None) -> pa.Table:

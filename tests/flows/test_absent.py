@@ -29,11 +29,8 @@ class Without(PathFinder):
         return (one for one in found if one.name.lower() not in absent)
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Without
-from importlib import import_module
-from tests.finished import HURRY
 from tests.flows.conftest import invoke
 
-vars(import_module("papa.exported")).update(HURRY)
 commands, encoder = sys.argv[1:]
 for command in json.loads(commands):
     print(json.dumps(vars(invoke(*command))))

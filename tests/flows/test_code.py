@@ -97,7 +97,7 @@ def test_a_study_computes_what_its_code_says(store: Path) -> None:
 
 @pytest.mark.server
 def test_what_reads_a_stored_study_runs_nothing_of_it(
-    store: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hurried: None
+    store: Path, shallow: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nor a module of its name that lies where Python looks; the control is given by name."""
     fired = tmp_path / "fired"

@@ -48,9 +48,7 @@ def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished
 
 
 @pytest.mark.server
-def test_the_only_cell_is_the_default(
-    tiny: tuple[str, Path], tmp_path: Path, hurried: None
-) -> None:
+def test_the_only_cell_is_the_default(tiny: tuple[str, Path], tmp_path: Path) -> None:
     to = ("--to", str(tmp_path / "to"))
     done = invoke("export", "small", "--store", str(tiny[1]), "--keep", "0.5", *to)
     assert done.code == 0, done.err
@@ -64,7 +62,7 @@ def test_one_of_several_orders_must_be_named(study: FinishedStudy, tmp_path: Pat
 
 @pytest.mark.server
 def test_a_cell_is_written_as_the_study_measured_it(
-    study: FinishedStudy, shallow: str, tmp_path: Path, hurried: None
+    study: FinishedStudy, shallow: str, tmp_path: Path
 ) -> None:
     done = export(study, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err
@@ -95,7 +93,7 @@ def test_a_cell_is_written_as_the_study_measured_it(
 
 
 @pytest.mark.server
-def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path, hurried: None) -> None:
+def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path) -> None:
     rows = study.summary[study.summary["order"] == "first_to_last"].set_index("fraction")
     assert not any(rows["reason"]), "the study can tell"
     few = rows.loc[0.833, "drop_high"]

@@ -147,7 +147,7 @@ def test_two_stores_are_compared(
     assert (to / "compare.png").stat().st_size > 1000
 
 
-def test_edited_keys_are_named(tiny: tuple[str, Path], tmp_path: Path, hurried: None) -> None:
+def test_edited_keys_are_named(tiny: tuple[str, Path], tmp_path: Path) -> None:
     file, store = tiny
     study = json.loads(Path(file).read_text())
     (task,) = study["tasks"]
