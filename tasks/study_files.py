@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -14,7 +15,6 @@ from papa.files import is_plain, name_aside
 from papa.spec import StudySpec
 from papa.storage import artifacts
 from papa.storage.artifacts import ArtifactReference
-from papa.storage.files import open_file
 from papa.storage.locks import claimed
 from papa.storage.store import Store
 from papa.tasks.manifest import specification
@@ -87,8 +87,7 @@ def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None
             with store.studies.filled(aside) as fresh:
                 for name, digest in metadata["files"].items():
                     (fresh / name).parent.mkdir(parents=True, exist_ok=True)
-                    with open_file(data / name) as source:
-                        (fresh / name).write_bytes(source.read())
+                    shutil.copyfile(data / name, fresh / name)
                     copied = folder.with_name(aside) / name
                     artifacts.check_file(copied, digest, name, artifact.path)
                 (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")

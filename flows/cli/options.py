@@ -86,7 +86,7 @@ Verbose = Annotated[
 def open_store(address: str) -> Store:
     """Return the store at an address, which answers."""
     store = Store(address)
-    store.check()
+    store.is_marked()
     return store
 
 

@@ -12,7 +12,7 @@ import typer
 from papa.errors import DamagedError
 from papa.flows.cli import options
 from papa.storage.artifacts import published, read_metadata
-from papa.storage.files import Files, open_file
+from papa.storage.files import Files
 from papa.storage.locks import in_use
 from papa.tasks.manifest import tables_of
 from papa.tasks.study_files import place_results
@@ -36,9 +36,7 @@ def report(
         opened.make()
         with in_use(opened), TemporaryDirectory(dir=opened.scratch) as scratch:
             for table in tables_of(metadata):
-                copy = Path(scratch, table)
-                with open_file(finished.folder / table) as source, open(copy, "xb") as target:
-                    shutil.copyfileobj(source, target)
+                shutil.copyfile(finished.folder / table, Path(scratch, table))
             write_report(Path(scratch), findings_of(finished))
             artifact = opened.folder(metadata["stage"], metadata["key"])
             superseded = ""

@@ -7,7 +7,6 @@ to a shared store writes, become paths: they are checked first.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import uuid
@@ -29,7 +28,7 @@ from papa.files import (
     sha256_of_file,
     sha256_of_json,
 )
-from papa.storage.files import Address, Files, held_folder, open_file
+from papa.storage.files import Address, Files, refuse_links
 
 METADATA = "metadata.json"
 Metadata: TypeAlias = dict[str, Any]
@@ -142,7 +141,7 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     if files.folder is not None:
         folder = files.folder
         # In folders for people the files lie beside the metadata.
-        with suppress(FileNotFoundError), held_folder(folder / metadata["data"]):
+        if (folder / metadata["data"]).exists():
             folder /= metadata["data"]
         check_files(folder, metadata, address, *needed)
         return folder
@@ -173,17 +172,15 @@ def check_files(folder: Path, metadata: Metadata, address: object, *needed: str)
 
 
 def check_file(path: Path, expected: str, name: str, address: object) -> None:
-    """Check one file of an artifact against its digest; nothing is read through a link.
+    """Check one file of an artifact against its digest; a link is refused.
 
     Raises:
         DamagedError: it differs; the message names ``name``, and ``address`` is the artifact.
     """
     digest = "no such file"
-    with (
-        suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError),
-        open_file(path) as file,
-    ):
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    refuse_links(path)
+    with suppress(FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        digest = sha256_of_file(path)
     if digest != expected:
         raise DamagedError(
             f"{name} is damaged (expected SHA-256 {expected[:12]}, found {digest[:12]})", address

@@ -1,5 +1,5 @@
-"""Files of a store, in a folder or by fsspec behind a URI. Others may plant links, also while a run
-works: every call opens its folders one below the other and follows none.
+"""Files of a store, in a folder or by fsspec behind a URI. Others may have put links into it: every
+call refuses them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,9 +26,6 @@ if TYPE_CHECKING:
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
 """With a server for S3, whose answers s3fs asks for five times."""
-_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
-_HELD = _LISTED | getattr(os, "O_PATH", 0)
-"""To pass through a folder, which on Linux takes no right to list it."""
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 
 
@@ -71,8 +67,11 @@ class Files:
                 raise ArtifactError(
                     f"'{self.address}' is not a store address ({error}): {_OTHER}"
                 ) from None
+        path = f"{root}/{name}".rstrip("/")
         try:
-            yield files, f"{root}/{name}".rstrip("/")
+            if files is None:
+                refuse_links(Path(path))
+            yield files, path
         except PapaError:
             raise
         except Exception as error:
@@ -96,10 +95,7 @@ class Files:
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a small file; None where there is none."""
         with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
-            if files is not None:
-                return bytes(files.cat_file(path))
-            with open_file(Path(path)) as file:
-                return file.read()
+            return Path(path).read_bytes() if files is None else bytes(files.cat_file(path))
         return None
 
     def write(self, name: str, data: bytes) -> bool:
@@ -109,16 +105,10 @@ class Files:
                 if files is not None:
                     files.pipe_file(path, data, mode="create")
                 else:
-                    with _written_beside(Path(path), data) as (scratch, handle):
-                        os.link(
-                            scratch,
-                            Path(path).name,
-                            src_dir_fd=handle,
-                            dst_dir_fd=handle,
-                            follow_symlinks=False,
-                        )
+                    with _written_beside(Path(path), data) as scratch:
+                        Path(path).hardlink_to(scratch)
             except OSError:
-                if not (files.exists(path) if files is not None else _lies_there(Path(path))):
+                if not (Path(path).exists() if files is None else files.exists(path)):
                     raise
                 return False
         return True
@@ -129,32 +119,27 @@ class Files:
             if files is not None:
                 files.pipe_file(path, data)
             else:
-                with _written_beside(Path(path), data) as (scratch, handle):
-                    os.replace(scratch, Path(path).name, src_dir_fd=handle, dst_dir_fd=handle)
+                with _written_beside(Path(path), data) as scratch:
+                    scratch.replace(path)
         return True
 
     def rename(self, name: str, new: str) -> None:
         """Give a file or folder beside the others another name, which nothing has."""
-        with self.used(name) as (_, path), held_folder(Path(path).parent) as handle:
-            os.rename(Path(path).name, new, src_dir_fd=handle, dst_dir_fd=handle)
+        with self.used(name) as (_, path):
+            Path(path).rename(Path(path).with_name(new))
 
     @contextmanager
     def filled(self, name: str) -> Iterator[Path]:
         """Yield a new folder of this machine to fill, which lies at ``name`` when the block ends
-        without an error. Until then nobody else can put a link into it.
+        without an error. Until then only its owner may enter it.
         """
         local = self.local / name
         try:
-            # Where there is /proc its path leads to it also if a folder above is exchanged.
-            with held_folder(local.parent, make=True) as parent:
-                os.mkdir(local.name, 0o700, dir_fd=parent)
-                handle = os.open(local.name, _LISTED, dir_fd=parent)
-                try:
-                    by_handle = Path(f"/proc/self/fd/{handle}")
-                    yield by_handle if by_handle.exists() else local
-                    _grant_tree(handle, parent)
-                finally:
-                    os.close(handle)
+            make_folders(local.parent)
+            local.mkdir(mode=0o700)
+            yield local
+            for path in (local, *sorted(local.rglob("*"))):
+                _grant(path)
             if self.folder is None:
                 paths = [str(path) for path in local.rglob("*") if path.is_file()]
                 with self.used(name) as (files, there):
@@ -170,9 +155,7 @@ class Files:
         """
         with self.used(below) as (system, path):
             if system is None:
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    return dict(_files_below(Path(path)))
-                return {}
+                return dict(_files_below(Path(path)))
             entries = system.find(path, detail=True)
         files = {}
         for name, entry in entries.items():
@@ -184,17 +167,14 @@ class Files:
         return files
 
     def remove(self, name: str = "") -> None:
-        """Remove a file or folder, if there is one; of a link, the link."""
+        """Remove a file or folder, if there is one."""
         with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
             if files is not None:
                 files.rm(path, recursive=True)
-                return
-            with held_folder(Path(path).parent) as handle:
-                last = Path(path).name
-                if stat.S_ISDIR(os.stat(last, dir_fd=handle, follow_symlinks=False).st_mode):
-                    shutil.rmtree(last, dir_fd=handle)
-                else:
-                    os.unlink(last, dir_fd=handle)
+            elif Path(path).is_dir():
+                shutil.rmtree(path)
+            else:
+                Path(path).unlink()
 
 
 def without_links(address: Address) -> Address:
@@ -205,139 +185,67 @@ def without_links(address: Address) -> Address:
     return address if folder is None else folder.parent.resolve() / folder.name
 
 
-@contextmanager
-def held_folder(path: Path, *, make: bool = False) -> Iterator[int]:
-    """Hold the folder at an absolute path by a handle, for calls that take a ``dir_fd``, while
-    others may put anything else in its place; where ``make`` it is made. An ArtifactError where a
-    part of the path is a link.
-    """
-    handle = os.open(path.anchor, _HELD)
-    try:
-        for folder in [*reversed(path.parents), path][1:]:
-            with refused_link(folder, handle):
-                below = _below(folder.name, handle, make)
-            os.close(handle)
-            handle = below
-        yield handle
-    finally:
-        os.close(handle)
+def refuse_links(path: Path) -> None:
+    """Raise an ArtifactError if an absolute path, or a folder above it, is a link."""
+    for part in (path, *path.parents):
+        if part.is_symlink():
+            raise ArtifactError(
+                f"{part} is a link, and links in a store are refused: replace it by the file that "
+                "it points to, or remove it"
+            )
 
 
-@contextmanager
-def open_file(path: Path) -> Iterator[BufferedReader]:
-    """Open a file to be read; an ArtifactError where it or a part of its path is a link."""
-    with held_folder(path.parent) as handle:
-        with refused_link(path, handle):
-            file = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW, dir_fd=handle)
-        with open(file, "rb") as opened:
-            yield opened
+def make_folders(path: Path) -> None:
+    """Make a folder of a store, and those above it, for the group of the folder above them."""
+    refuse_links(path)
+    for folder in (*reversed(path.parents), path):
+        with suppress(FileExistsError):
+            folder.mkdir(mode=0o700)
+            _grant(folder)
 
 
-def _below(name: str, handle: int, make: bool) -> int:
-    try:
-        return os.open(name, _HELD, dir_fd=handle)
-    except FileNotFoundError:
-        if not make:
-            raise
-    with suppress(FileExistsError):
-        os.mkdir(name, 0o700, dir_fd=handle)
-        new_folder = os.open(name, _LISTED, dir_fd=handle)
-        try:
-            _grant(new_folder, os.fstat(handle))
-        finally:
-            os.close(new_folder)
-    return os.open(name, _HELD, dir_fd=handle)
-
-
-def _grant(descriptor: int, above: os.stat_result) -> None:
+def _grant(path: Path) -> None:
     """Give a new file or folder the group of the folder above, and the rights that this folder
     has for its group; other users get none.
 
     The umask does not decide: some libraries write files of mode 0600 under any, and Ray's
     workers on other machines have that of their node.
     """
-    status = os.fstat(descriptor)
+    above = path.parent.stat()
+    status = path.stat()
     if status.st_gid != above.st_gid:
         # Who is not in the group cannot give it anything.
         with suppress(PermissionError):
-            os.fchown(descriptor, -1, above.st_gid)
+            os.chown(path, -1, above.st_gid)
     mode = 0o770 if above.st_mode & stat.S_IWGRP else 0o700
-    if stat.S_ISDIR(status.st_mode):
+    if path.is_dir():
         mode |= above.st_mode & stat.S_ISGID
     else:
         mode &= 0o660
-    os.fchmod(descriptor, mode)
-
-
-def _grant_tree(folder: int, parent: int) -> None:
-    """Grant a new folder and all in it, which only this user can reach until then."""
-    above = os.fstat(parent)
-    for _, folders, files, handle in os.fwalk(".", dir_fd=folder):
-        for name in (*folders, *files):
-            # A pipe that lies there would be waited for.
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-            descriptor = os.open(name, flags, dir_fd=handle)
-            try:
-                _grant(descriptor, above)
-            finally:
-                os.close(descriptor)
-    _grant(folder, above)
+    path.chmod(mode)
 
 
 @contextmanager
-def refused_link(path: Path, handle: int) -> Iterator[None]:
-    """Raise ``link_error`` where the block cannot open ``path``, in ``handle``, as it is a link."""
+def _written_beside(path: Path, data: bytes) -> Iterator[Path]:
+    """Write a file beside ``path``, which is gone when the block ends, unless renamed."""
+    make_folders(path.parent)
+    scratch = path.with_name(name_aside(path.name))
     try:
-        yield
-    except OSError as error:
-        if error.errno in (errno.ELOOP, errno.ENOTDIR):
-            status = os.stat(path.name, dir_fd=handle, follow_symlinks=False)
-            if stat.S_ISLNK(status.st_mode):
-                raise link_error(path) from None
-        raise
+        scratch.touch(mode=0o600, exist_ok=False)
+        scratch.write_bytes(data)
+        _grant(scratch)
+        yield scratch
+    finally:
+        scratch.unlink(missing_ok=True)
 
 
-def link_error(path: Path) -> ArtifactError:
-    """Return what is wrong with a path of a store that is a link."""
-    return ArtifactError(
-        f"{path} is a link, and links in a store are refused: replace it by the file that it "
-        "points to, or remove it"
-    )
-
-
-@contextmanager
-def _written_beside(path: Path, data: bytes) -> Iterator[tuple[str, int]]:
-    """Write a file beside ``path``; yields its name, and the folder's handle. It is gone when the
-    block ends, unless renamed.
-    """
-    with held_folder(path.parent, make=True) as handle:
-        name = name_aside(path.name)
-        try:
-            new = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600, dir_fd=handle)
-            with open(new, "wb") as file:
-                file.write(data)
-                _grant(file.fileno(), os.fstat(handle))
-            yield name, handle
-        finally:
+def _files_below(top: Path) -> Iterator[tuple[str, tuple[int, float]]]:
+    for folder, _, names in os.walk(top):
+        for path in (Path(folder, name) for name in names):
             with suppress(FileNotFoundError):
-                os.unlink(name, dir_fd=handle)
-
-
-def _lies_there(path: Path) -> bool:
-    with suppress(FileNotFoundError), held_folder(path.parent) as handle:
-        return bool(os.stat(path.name, dir_fd=handle, follow_symlinks=False))
-    return False
-
-
-def _files_below(folder: Path) -> Iterator[tuple[str, tuple[int, float]]]:
-    with held_folder(folder) as top:
-        for inner, _, names, handle in os.fwalk(".", dir_fd=top):
-            for name in names:
-                with suppress(FileNotFoundError):
-                    status = os.stat(name, dir_fd=handle, follow_symlinks=False)
-                    if stat.S_ISREG(status.st_mode):
-                        path = f"{inner}/{name}".removeprefix("./")
-                        yield path, (status.st_size, status.st_mtime)
+                status = path.lstat()
+                if stat.S_ISREG(status.st_mode):
+                    yield path.relative_to(top).as_posix(), (status.st_size, status.st_mtime)
 
 
 def endpoint() -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from papa.errors import PapaError
-from papa.storage.files import Files, held_folder, refused_link
+from papa.storage.files import Files
 from papa.storage.store import Store
 
 
@@ -32,17 +32,14 @@ def claimed(
     # Else the umask of whoever comes first decides whether others of a group can lock it.
     Files(store.locks).write(path.name, b"")
     lock = FileLock(path)
-    with held_folder(store.locks, make=True) as folder, refused_link(path, folder):
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
+        waits()
         try:
-            lock.acquire(blocking=False)
+            lock.acquire(poll_interval=0.5, cancel_check=given_up)
         except Timeout:
-            waits()
-            try:
-                lock.acquire(poll_interval=0.5, cancel_check=given_up)
-            except Timeout:
-                raise PapaError(
-                    f"this run ended while another worked on {name}: run again"
-                ) from None
+            raise PapaError(f"this run ended while another worked on {name}: run again") from None
     try:
         yield path
     finally:
@@ -79,11 +76,7 @@ def users(store: Store) -> list[StoreUser]:
             continue
         path = store.locks / name
         try:
-            with (
-                held_folder(store.locks) as folder,
-                refused_link(path, folder),
-                FileLock(path, blocking=False),
-            ):
+            with FileLock(path, blocking=False):
                 locks.remove(name)
         except Timeout:
             running.append(StoreUser(match["process"], match["study"]))

@@ -11,11 +11,10 @@ from pathlib import Path
 from papa.errors import ArtifactError, DamagedError
 from papa.files import cache_folder
 from papa.storage.artifacts import ArtifactReference, Metadata, digest_of, read_metadata
-from papa.storage.files import Address, Files, endpoint, held_folder, link_error, without_links
+from papa.storage.files import Address, Files, endpoint, make_folders, without_links
 
 MARKER = "papa-store.json"
 FORMAT = 3
-_NAMES = ("artifacts", "studies", "scratch", "locks", "mlflow.db", "mlartifacts")
 
 
 class Store:
@@ -92,15 +91,6 @@ class Store:
                 )
         return None
 
-    def check(self) -> None:
-        """Check that the store answers, and that no link leads out of it."""
-        below = ("artifacts/*", "studies/*", "studies/*/*", "locks/*", "mlartifacts/**/*")
-        for name in (*_NAMES, *below):
-            for path in self.root.glob(name) if "*" in name else [self.root / name]:
-                if path.is_symlink():
-                    raise link_error(path)
-        self.is_marked()
-
     def is_marked(self) -> bool:
         """Return whether the address says that it is a store."""
         data = self.files.read(MARKER)
@@ -120,10 +110,10 @@ class Store:
 
     def make(self) -> None:
         """Make the store unless other things lie there; check that artifacts can be written."""
-        self.check()
+        is_marked = self.is_marked()
         with Files(self.root).used(""):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.is_marked():
+        if not is_marked:
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")
             unknown = [name for name in self.files.find() if not name.startswith(ignored)]
             # Another run may have made it meanwhile.
@@ -136,5 +126,4 @@ class Store:
         probe = f".{uuid.uuid4().hex}"
         self.files.write(probe, b"")
         self.files.remove(probe)
-        with held_folder(self.scratch, make=True):
-            pass
+        make_folders(self.scratch)
