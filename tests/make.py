@@ -2,42 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
 
 import torch
 import transformers as tf
 from torch import Tensor
+from transformers.utils import ModelOutput
 
 RANGE = 0.35
 DROPOUT = 0.1
 """Of attention matrices in train mode: the default of most families."""
 TOKENS = 300
-SIZES: dict[str, Any] = {
+Settings = dict[str, object]
+"""Of a model's configuration."""
+SIZES: Settings = {
     "hidden_size": 32,
     "num_hidden_layers": 3,
     "num_attention_heads": 4,
     "intermediate_size": 64,
     "initializer_range": RANGE,
 }
-WORDS: dict[str, Any] = {**SIZES, "vocab_size": TOKENS}
-SLOTS: dict[str, Any] = {"max_position_embeddings": 64}
-COUNTING: dict[str, Any] = {"max_position_embeddings": 66, "pad_token_id": 1}
-RELATIVE: dict[str, Any] = {**SLOTS, "position_biased_input": False, "relative_attention": True}
-BUCKETS: dict[str, Any] = {"position_buckets": 8, "max_relative_positions": 32}
-MARKS: dict[str, Any] = {"pad_token_id": 0} | {
-    f"{name}_token_id": number for name, number in (("bos", 1), ("eos", 2), ("cls", 1), ("sep", 2))
+WORDS: Settings = {**SIZES, "vocab_size": TOKENS}
+SLOTS: Settings = {"max_position_embeddings": 64}
+COUNTING: Settings = {"max_position_embeddings": 66, "pad_token_id": 1}
+RELATIVE: Settings = {**SLOTS, "position_biased_input": False, "relative_attention": True}
+BUCKETS: Settings = {"position_buckets": 8, "max_relative_positions": 32}
+MARKS: Settings = {
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "cls_token_id": 1,
+    "sep_token_id": 2,
 }
-GROUPED: dict[str, Any] = {
+GROUPED: Settings = {
     **WORDS,
     **SLOTS,
     "pad_token_id": 0,
     "num_key_value_heads": 2,
     "head_dim": 8,
 }
-IMAGES: dict[str, Any] = {**SIZES, "image_size": 12, "patch_size": 4}
-GPT2: dict[str, Any] = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
-WHISPER: dict[str, Any] = {
+IMAGES: Settings = {**SIZES, "image_size": 12, "patch_size": 4}
+GPT2: Settings = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
+WHISPER: Settings = {
     "vocab_size": 60,
     "pad_token_id": 0,
     "bos_token_id": 1,
@@ -53,7 +59,7 @@ WHISPER: dict[str, Any] = {
     "max_source_positions": 20,
     "init_std": RANGE,
 }
-SOUND: dict[str, Any] = {
+SOUND: Settings = {
     "conv_dim": [16, 16],
     "conv_stride": [5, 2],
     "conv_kernel": [10, 3],
@@ -66,74 +72,76 @@ Make = Callable[[], tf.PreTrainedModel]
 
 
 def model_factory(
-    family: str, kind: str = "Model", config: str = "Config", **settings: Any
+    family: str, settings: Settings, kind: str = "Model", config: str = "Config"
 ) -> Make:
+    """What makes a model of one of transformers' classes with random weights."""
     model = getattr(tf, f"{family}{kind}")
     configuration = getattr(tf, f"{family}{config}")
-    return lambda: model(configuration(**settings))
+    return lambda: model(configuration.from_dict(settings))
 
 
-def encoder(family: str, **settings: Any) -> Make:
-    return model_factory(family, **{**WORDS, **settings})
+def encoder(family: str, settings: Settings) -> Make:
+    return model_factory(family, WORDS | settings)
 
 
-def decoder(family: str, config: str = "Config", **settings: Any) -> Make:
-    return model_factory(family, "ForCausalLM", config, **{**GROUPED, **settings})
+def decoder(family: str, settings: Settings | None = None, config: str = "Config") -> Make:
+    return model_factory(family, GROUPED | (settings or {}), "ForCausalLM", config)
 
 
 ENCODERS: dict[str, Make] = {
-    "bert": encoder("Bert", **SLOTS),
-    "roberta": encoder("Roberta", **COUNTING, type_vocab_size=1),
-    "xlm_roberta": encoder("XLMRoberta", **COUNTING, type_vocab_size=1),
-    "camembert": encoder("Camembert", **COUNTING, type_vocab_size=1),
-    "electra": encoder("Electra", **SLOTS, embedding_size=32),
-    "distilbert": encoder("DistilBert", **SLOTS, hidden_dim=64),
+    "bert": encoder("Bert", SLOTS),
+    "roberta": encoder("Roberta", COUNTING | {"type_vocab_size": 1}),
+    "xlm_roberta": encoder("XLMRoberta", COUNTING | {"type_vocab_size": 1}),
+    "camembert": encoder("Camembert", COUNTING | {"type_vocab_size": 1}),
+    "electra": encoder("Electra", SLOTS | {"embedding_size": 32}),
+    "distilbert": encoder("DistilBert", SLOTS | {"hidden_dim": 64}),
     # Three layers share two sets of weights: the first two are the same module.
     "albert": encoder(
         "Albert",
-        **SLOTS,
-        embedding_size=16,
-        num_hidden_groups=2,
-        attention_probs_dropout_prob=DROPOUT,
+        SLOTS
+        | {
+            "embedding_size": 16,
+            "num_hidden_groups": 2,
+            "attention_probs_dropout_prob": DROPOUT,
+        },
     ),
-    "mpnet": encoder("MPNet", **COUNTING),
+    "mpnet": encoder("MPNet", COUNTING),
     # As the published ones: no absolute positions, both position terms, segments.
-    "deberta": encoder("Deberta", **RELATIVE, pos_att_type="c2p|p2c", type_vocab_size=2),
+    "deberta": encoder("Deberta", RELATIVE | {"pos_att_type": "c2p|p2c", "type_vocab_size": 2}),
     # Distances beyond 7 are one; one position term; absolute positions too.
     "deberta_near": encoder(
-        "Deberta", relative_attention=True, pos_att_type=["p2c"], max_relative_positions=7
+        "Deberta",
+        {"relative_attention": True, "pos_att_type": ["p2c"], "max_relative_positions": 7},
     ),
     # As the published third version: buckets, keys and queries shared with those of content.
     "deberta_v3": encoder(
         "DebertaV2",
-        **RELATIVE,
-        **BUCKETS,
-        pos_att_type="p2c|c2p",
-        share_att_key=True,
-        norm_rel_ebd="layer_norm",
+        RELATIVE
+        | BUCKETS
+        | {"pos_att_type": "p2c|c2p", "share_att_key": True, "norm_rel_ebd": "layer_norm"},
     ),
     # As v2-xlarge: a convolution beside the first layer, and projections for positions alone.
     "deberta_v2_xlarge": encoder(
         "DebertaV2",
-        **RELATIVE,
-        **BUCKETS,
-        pos_att_type=["p2c", "c2p"],
-        conv_kernel_size=3,
-        conv_act="gelu",
+        RELATIVE
+        | BUCKETS
+        | {"pos_att_type": ["p2c", "c2p"], "conv_kernel_size": 3, "conv_act": "gelu"},
     ),
     # No buckets, one position term, absolute positions, embeddings of another width, segments.
     "deberta_v2_near": encoder(
         "DebertaV2",
-        **SLOTS,
-        relative_attention=True,
-        pos_att_type=["c2p"],
-        max_relative_positions=7,
-        embedding_size=16,
-        type_vocab_size=2,
+        SLOTS
+        | {
+            "relative_attention": True,
+            "pos_att_type": ["c2p"],
+            "max_relative_positions": 7,
+            "embedding_size": 16,
+            "type_vocab_size": 2,
+        },
     ),
     # The first layer sees everything, the others three slots to either side.
     "modernbert": encoder(
-        "ModernBert", **SLOTS, **MARKS, local_attention=6, attention_dropout=DROPOUT
+        "ModernBert", SLOTS | MARKS | {"local_attention": 6, "attention_dropout": DROPOUT}
     ),
 }
 TEXT = (
@@ -144,28 +152,32 @@ TEXT = (
 DECODERS: dict[str, Make] = {
     "gpt2": model_factory(
         "GPT2",
+        {
+            **GPT2,
+            "scale_attn_by_inverse_layer_idx": True,
+            "vocab_size": TOKENS,
+            "initializer_range": RANGE,
+            "pad_token_id": 0,
+        },
         "LMHeadModel",
-        **GPT2,
-        scale_attn_by_inverse_layer_idx=True,
-        vocab_size=TOKENS,
-        initializer_range=RANGE,
-        pad_token_id=0,
     ),
     "llama": decoder("Llama"),
-    "mistral": decoder("Mistral", sliding_window=5),
+    "mistral": decoder("Mistral", {"sliding_window": 5}),
     "qwen2": decoder("Qwen2"),
     "qwen3": decoder("Qwen3"),
     # Every other layer slides; scores are capped.
-    "gemma2": decoder("Gemma2", sliding_window=4, attn_logit_softcapping=3.0),
-    "gemma3": decoder("Gemma3", "TextConfig", sliding_window=4, sliding_window_pattern=2),
+    "gemma2": decoder("Gemma2", {"sliding_window": 4, "attn_logit_softcapping": 3.0}),
+    "gemma3": decoder(
+        "Gemma3", {"sliding_window": 4, "sliding_window_pattern": 2}, config="TextConfig"
+    ),
 }
 OTHERS: dict[str, Make] = {
-    "vit": model_factory("ViT", **IMAGES),
-    "deit": model_factory("DeiT", **IMAGES),
-    "dinov2": model_factory("Dinov2", **IMAGES),
-    "clip_vision": model_factory("CLIPVision", **IMAGES, initializer_factor=1.0),
-    "whisper": lambda: model_factory("Whisper", **WHISPER)().get_encoder(),
-    "wav2vec2": model_factory("Wav2Vec2", **SIZES, **SOUND),
+    "vit": model_factory("ViT", IMAGES),
+    "deit": model_factory("DeiT", IMAGES),
+    "dinov2": model_factory("Dinov2", IMAGES),
+    "clip_vision": model_factory("CLIPVision", {**IMAGES, "initializer_factor": 1.0}),
+    "whisper": lambda: model_factory("Whisper", WHISPER)().get_encoder(),
+    "wav2vec2": model_factory("Wav2Vec2", {**SIZES, **SOUND}),
 }
 ABLATED = (*TEXT, *DECODERS, *OTHERS)
 
@@ -196,8 +208,12 @@ def inputs_of(name: str, seed: int = 1, batch: int = 2, length: int = 9) -> dict
     return {"input_ids": ids * mask, "attention_mask": mask}
 
 
-def answers(model: tf.PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
+def outputs_of(model: tf.PreTrainedModel, inputs: Mapping[str, Tensor]) -> ModelOutput:
     with torch.no_grad():
-        output = model(**inputs)
+        return model(**inputs)
+
+
+def answers(model: tf.PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
+    output = outputs_of(model, inputs)
     outputs = output.logits if "logits" in output else output.last_hidden_state
     return outputs[inputs["attention_mask"].bool()] if "attention_mask" in inputs else outputs

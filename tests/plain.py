@@ -48,7 +48,8 @@ def _attention(
     if attention_mask is not None:
         scores = scores + attention_mask
     probabilities = scores.softmax(dim=-1)
-    if (plain := getattr(module, "plain", None)) is not None:
+    plain = getattr(module, "plain", None)
+    if plain is not None:
         probabilities = next(plain)(probabilities)
     return torch.matmul(probabilities, value).transpose(1, 2).contiguous(), probabilities
 
@@ -81,7 +82,8 @@ def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> It
     handles = []
     for module, of_module in changes.items():
         module.plain = in_turn = cycle(of_module)  # type: ignore[assignment]
-        if isinstance(dropout := getattr(module, "dropout", None), nn.Module):
+        dropout = getattr(module, "dropout", None)
+        if isinstance(dropout, nn.Module):
             # Modules behind the interface never call it; the others do on their matrices.
             def hook(_: Any, __: Any, output: Tensor, in_turn: Any = in_turn) -> Tensor:
                 return next(in_turn)(output)

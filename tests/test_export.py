@@ -18,7 +18,7 @@ from transformers import AutoModel, AutoTokenizer
 
 import papa
 from tests.library.pages import PAGE, pasted
-from tests.make import random_model
+from tests.make import outputs_of, random_model
 
 FIRST = ["the doll wriggled and ran", "had you eaten more", "facts", "day by day the facts murky"]
 SECOND = ["a doll", "less is more and more is less", "nobody knows", "why"]
@@ -29,15 +29,15 @@ TOLERANCE = 1e-5
 
 def tokenizer_of(family: str = "bert") -> Any:
     words = sorted({word for text in (*FIRST, *SECOND) for word in text.split()})
-    kind = transformers.ElectraTokenizer
-    merges = {}
-    marks = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     if family == "roberta":
-        kind = transformers.RobertaTokenizer
-        merges = {"merges": []}
-        marks = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-        words = sorted({*"".join(words), "Ġ"})
-    return kind(vocab={token: number for number, token in enumerate(marks + words)}, **merges)
+        tokens = ["<s>", "<pad>", "</s>", "<unk>", "<mask>", *sorted({*"".join(words), "Ġ"})]
+        return transformers.RobertaTokenizer(vocab=numbered(tokens), merges=[])
+    tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
+    return transformers.ElectraTokenizer(vocab=numbered(tokens))
+
+
+def numbered(tokens: list[str]) -> dict[str, int]:
+    return {token: number for number, token in enumerate(tokens)}
 
 
 def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
@@ -47,8 +47,7 @@ def constants(layers: int = 3, heads: int = 4, seed: int = 1) -> Tensor:
 
 
 def states(model: Any, inputs: Any) -> list[Tensor]:
-    with torch.no_grad():
-        hidden = model(**inputs).last_hidden_state
+    hidden = outputs_of(model, inputs).last_hidden_state
     masks = inputs["attention_mask"].bool()
     return [text[mask] for text, mask in zip(hidden, masks, strict=True)]
 
@@ -80,7 +79,7 @@ def padded(tokenizer: Any, pairs: bool = False) -> Any:
 
 
 def saved(
-    model: Any, tokenizer: Any, to: Path, matrices: Tensor | None = None, **options: Any
+    model: Any, tokenizer: Any, to: Path, matrices: Tensor | None = None, *, pairs: bool = False
 ) -> Any:
     papa.export(
         model,
@@ -88,7 +87,7 @@ def saved(
         heads=HEADS,
         substitute=constants() if matrices is None else matrices,
         folder=to,
-        **options,
+        pairs=pairs,
     )
     return AutoModel.from_pretrained(to), AutoTokenizer.from_pretrained(to)
 
@@ -134,7 +133,7 @@ def test_a_text_may_fill_every_slot(folder: Path) -> None:
     assert difference(states(bert, inputs), expected) > 0.1
     longer = {name: torch.cat([values[:, :2], values[:, 1:]], 1) for name, values in inputs.items()}
     with pytest.raises(papa.PapaError, match="input 0"):
-        exported(**longer)
+        outputs_of(exported, longer)
 
 
 def headed(kind: str) -> Any:
@@ -173,11 +172,10 @@ def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -
     moved = in_slots(model, tokenizer)
     if family != "Roberta":  # whose positions are ordinary anyway
         moved["position_ids"] = (moved["attention_mask"].cumsum(1) - 1).clamp(min=0)
-    with torch.no_grad():
-        with papa.ablated(model, HEADS, substitute=constants()):
-            expected = model(**moved).logits
-        logits = exported(**ordinary).logits
-        original_logits = model(**ordinary).logits
+    with papa.ablated(model, HEADS, substitute=constants()):
+        expected = outputs_of(model, moved).logits
+    logits = outputs_of(exported, ordinary).logits
+    original_logits = outputs_of(model, ordinary).logits
     if head != "SequenceClassification":
         real = ordinary["attention_mask"].bool()
         logits = logits[real]
@@ -224,7 +222,7 @@ def test_recipes_of_page_run(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     inputs = {name: values[:1] for name, values in namespace["inputs"].items()}
     graph, *_ = session.run(None, {name: values.numpy() for name, values in inputs.items()})
     real = inputs["attention_mask"].bool()
-    expected = namespace["model"](**inputs).last_hidden_state[real]
+    expected = outputs_of(namespace["model"], inputs).last_hidden_state[real]
     assert difference(torch.from_numpy(graph)[real], expected) < TOLERANCE
 
 
@@ -311,7 +309,7 @@ def test_unmarked_inputs_refused(folder: Path, texts: tuple[list[str], ...], mar
     tokens = AutoTokenizer.from_pretrained(folder)
     inputs = tokens(*texts, add_special_tokens=marks, padding=True, return_tensors="pt")
     with pytest.raises(papa.PapaError, match="input 0"):
-        exported(**inputs)
+        outputs_of(exported, inputs)
 
 
 @pytest.mark.server

@@ -6,7 +6,6 @@ import numpy as np
 import pandas
 import pytest
 
-from benchmarks.planted.kinds import kinds
 from benchmarks.planted.scores import area_under_curve
 from benchmarks.planted.tables import MARKER, PAGE, RESULTS, page_tables
 
@@ -14,17 +13,6 @@ from benchmarks.planted.tables import MARKER, PAGE, RESULTS, page_tables
 def test_the_page_has_the_tables_of_the_measured_file() -> None:
     _, tables, _ = PAGE.read_text().split(MARKER)
     assert tables.strip() == page_tables(pandas.read_csv(RESULTS))
-
-
-def test_every_kind_was_measured() -> None:
-    measured = pandas.read_csv(RESULTS)
-    assert set(measured["kind"]) == {kind.name for kind in kinds(2)}
-
-
-def test_random_scores_find_no_head() -> None:
-    measured = pandas.read_csv(RESULTS)
-    random = measured.loc[measured["method"] == "random", "auroc"].dropna()
-    assert random.mean() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(

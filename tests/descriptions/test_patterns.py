@@ -8,7 +8,6 @@ import torch
 from papa.descriptions.patterns import head_patterns
 from papa.heads.constants import control
 from papa.text.layout import special_slots
-from tests.golden.tensors import load_golden
 
 SLOTS = 64
 SPECIAL = special_slots("text", SLOTS)
@@ -82,29 +81,3 @@ def test_entries_never_seen_do_not_matter() -> None:
     second = head_patterns(changed, visible, SPECIAL)
     assert first.summary() == second.summary()
     assert first.summary() != head_patterns(matrices, SEEN, SPECIAL).summary()
-
-
-def test_special_slots_follow_the_layout() -> None:
-    assert special_slots("text", 64) == (0, 63)
-    assert special_slots("pair", 128) == (0, 64, 127)
-    assert special_slots("pair", 128, double_separator=True) == (0, 64, 65, 127)
-    assert special_slots("causal", 64) == (0,)
-
-
-def test_real_averages_hold_real_patterns() -> None:
-    """MiniLM on CoLA: some heads look at the slot before, some at [CLS]."""
-    golden = load_golden().tensors
-    matrices = golden["average_attention"]
-    counts = golden["counts"]
-    patterns = head_patterns(matrices, counts, SPECIAL)
-    special_heads = patterns.summary()["special heads"]
-    assert 0.1 < patterns.summary()["diagonal heads"] < 0.5
-    assert patterns.offset[0, 2] == -1
-    assert patterns.diagonal_mass[0, 2] > 0.9
-    assert 0.05 < special_heads < 0.5
-
-    order = torch.arange(SLOTS)
-    order[1:31] = order[1:31][torch.randperm(30, generator=torch.Generator().manual_seed(0))]
-    shuffled = head_patterns(matrices[..., order], counts, SPECIAL)
-    assert shuffled.summary()["diagonal heads"] == 0
-    assert shuffled.summary()["special heads"] == pytest.approx(special_heads, abs=0.05)

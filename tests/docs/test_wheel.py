@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -68,14 +67,6 @@ def settings_for(python: Path) -> dict[str, str]:
     settings = environment() | {"PATH": f"{python.parent}:{os.environ['PATH']}"}
     settings.pop("PYTHONPATH", None)
     return settings
-
-
-def test_the_wheel_runs_the_readme_snippet(python: Path, tmp_path: Path) -> None:
-    readme = (ROOT / "README.md").read_text()
-    (snippet,) = re.findall(r"^## As a library\n\n```python\n(.*?)^```$", readme, re.M | re.S)
-    program = f"{snippet}\nprint(papa.__file__)"
-    printed = run([str(python), "-c", program], tmp_path, settings_for(python))
-    assert printed.splitlines()[-1].startswith(str(python.parents[1]))
 
 
 def test_the_demo_runs(python: Path, tmp_path: Path) -> None:

@@ -122,9 +122,15 @@ class Revived:
         environment = known.environ()
         folder = known.cwd()
         self.end()
-        quiet: Any = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
-        options = {**quiet, "env": environment, "cwd": folder, "start_new_session": True}
-        self.process = subprocess.Popen(self.process.args, **options)
+        self.process = subprocess.Popen(
+            self.process.args,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+            cwd=folder,
+            start_new_session=True,
+        )
 
     def end(self) -> None:
         known = psutil.Process(self.process.pid)

@@ -64,9 +64,9 @@ def own_flow_runs(store: Path) -> list[FlowRun]:
 
 
 def flow_runs(store: Path, server: Server) -> list[FlowRun]:
-    known = ask(server, "flow_runs/filter", sort="START_TIME_ASC")
+    known = ask(server, "flow_runs/filter", {"sort": "START_TIME_ASC"})
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
-    steps = ask(server, "task_runs/filter", flow_runs={"id": {"any_": [run["id"] for run in runs]}})
+    steps = ask(server, "task_runs/filter", of_runs(*runs))
     assert max(len(known), len(steps)) < 200, "the API gives no more at once"
     flow_runs_found = []
     for run in runs:
@@ -81,10 +81,15 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     return flow_runs_found
 
 
-def ask(server: Server, path: str, **body: Any) -> Any:
+def of_runs(*runs: Mapping[str, Any]) -> dict[str, object]:
+    """A filter by flow runs."""
+    return {"flow_runs": {"id": {"any_": [run["id"] for run in runs]}}}
+
+
+def ask(server: Server, path: str, body: Mapping[str, object]) -> Any:
     login = server["PREFECT_API_AUTH_STRING"].split(":")
     address = f"{server['PREFECT_API_URL']}/{path}"
-    answer = httpx.post(address, json=body, auth=(login[0], login[1]), timeout=60)
+    answer = httpx.post(address, json=dict(body), auth=(login[0], login[1]), timeout=60)
     return answer.raise_for_status().json()
 
 

@@ -141,7 +141,8 @@ def test_the_example_of_init_is_a_study(tmp_path: Path) -> None:
     # What it says is what holds without it, but for a task of one's own, which is a comment.
     first = {"name": "my-study", "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": ["reviews"]}
     assert load_study(Path(mine)) == resolve_study(first, folder=tmp_path, origin="test")
-    uncommented = re.sub(r"^  # ", "  ", text := Path(mine).read_text(), flags=re.M)
+    text = Path(mine).read_text()
+    uncommented = re.sub(r"^  # ", "  ", text, flags=re.M)
     task = load_study(Path(cli.write_study(tmp_path, yaml.safe_load(uncommented)))).tasks[1]
     assert (task.name, task.columns.label, task.slots) == ("tickets", "queue", 128)
     assert uncommented != text

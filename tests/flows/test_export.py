@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas
 import pytest
-import torch
 from transformers import AutoModel, AutoTokenizer
 
 import papa
@@ -20,6 +19,7 @@ from papa.tasks.manifest import FinishedStudy, open_study
 from tests.descriptions.observations import values
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, invoke, refusal, write_study
+from tests.make import outputs_of
 
 PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
 TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 200, "probe": PROBE}
@@ -78,9 +78,8 @@ def test_a_cell_is_written_as_the_study_measured_it(
         expected = [text[:, -1] for text in papa.features(encoder, TEXTS, progress=False)]
     model = AutoModel.from_pretrained(tmp_path)
     tokens = AutoTokenizer.from_pretrained(tmp_path)
-    with torch.no_grad():
-        inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
-        hidden_states = model(**inputs).last_hidden_state
+    inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    hidden_states = outputs_of(model, inputs).last_hidden_state
     for token_states, mask, states in zip(
         hidden_states, inputs["attention_mask"], expected, strict=True
     ):

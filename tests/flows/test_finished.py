@@ -99,20 +99,6 @@ def test_head_scores_are_exact(store: Path, finished_study: FinishedStudy, tmp_p
     assert np.array_equal(scores["score"], heads["score"])
 
 
-def test_heads_prints_what_the_summary_holds(store: Path, finished_study: FinishedStudy) -> None:
-    document = json.loads(reading(store, "heads", "--json").out)
-    assert {answer["order"] for answer in document["answers"]} == {"first_to_last", "lambda"}
-    rows = finished_study.summary.set_index(["order", "fraction"])
-    for answer in document["answers"]:
-        assert answer["heads_in_all"] == 24
-        for count in answer["counts"]:
-            row = rows.loc[(answer["order"], count["fraction"])]
-            drop = row["relative_drop"]
-            assert count["drop"] == (None if np.isnan(drop) else drop)
-            assert len(count["heads"]) == count["constant_heads"] == row["constant_heads"]
-    assert document["scores"] == finished_study.heads.to_dict("records")
-
-
 def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     shutil.copytree(store, tmp_path / "store")
     results = tmp_path / "store" / "studies" / "alone"

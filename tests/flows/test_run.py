@@ -19,7 +19,7 @@ from papa.storage.store import Store
 from papa.tasks.step import group_by_seed
 from tests.flows import conftest as cli
 from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
-from tests.tasks.tracked import logged, steps_of
+from tests.tasks.tracked import assert_whole, steps_of
 
 pytestmark = pytest.mark.server
 
@@ -113,17 +113,7 @@ def test_a_repeated_run_computes_nothing(ran: Ran) -> None:
     run = own_flow_runs(ran.store)[-1]
     assert (run.name, run.state) == ("small", "Completed")
     assert {*zip(run.steps.values(), run.attempts.values(), strict=True)} == {("Cached", 1)}
-
-    runs = logged(ran.store, "small")
-    assert runs["role"].value_counts().to_dict() == {"study": 1, "cell": 2 * 3 * 2, "curve": 2}
-    assert set(runs["status"]) == {"FINISHED"}
-    scores = ran.results.set_index(["order", "fraction", "seed"])["score"]
-    cells = runs[runs["role"] == "cell"]
-    for params, metrics in zip(cells["params"], cells["metrics"], strict=True):
-        score = scores[params["order"], float(params["fraction"]), int(params["seed"])]
-        assert metrics["score"] == pytest.approx(score)
-        assert 0 < metrics.get("train_loss", 1) < 10
-    assert any("train_loss" in metrics for metrics in cells["metrics"])
+    assert_whole(Store(ran.store))
 
 
 def test_a_change_reruns_what_depends_on_it(ran: Ran) -> None:

@@ -164,7 +164,7 @@ def test_every_column_that_a_head_can_use_is_used(
     model = EMBEDDED
     lines = [json.dumps({name: VALUES[name] for name in columns})] * 44
     if classes is not None:
-        shape = BertConfig(**SHAPE, num_labels=classes)
+        shape = BertConfig.from_dict(SHAPE | {"num_labels": classes})
         model = str(with_tokenizer(BertForSequenceClassification(shape), tmp_path / "model"))
     if expected is None:
         with pytest.raises(PapaError, match="text"):

@@ -101,7 +101,7 @@ def test_commands_take_nothing_from_the_working_folder(folder: Path) -> None:
 @pytest.mark.server
 def test_a_deployed_run_reads_nothing_beside_it(folder: Path, prefect: dict[str, str]) -> None:
     """Its worker is started as ``papa deploy`` says, in that folder."""
-    ask(prefect, "work_pools/", name="papa", type="process", base_job_template={})
+    ask(prefect, "work_pools/", {"name": "papa", "type": "process", "base_job_template": {}})
     deployed = in_folder(folder, "papa", "deploy", "study.yaml", "--store", "store", server=prefect)
     assert deployed.returncode == 0, deployed.stderr
     outputs = dict(line.split(maxsplit=1) for line in deployed.stdout.splitlines())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,7 +39,7 @@ def duo(layer: int, attention: Tensor) -> Tensor:
     return alpha * attention + (1 - alpha) * near(attention, 2, 4)
 
 
-LAWS: dict[str, tuple[Any, Callable[[int, Tensor], Tensor]]] = {
+LAWS: dict[str, tuple[object, Callable[[int, Tensor], Tensor]]] = {
     "zeros": ("zeros", lambda layer, attention: torch.zeros_like(attention)),
     "constants": (MATRICES, constant),
     "local": (

@@ -27,6 +27,7 @@ DATA = [
 ]
 STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
 MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
+Inputs = dict[str, object]
 Substitute = str | dict[str, object] | torch.Tensor | Callable[[int, int, int], torch.Tensor]
 SUBSTITUTES: dict[str, Substitute] = {
     "mean_output": "mean_output",
@@ -39,9 +40,14 @@ SUBSTITUTES: dict[str, Substitute] = {
 
 
 @torch.no_grad()
-def states(model: PreTrainedModel, **inputs: object) -> torch.Tensor:
+def states(model: PreTrainedModel, inputs: Inputs) -> torch.Tensor:
     outputs = model(**inputs)
     return outputs.logits if "logits" in outputs else outputs.last_hidden_state
+
+
+def padded(ids: torch.Tensor) -> dict[str, torch.Tensor]:
+    """With a mask of their padding, which is 0."""
+    return {"input_ids": ids, "attention_mask": (ids != 0).long()}
 
 
 def last_token(layer: int, head: int, slots: int) -> torch.Tensor:
@@ -79,12 +85,12 @@ def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
 def test_padding_on_either_side_of_an_encoder_changes_nothing(substitute: Substitute) -> None:
     model = random_model("modernbert")
     with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
-        unpadded = states(model, input_ids=TEXT)[0]
-        left = states(model, input_ids=LEFT, attention_mask=(LEFT != 0).long())[1, PADDED:]
-        right = states(model, input_ids=RIGHT, attention_mask=(RIGHT != 0).long())[1, :-PADDED]
+        unpadded = states(model, {"input_ids": TEXT})[0]
+        left = states(model, padded(LEFT))[1, PADDED:]
+        right = states(model, padded(RIGHT))[1, :-PADDED]
     torch.testing.assert_close(left, unpadded, atol=2e-5, rtol=0)
     torch.testing.assert_close(right, unpadded, atol=2e-5, rtol=0)
-    assert float((states(model, input_ids=TEXT)[0] - unpadded).abs().max()) > 0.01
+    assert float((states(model, {"input_ids": TEXT})[0] - unpadded).abs().max()) > 0.01
 
 
 @pytest.mark.parametrize("family", ["gpt2", "llama", "mistral", "qwen3", "gemma2", "gemma3"])
@@ -97,10 +103,10 @@ def test_padding_on_the_left_of_a_decoder_changes_nothing(family: str, name: str
     positions = (mask.cumsum(1) - 1).clamp(min=0)
     inputs = {"input_ids": LEFT, "position_ids": positions}
     with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
-        unpadded = states(model, input_ids=TEXT)[0]
-        two = states(model, **inputs, attention_mask=mask)[1, PADDED:]
+        unpadded = states(model, {"input_ids": TEXT})[0]
+        two = states(model, inputs | {"attention_mask": mask})[1, PADDED:]
         torch.testing.assert_close(two, unpadded, atol=1e-4, rtol=0)
-        four = states(model, **inputs, attention_mask=four_dimensions(mask))[1, PADDED:]
+        four = states(model, inputs | {"attention_mask": four_dimensions(mask)})[1, PADDED:]
         if family in ("gpt2", "llama", "qwen3"):  # Of the others some layers slide.
             torch.testing.assert_close(four, unpadded, atol=1e-4, rtol=0)
         cache = StaticCache(config=model.config, max_cache_len=12)
@@ -109,21 +115,25 @@ def test_padding_on_the_left_of_a_decoder_changes_nothing(family: str, name: str
         pieces = []
         for start, end in pairwise(bounds):
             piece = {key: values[:, start:end] for key, values in inputs.items()}
-            cached = {"past_key_values": cache, "use_cache": True}
-            pieces.append(states(model, **piece, attention_mask=mask[:, :end], **cached)[1])
+            piece |= {"attention_mask": mask[:, :end], "past_key_values": cache, "use_cache": True}
+            pieces.append(states(model, piece)[1])
         pieces[0] = pieces[0][PADDED:]
         if name != "resampled_output":  # A token alone does not tell its text.
             torch.testing.assert_close(torch.cat(pieces), unpadded, atol=1e-4, rtol=0)
-    assert float((states(model, input_ids=TEXT)[0] - unpadded).abs().max()) > 0.01
+    assert float((states(model, {"input_ids": TEXT})[0] - unpadded).abs().max()) > 0.01
 
 
 WINDOWED = {
-    "mistral": decoder("Mistral", sliding_window=4),
-    "phi3": decoder("Phi3", sliding_window=4),
-    "qwen2": decoder("Qwen2", sliding_window=4, use_sliding_window=True, max_window_layers=0),
-    "starcoder2": decoder("Starcoder2", sliding_window=4),
+    "mistral": decoder("Mistral", {"sliding_window": 4}),
+    "phi3": decoder("Phi3", {"sliding_window": 4}),
+    "qwen2": decoder(
+        "Qwen2", {"sliding_window": 4, "use_sliding_window": True, "max_window_layers": 0}
+    ),
+    "starcoder2": decoder("Starcoder2", {"sliding_window": 4}),
     # Some layers see all: these need nothing of what a window lost.
-    "gemma3": decoder("Gemma3", "TextConfig", sliding_window=4, sliding_window_pattern=2),
+    "gemma3": decoder(
+        "Gemma3", {"sliding_window": 4, "sliding_window_pattern": 2}, config="TextConfig"
+    ),
 }
 
 
@@ -133,7 +143,7 @@ def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Subs
     """Of texts that outgrow the window, one of them padded on the left."""
     torch.manual_seed(0)
     model = make().eval().double()
-    inputs = {"input_ids": LEFT, "attention_mask": (LEFT != 0).long()}
+    inputs = padded(LEFT)
     original = generated(model, inputs)
     with papa.ablated(model, HEADS, substitute=substitute):
         expected = generated(model, inputs)
@@ -154,7 +164,7 @@ def test_texts_packed_by_positions_are_refused(family: str, rows: list[int]) -> 
         papa.ablated(model, HEADS, substitute="average", data=DATA),
         pytest.raises(DataError),
     ):
-        states(model, input_ids=PACKED.expand(2, -1), position_ids=POSITIONS[rows])
+        states(model, {"input_ids": PACKED.expand(2, -1), "position_ids": POSITIONS[rows]})
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -171,7 +181,7 @@ def test_texts_packed_by_a_mask_are_refused(
         papa.ablated(model, HEADS, substitute=substitute, data=DATA),
         pytest.raises(DataError, match="attention_mask"),
     ):
-        states(model, input_ids=PACKED, attention_mask=mask)
+        states(model, {"input_ids": PACKED, "attention_mask": mask})
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -184,11 +194,11 @@ def test_masks_of_four_dimensions_are_those_of_two(family: str, substitute: Subs
     lowest = torch.finfo(torch.float64).min
     masks = [whole, *(zeros.masked_fill(~whole, hidden) for hidden in (lowest, -1e4, -torch.inf))]
     with papa.ablated(model, HEADS, substitute=substitute, data=DATA):
-        expected = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
+        expected = states(model, padded(RIGHT))[mask.bool()]
         for four in masks:
-            masked_states = states(model, input_ids=RIGHT, attention_mask=four)[mask.bool()]
+            masked_states = states(model, {"input_ids": RIGHT, "attention_mask": four})[mask.bool()]
             torch.testing.assert_close(masked_states, expected, atol=1e-5, rtol=0)
-    original = states(model, input_ids=RIGHT, attention_mask=mask)[mask.bool()]
+    original = states(model, padded(RIGHT))[mask.bool()]
     assert float((original - expected).abs().max()) > 0.01, "negative control"
 
 
@@ -196,9 +206,9 @@ def test_a_donor_is_another_text() -> None:
     model = random_model("bert")
     texts = [{"input_ids": torch.randint(3, 300, (1, 4 + n), generator=DRAWN)} for n in range(6)]
     whole = [(layer, head) for layer in range(3) for head in range(4)]
-    original = [states(model, **text) for text in texts]
+    original = [states(model, text) for text in texts]
     with papa.ablated(model, whole, substitute="resampled_output", data=texts):
-        replaced_states = [states(model, **text) for text in texts]
+        replaced_states = [states(model, text) for text in texts]
     for before, after in zip(original, replaced_states, strict=True):
         assert float((before - after).abs().max()) > 0.01
     # The same text twice is one text.
@@ -207,4 +217,4 @@ def test_a_donor_is_another_text() -> None:
             papa.ablated(model, whole, substitute="resampled_output", data=same_text),
             pytest.raises(DataError),
         ):
-            states(model, **texts[0])
+            states(model, texts[0])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import pytest
 import torch
@@ -12,12 +11,11 @@ from transformers import PreTrainedModel
 
 import papa
 from papa.errors import PapaError
-from tests.make import GROUPED, WHISPER, Make, answers, inputs_of, model_factory
+from tests.make import WHISPER, Make, Settings, answers, decoder, inputs_of, model_factory
 
-LAYERS: dict[str, object] = {**GROUPED, "num_hidden_layers": 4}
-KINDS = ["conv", "full_attention"] * 2
-HYBRID = model_factory("Lfm2", "ForCausalLM", **LAYERS, layer_types=KINDS)
-BART: dict[str, object] = {
+LAYERS: Settings = {"num_hidden_layers": 4, "layer_types": ["conv", "full_attention"] * 2}
+HYBRID = decoder("Lfm2", LAYERS)
+BART: Settings = {
     **{name: value for name, value in WHISPER.items() if not name.startswith("num_mel")},
     "vocab_size": 300,
     "max_position_embeddings": 64,
@@ -31,7 +29,7 @@ BART: dict[str, object] = {
 def without_head(projection: torch.nn.Module, head: int) -> Iterator[None]:
     """Nothing of one head of width 8 reaches W_O."""
 
-    def zeroed(_: Any, arguments: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    def zeroed(_: torch.nn.Module, arguments: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         mask = torch.ones(32, dtype=arguments[0].dtype)
         mask[8 * head : 8 * head + 8] = 0
         return (arguments[0] * mask,)
@@ -95,9 +93,9 @@ def test_scores_have_rows_of_layers_with_attention_alone(
 @pytest.mark.parametrize(
     "make",
     [
-        model_factory("Bart", "ForCausalLM", **BART),
-        lambda: model_factory("Bart", **BART)().get_decoder(),
-        model_factory("BigBirdPegasus", "ForCausalLM", **BART),
+        model_factory("Bart", BART, "ForCausalLM"),
+        lambda: model_factory("Bart", BART)().get_decoder(),
+        model_factory("BigBirdPegasus", BART, "ForCausalLM"),
     ],
     ids=["causal", "get_decoder", "no is_causal"],
 )
@@ -117,7 +115,7 @@ def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
 
 def test_cross_attention_is_served_where_something_calls_it() -> None:
     torch.manual_seed(0)
-    model = model_factory("Bart", **BART)().get_decoder().eval().double()
+    model = model_factory("Bart", BART)().get_decoder().eval().double()
     states = torch.randn(2, 5, 32, dtype=torch.float64)
     mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]])
     inputs = {**inputs_of("llama"), "encoder_hidden_states": states, "encoder_attention_mask": mask}

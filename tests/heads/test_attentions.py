@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
+from transformers import PreTrainedModel
 
 import papa
 from tests.heads.substitutes import EXACT, LAWS
@@ -17,7 +16,7 @@ REPLACED = [(0, 1), (0, 2), (1, 0)]
 
 
 @torch.no_grad()
-def matrices(model: Any, inputs: dict[str, Tensor]) -> list[Tensor]:
+def matrices(model: PreTrainedModel, inputs: dict[str, Tensor]) -> list[Tensor]:
     attentions = model(**inputs, output_attentions=True).attentions
     real = inputs.get("attention_mask", torch.ones(2, attentions[0].shape[-1])).bool()
     return [layer_attention * real[:, None, :, None] for layer_attention in attentions]
@@ -49,9 +48,14 @@ def test_a_step_with_a_cache_has_the_constants_of_its_text() -> None:
     with papa.ablated(model, {0: range(4)}, substitute="average", data=[inputs]):
         first, *_ = matrices(model, inputs)
         row = {name: values[:1] for name, values in inputs.items()}
-        options: dict[str, object] = {"max_new_tokens": 1, "do_sample": False, "pad_token_id": 0}
-        options |= {"output_attentions": True, "return_dict_in_generate": True}
-        (step,) = model.generate(**row, **options).attentions
+        (step,) = model.generate(
+            **row,
+            max_new_tokens=1,
+            do_sample=False,
+            pad_token_id=0,
+            output_attentions=True,
+            return_dict_in_generate=True,
+        ).attentions
     length = inputs["attention_mask"][1].sum()
     torch.testing.assert_close(first[0, :, :length, :length], first[1, :, :length, :length])
     torch.testing.assert_close(step[0], first[:1])

@@ -4,7 +4,6 @@ left behind.
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
 from transformers import AttentionInterface, PreTrainedModel
@@ -21,7 +20,6 @@ from tests.make import (
 )
 
 HEADS = [(0, 1), (2, 3)]
-MASK = [[1, 0, 1, 1], [1, 1, 1, 1], [1, 1, 1, 0]]
 TEXTS = inputs_of("bert")
 
 
@@ -33,7 +31,7 @@ def without_interface() -> PreTrainedModel:
     return model
 
 
-SPARSE: dict[str, object] = {**WORDS, "n_routed_experts": 4, "moe_intermediate_size": 16}
+SPARSE = WORDS | {"n_routed_experts": 4, "moe_intermediate_size": 16}
 
 
 def refusal(model: torch.nn.Module, heads: object = HEADS, substitute: object = "zeros") -> str:
@@ -67,10 +65,10 @@ def test_substitutes_that_do_not_fit_are_refused(substitute: object, message_par
 @pytest.mark.parametrize(
     ("make", "message_part"),
     [
-        (model_factory("Deberta", **WORDS, talking_head=True), "talking heads"),
+        (model_factory("Deberta", WORDS | {"talking_head": True}), "talking heads"),
         (lambda: torch.nn.Linear(2, 2), "Linear"),
         (without_interface, "'sigmoid'"),
-        (model_factory("DeepseekV32", "ForCausalLM", **SPARSE), "indices"),
+        (model_factory("DeepseekV32", SPARSE, "ForCausalLM"), "indices"),
     ],
 )
 def test_models_without_replaceable_heads_are_refused(make: Make, message_part: str) -> None:
@@ -109,19 +107,6 @@ def test_compiled_passes_follow_each_block() -> None:
             outputs.append(answers(model, inputs))
             torch.testing.assert_close(call(), outputs[-1])
     assert not torch.allclose(outputs[0], outputs[1], atol=1e-3)
-
-
-@pytest.mark.parametrize(
-    "heads", [{0: [1], 2: [3]}, torch.tensor(MASK), np.array(MASK, float)], ids=type
-)
-def test_heads_may_be_a_mapping_or_a_mask(heads: object) -> None:
-    model = random_model("bert")
-    with papa.ablated(model, HEADS, substitute="zeros"):
-        expected = answers(model, TEXTS)
-    with papa.ablated(model, heads, substitute="zeros"):
-        assert torch.equal(answers(model, TEXTS), expected)
-    with papa.ablated(model, HEADS[:1], substitute="zeros"):
-        assert not torch.equal(answers(model, TEXTS), expected), "negative control"
 
 
 def test_matrices_may_be_a_function() -> None:

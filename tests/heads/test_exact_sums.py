@@ -160,16 +160,6 @@ def test_fibonacci_heads_share_no_distance() -> None:
     assert (masks == masks.transpose(0, 2, 1)).all()
 
 
-def test_saved_constants_are_loaded(tmp_path: Path) -> None:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    saved = ConstantMatrices(torch.rand(6, 12, 8, 8), torch.rand(8, 8) > 0.5, "average")
-    saved.save(tmp_path / "c", reference, {})
-    loaded = ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=8)
-    assert torch.equal(loaded.matrices, saved.matrices)
-    assert torch.equal(loaded.seen, saved.seen)
-    assert loaded.kind == "average"
-
-
 def test_constants_of_another_study_are_refused(tmp_path: Path) -> None:
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
     control("zeros", 6, 12, 8).save(tmp_path / "c", reference, {})

@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
 from unittest.mock import patch
 
 import numpy as np
@@ -140,7 +139,7 @@ CONTROL = "bert", "average"
 
 
 @pytest.mark.parametrize(("name", "substitute"), [CONTROL, *product(DECODERS, CAUSAL)])
-def test_a_constant_of_a_decoder_never_looks_ahead(name: str, substitute: Any) -> None:
+def test_a_constant_of_a_decoder_never_looks_ahead(name: str, substitute: object) -> None:
     model = random_model(name)
     ids = inputs_of(name)["input_ids"][:1]
     changed = {"input_ids": torch.cat([ids[:, :-2], (ids[:, -2:] + 7) % 290 + 5], dim=1)}
@@ -158,12 +157,22 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, substitute: str)
     model = random_model(name)
     inputs = {"input_ids": inputs_of(name)["input_ids"][:1]}
     data = [inputs_of(name, 4, 3, 20)]
-    options: Any = {"max_new_tokens": 6, "do_sample": False}
-    options |= {"output_logits": True, "return_dict_in_generate": True}
-    original = torch.stack(model.generate(**inputs, **options).logits)
+
+    def generated(*, use_cache: bool = True) -> Tensor:
+        outputs = model.generate(
+            **inputs,
+            max_new_tokens=6,
+            do_sample=False,
+            output_logits=True,
+            return_dict_in_generate=True,
+            use_cache=use_cache,
+        )
+        return torch.stack(outputs.logits)
+
+    original = generated()
     with papa.ablated(model, EVERY_HEAD, substitute=substitute, data=data):
-        fast = torch.stack(model.generate(**inputs, **options).logits)
-        close(fast, torch.stack(model.generate(**inputs, **options, use_cache=False).logits))
+        fast = generated()
+        close(fast, generated(use_cache=False))
     assert (fast[0] - original[0]).abs().max() > 0.1
 
 
@@ -171,7 +180,7 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, substitute: str)
 @pytest.mark.parametrize(
     "substitute", ["mean_output", "average", "relative", "resampled_output", Streaming(1, 3)]
 )
-def test_attention_computed_in_parts_is_the_same(name: str, substitute: Any) -> None:
+def test_attention_computed_in_parts_is_the_same(name: str, substitute: object) -> None:
     """Parts of two queries, with padding, against all at once."""
     model = random_model(name)
     inputs = inputs_of(name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -183,11 +182,18 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
     real = batch.attention_mask
     layout = slots, slots, real, real.sum(1), slots[:, -1:, None]
     with block_context:
-        settings: Any = {"batch": batch, "rules": case.encoder.dispatch.rules[1]}
 
         def output(dropout: float) -> Tensor:
             mask = real[:, None, None, :]
-            attention = LayerAttention(*drawn, mask, 0.3, *layout, dropout=dropout, **settings)
+            attention = LayerAttention(
+                *drawn,
+                mask,
+                0.3,
+                *layout,
+                dropout=dropout,
+                batch=batch,
+                rules=case.encoder.dispatch.rules[1],
+            )
             return attention.output(attention.all_heads).unflatten(0, (copies, 4))
 
         draws = torch.cat([output(0.2) for _ in range(600 // copies)])

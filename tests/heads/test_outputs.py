@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -13,6 +12,7 @@ from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
 import papa
 from papa.heads.outputs import ConstantOutputs, Resampled
 from papa.library.substitutes import substitute_for
+from tests.make import SIZES
 
 EVERY_HEAD = {layer: range(4) for layer in range(2)}
 
@@ -20,21 +20,12 @@ EVERY_HEAD = {layer: range(4) for layer in range(2)}
 @pytest.fixture(scope="module")
 def model() -> DiffLlamaForCausalLM:
     torch.manual_seed(0)
-    config = DiffLlamaConfig(
-        vocab_size=50,
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        initializer_range=0.35,
-        pad_token_id=0,
-    )
-    return DiffLlamaForCausalLM(config).eval()
+    settings = SIZES | {"vocab_size": 50, "num_hidden_layers": 2, "num_key_value_heads": 2}
+    return DiffLlamaForCausalLM(DiffLlamaConfig.from_dict(settings)).eval()
 
 
 @torch.no_grad()
-def logits(model: Any, ids: Tensor, substitute: Any = None) -> Tensor:
+def logits(model: DiffLlamaForCausalLM, ids: Tensor, substitute: object = None) -> Tensor:
     """The model's logits; with a substitute those of all heads replaced."""
     if substitute is None:
         return model(input_ids=ids).logits

@@ -6,39 +6,36 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
-from tests.make import IMAGES, SIZES, Make, model_factory
+from tests.make import IMAGES, SIZES, Make, Settings, model_factory, outputs_of
 
 TOKENS = torch.randint(3, 50, (1, 9), generator=torch.Generator().manual_seed(0))
 IMAGE = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
-LAYERS = range(3)
-EVERY_HEAD = {layer: range(4) for layer in LAYERS}
-SETTINGS: dict[str, object] = {**SIZES, "vocab_size": 50}
-T5: dict[str, object] = {"d_kv": 8, "d_model": 32, "d_ff": 64, "num_heads": 4, "num_layers": 3}
-t5 = model_factory(
-    "T5",
-    "ForConditionalGeneration",
-    **T5,
-    vocab_size=50,
-    initializer_factor=1.0,
-    decoder_start_token_id=0,
-)
-clip = model_factory("CLIP", text_config=SETTINGS, vision_config=IMAGES)
-gpt_oss = model_factory(
-    "GptOss",
-    "ForCausalLM",
-    **SETTINGS,
-    num_key_value_heads=2,
-    head_dim=8,
-    num_local_experts=2,
-    num_experts_per_tok=1,
-    sliding_window=4,
-)
+SETTINGS = SIZES | {"vocab_size": 50}
+T5: Settings = {
+    "d_kv": 8,
+    "d_model": 32,
+    "d_ff": 64,
+    "num_heads": 4,
+    "num_layers": 3,
+    "vocab_size": 50,
+    "initializer_factor": 1.0,
+    "decoder_start_token_id": 0,
+}
+GPT_OSS = SETTINGS | {
+    "num_key_value_heads": 2,
+    "head_dim": 8,
+    "num_local_experts": 2,
+    "num_experts_per_tok": 1,
+    "sliding_window": 4,
+}
+t5 = model_factory("T5", T5, "ForConditionalGeneration")
+clip = model_factory("CLIP", {"text_config": SETTINGS, "vision_config": IMAGES})
+gpt_oss = model_factory("GptOss", GPT_OSS, "ForCausalLM")
 
 
 def eager(create: Make) -> PreTrainedModel:
@@ -53,13 +50,12 @@ def eager(create: Make) -> PreTrainedModel:
 
 
 def outputs(model: PreTrainedModel, *, output_attentions: bool = False) -> ModelOutput:
-    inputs: dict[str, Tensor] = {"input_ids": TOKENS}
+    inputs: dict[str, object] = {"input_ids": TOKENS, "output_attentions": output_attentions}
     if model.config.is_encoder_decoder:
         inputs["decoder_input_ids"] = TOKENS.flip(1)
     if model.config.model_type == "clip":
         inputs["pixel_values"] = IMAGE
-    with torch.no_grad():
-        return model(**inputs, output_attentions=output_attentions)
+    return outputs_of(model, inputs)
 
 
 @pytest.mark.parametrize("name", ["vision", "text"])
@@ -102,10 +98,9 @@ def test_heads_of_a_part_are_scored_as_if_they_were_replaced_by_hand(part: str, 
         model, [batch], method="effect", substitute="zeros", part=part, progress=False
     )
     assert len(scores) == 3 * 4
-    with torch.no_grad():
-        before = model(**batch).loss
-        with papa.ablated(model, [(layer, 2)], substitute="zeros", part=part):
-            after = model(**batch).loss
+    before = outputs_of(model, batch).loss
+    with papa.ablated(model, [(layer, 2)], substitute="zeros", part=part):
+        after = outputs_of(model, batch).loss
     row = (scores["layer"] == layer) & (scores["head"] == 2)
     assert float(scores[row]["score"].iloc[0]) == pytest.approx(float(after - before), abs=1e-5)
     assert abs(float(after - before)) > 1e-3, "negative control"

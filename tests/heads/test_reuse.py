@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -17,7 +16,8 @@ from transformers import (
 
 import papa
 from papa.heads.reuse import LayerReuse, reuse_in
-from tests.make import inputs_of, random_model
+from papa.spec.orders import Head
+from tests.make import WORDS, inputs_of, random_model
 
 FAMILIES = ("bert", "modernbert", "distilbert", "gpt2", "llama", "qwen3")
 LAYERS = 3
@@ -46,7 +46,7 @@ class CountedLayers:
             if isinstance(module, nn.LayerNorm) or "Norm" in type(module).__name__:
                 module.register_forward_pre_hook(self._count)
 
-    def _count(self, *_: Any) -> None:
+    def _count(self, *_: object) -> None:
         self.calls += 1
 
 
@@ -55,7 +55,7 @@ def first_output(model: PreTrainedModel, inputs: dict[str, Tensor]) -> Tensor:
 
 
 def outputs_of(
-    model: PreTrainedModel, sets: Sequence[Any], reuse: LayerReuse, substitute: Any = "zeros"
+    model: PreTrainedModel, sets: Sequence[list[Head]], reuse: LayerReuse, substitute: str = "zeros"
 ) -> Iterator[Tensor]:
     """What the model outputs for two batches in turn, with each set of heads replaced."""
     name = model.config.model_type
@@ -75,7 +75,7 @@ def reuse_of(model: PreTrainedModel) -> LayerReuse:
 
 @pytest.mark.parametrize("name", FAMILIES)
 @pytest.mark.parametrize("sets", [SINGLE_HEADS, SETS], ids=["single heads", "sets"])
-def test_passes_that_reuse_layers_equal_plain_passes(name: str, sets: list[Any]) -> None:
+def test_passes_that_reuse_layers_equal_plain_passes(name: str, sets: list[list[Head]]) -> None:
     model = random_model(name)
     reuse = reuse_of(model)
     assert len(reuse.layers) == LAYERS
@@ -100,7 +100,7 @@ def test_lower_layers_are_not_computed_again(name: str) -> None:
 
 
 @pytest.mark.parametrize("heads", [[(0, 1)], [(1, 0), (2, 1)]])
-def test_another_substitute_changes_the_layers_that_it_is_in(heads: list[Any]) -> None:
+def test_another_substitute_changes_the_layers_that_it_is_in(heads: list[Head]) -> None:
     model = random_model("gpt2")
     reuse = reuse_of(model)
     zeros = list(outputs_of(model, [heads], reuse))
@@ -142,8 +142,7 @@ class RememberingModel(BertModel):
 
 def test_a_model_with_state_between_its_layers_runs_plainly() -> None:
     torch.manual_seed(0)
-    sizes = {"hidden_size": 32, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS}
-    model = RememberingModel(BertConfig(vocab_size=300, intermediate_size=64, **sizes))
-    assert not reuse_of(model.eval()).layers
-    plain_model = BertModel(BertConfig(vocab_size=300, intermediate_size=64, **sizes))
+    config = BertConfig.from_dict(WORDS)
+    assert not reuse_of(RememberingModel(config).eval()).layers
+    plain_model = BertModel(config)
     assert reuse_of(plain_model.eval()).layers, "negative control"

@@ -103,7 +103,8 @@ def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, object]]:
     for column, class_names in names.items():
         spread = [[index + row for index in range(len(words))] for row, words in enumerate(SPLIT)]
         content[column] = [[number % len(class_names) for number in row] for row in spread]
-    if class_names := names.get("ner_tags"):
+    class_names = names.get("ner_tags")
+    if class_names is not None:
         location_class = next(
             index for index, name in enumerate(class_names) if "b-loc" in name.lower()
         )

@@ -18,8 +18,7 @@ from safetensors.torch import save_file
 from tokenizers import ByteLevelBPETokenizer
 from torch import Tensor
 
-from tests import make
-from tests.make import RANGE, WORDS
+from tests.make import RANGE, WORDS, Make, Settings, model_factory
 
 SENTENCES = [
     "the quick brown fox jumps over the lazy dog",
@@ -30,23 +29,37 @@ SENTENCES = [
     "Paris is larger than Lyon, but smaller than London",
     "one, two, three: the play begins at eight",
 ]
-SIZES = {**WORDS, "vocab_size": 400, "num_hidden_layers": 2, "intermediate_size": 48}
-SLOTS = {"max_position_embeddings": 256}
+SIZES = WORDS | {"vocab_size": 400, "num_hidden_layers": 2, "intermediate_size": 48}
+SLOTS: Settings = {"max_position_embeddings": 256}
 """As many as the paper's longest task has slots."""
-FAIRSEQ = {"max_position_embeddings": 258, "type_vocab_size": 1} | {
-    f"{name}_token_id": number for name, number in (("pad", 1), ("bos", 0), ("eos", 2))
+FAIRSEQ: Settings = {
+    "max_position_embeddings": 258,
+    "type_vocab_size": 1,
+    "pad_token_id": 1,
+    "bos_token_id": 0,
+    "eos_token_id": 2,
 }
 """Of models that count from the padding's position on."""
-DEBERTA: dict[str, object] = SLOTS | {
+DEBERTA: Settings = SLOTS | {
     "relative_attention": True,
     "position_biased_input": False,
     "max_relative_positions": -1,
     "type_vocab_size": 0,
     "legacy": False,
 }
-V3 = {"share_att_key": True, "norm_rel_ebd": "layer_norm", "position_buckets": 8}
-MODERNBERT = {"pad_token_id": 0, "local_attention": 8} | {
-    f"{name}_token_id": number for name, number in (("cls", 3), ("bos", 3), ("sep", 4), ("eos", 4))
+V3: Settings = {
+    "share_att_key": True,
+    "norm_rel_ebd": "layer_norm",
+    "position_buckets": 8,
+    "pos_att_type": "p2c|c2p",
+}
+MODERNBERT: Settings = {
+    "pad_token_id": 0,
+    "local_attention": 8,
+    "cls_token_id": 3,
+    "bos_token_id": 3,
+    "sep_token_id": 4,
+    "eos_token_id": 4,
 }
 WORDPIECES = ("[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 """BERT's order; 0 pads."""
@@ -89,9 +102,10 @@ def bytes_of(folder: Path, *special_tokens: str, json_too: bool = True) -> None:
 
 def pieces(folder: Path, name: str, json_too: bool = True, **special_tokens: str | int) -> None:
     """A SentencePiece model; ``special_tokens`` are the trainer's names for its first pieces."""
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES * 3),
-        model_writer=(model := io.BytesIO()),
+        model_writer=model,
         vocab_size=90,
         hard_vocab_limit=False,
         character_coverage=1.0,
@@ -134,30 +148,30 @@ class Published(NamedTuple):
     weights to what its weight files hold.
     """
 
-    model: Callable[[], tf.PreTrainedModel]
+    model: Make
     tokenizer: Callable[[Path], None]
     settings: dict[str, object]
     safetensors: bool = True
     weights: Callable[[dict[str, Tensor]], dict[str, object]] = dict
 
 
-def model_factory(family: str, head: str, **settings: object) -> Callable[[], tf.PreTrainedModel]:
-    return make.model_factory(family, f"For{head}", **{**SIZES, **settings})
+def model_for(family: str, head: str, settings: Settings) -> Make:
+    return model_factory(family, SIZES | settings, f"For{head}")
 
 
 LOWER: dict[str, object] = {"do_lower_case": True, "model_max_length": 512}
 LONG: dict[str, object] = {"model_max_length": 512}
 PUBLISHED: dict[str, Published] = {
     "google-bert/bert-base-uncased": Published(
-        model_factory("Bert", "PreTraining", **SLOTS), wordpieces, LOWER, weights=old_layer_norms
+        model_for("Bert", "PreTraining", SLOTS), wordpieces, LOWER, weights=old_layer_norms
     ),
     "FacebookAI/roberta-base": Published(
-        model_factory("Roberta", "MaskedLM", **FAIRSEQ),
+        model_for("Roberta", "MaskedLM", FAIRSEQ),
         lambda folder: bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>"),
         LONG,
     ),
     "microsoft/deberta-base": Published(
-        model_factory("Deberta", "MaskedLM", **DEBERTA, pos_att_type="c2p|p2c"),
+        model_for("Deberta", "MaskedLM", DEBERTA | {"pos_att_type": "c2p|p2c"}),
         lambda folder: bytes_of(
             folder, "[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", json_too=False
         ),
@@ -166,25 +180,25 @@ PUBLISHED: dict[str, Published] = {
         v1_extras,
     ),
     "microsoft/deberta-v3-base": Published(
-        model_factory("DebertaV2", "MaskedLM", **DEBERTA, **V3, pos_att_type="p2c|c2p"),
+        model_for("DebertaV2", "MaskedLM", DEBERTA | V3),
         partial(pieces, name="spm.model", json_too=False, **V3_PIECES),
         {"do_lower_case": False, "vocab_type": "spm"},
         False,
         v3_halves,
     ),
     "google/electra-base-discriminator": Published(
-        model_factory("Electra", "PreTraining", embedding_size=32, **SLOTS),
+        model_for("Electra", "PreTraining", SLOTS | {"embedding_size": 32}),
         wordpieces,
         LOWER,
         False,
     ),
     "FacebookAI/xlm-roberta-base": Published(
-        model_factory("XLMRoberta", "MaskedLM", **FAIRSEQ),
+        model_for("XLMRoberta", "MaskedLM", FAIRSEQ),
         partial(pieces, name="sentencepiece.bpe.model"),
         LONG,
     ),
     "answerdotai/ModernBERT-base": Published(
-        model_factory("ModernBert", "MaskedLM", **MODERNBERT, **SLOTS),
+        model_for("ModernBert", "MaskedLM", MODERNBERT | SLOTS),
         partial(wordpieces, json_alone=True),
         {
             "model_input_names": ["input_ids", "attention_mask"],

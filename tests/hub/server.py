@@ -67,7 +67,8 @@ class Repository:
 
     def tree(self, commit: str) -> list[dict[str, object]]:
         entries: list[dict[str, object]] = []
-        for path, digest in files_in(folder := self.commits[commit]).items():
+        folder = self.commits[commit]
+        for path, digest in files_in(folder).items():
             size = (folder / path).stat().st_size
             large_file_entry = {"lfs": {"oid": digest, "size": size, "pointerSize": 134}}
             entry = {"type": "file", "oid": digest[:40], "size": size, "path": path}
@@ -138,10 +139,11 @@ class Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).strip("/")
         self.token = (self.headers.get("Authorization") or "").removeprefix("Bearer ") or None
         try:
+            about = re.fullmatch(r"api/(\w+/.+?)(?:/(revision|tree)/(.+))?", path)
             if self.to_storage:
                 name, commit, file = re.split(r"/([0-9a-f]{40})/", path)
                 self._file(self.hub.repositories[name].commits[commit] / file, {})
-            elif about := re.fullmatch(r"api/(\w+/.+?)(?:/(revision|tree)/(.+))?", path):
+            elif about is not None:
                 repository = self._readable(about[1])
                 commit, _ = repository.split(about[3] or "main")
                 files = repository.tree(commit)

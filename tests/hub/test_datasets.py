@@ -25,13 +25,17 @@ from tests.text.conftest import known_task
 PARQUET = "refs/convert/parquet"
 
 
-def glue(**changes: str | None) -> HubSource:
-    return HubSource(kind="hub", **{"name": "nyu-mll/glue", "config": "cola", **changes})
+def glue(
+    name: str = "nyu-mll/glue",
+    config: str | None = "cola",
+    revision: str | None = None,
+    train: str = "train",
+) -> HubSource:
+    return HubSource(kind="hub", name=name, config=config, revision=revision, train=train)
 
 
-def train_of(**source: str | None) -> SourceTable:
-    wanted = glue(**source)
-    return read_split(wanted, wanted.train)
+def train_of(source: HubSource) -> SourceTable:
+    return read_split(source, source.train)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +66,9 @@ def test_a_branch_is_its_commit(public: Hub, written: Path, tmp_path: Path) -> N
     public.publish("datasets", "nyu-mll/glue", tmp_path / "newer")
     assert commit_of("nyu-mll/glue", None) != commit
     assert fingerprint(glue()) != fingerprint(glue(revision=commit))
-    assert train_of().rows.num_rows == 6
-    assert train_of(revision=commit).rows.num_rows == ROWS
-    only_configuration = train_of(name="leondz/wnut_17", config=None, revision=PARQUET)
+    assert train_of(glue()).rows.num_rows == 6
+    assert train_of(glue(revision=commit)).rows.num_rows == ROWS
+    only_configuration = train_of(glue("leondz/wnut_17", config=None, revision=PARQUET))
     assert only_configuration.rows.num_rows == ROWS, "the only configuration needs no name"
 
 
@@ -86,27 +90,25 @@ def test_what_was_read_once_is_read_without_the_hub(
     assert len(public.requests) == request_count
 
 
-CONLL = {"name": "eriktks/conll2003", "config": "conll2003"}
+CONLL = "eriktks/conll2003"
 
 
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ({"name": "nyu-mll/gleu"}, "'nyu-mll/gleu'"),
-        ({"name": "no folder!"}, "'no folder!'"),
-        ({"revision": "v9"}, "'v9'"),
-        ({"config": "colla"}, r"'colla'.*'cola'"),
-        ({"config": None}, "'cola'"),
-        ({"train": "tarin"}, r"'tarin' \(found: train"),
-        (CONLL, "refs/con"),
-        ({**CONLL, "config": "conll", "revision": PARQUET}, "'conll2003'"),
+        (glue("nyu-mll/gleu"), "'nyu-mll/gleu'"),
+        (glue("no folder!"), "'no folder!'"),
+        (glue(revision="v9"), "'v9'"),
+        (glue(config="colla"), r"'colla'.*'cola'"),
+        (glue(config=None), "'cola'"),
+        (glue(train="tarin"), r"'tarin' \(found: train"),
+        (glue(CONLL, "conll2003"), "refs/con"),
+        (glue(CONLL, "conll", revision=PARQUET), "'conll2003'"),
     ],
 )
-def test_what_is_missing_is_named(
-    public: Hub, source: dict[str, str | None], sentence: str
-) -> None:
+def test_what_is_missing_is_named(public: Hub, source: HubSource, sentence: str) -> None:
     with pytest.raises(DataError, match=sentence) as refused:
-        train_of(**source)
+        train_of(source)
     assert "\n" not in str(refused.value)
     assert not [request for request in public.requests if request.path.endswith(".parquet")]
 
@@ -116,9 +118,9 @@ def test_a_token_opens_datasets(
 ) -> None:
     on_hub.publish("datasets", "some/gated", written / "glue", access="gated")
     with pytest.raises(DataError, match="is gated: accept"):
-        train_of(name="some/gated")
+        train_of(glue("some/gated"))
     monkeypatch.setenv("HF_TOKEN", TOKEN)
-    assert train_of(name="some/gated").rows.num_rows == ROWS
+    assert train_of(glue("some/gated")).rows.num_rows == ROWS
     assert {request.token for request in on_hub.requests if request.to_storage} == {None}
     assert TOKEN in {request.token for request in on_hub.requests}
 
@@ -132,7 +134,7 @@ def test_a_card_cannot_point_out_of_its_repository(on_hub: Hub, tmp_path: Path, 
     (folder / "train.parquet").touch()
     on_hub.publish("datasets", "some/rows", folder)
     with pytest.raises(DataError, match="cannot be read") as caught:
-        train_of(name="some/rows", config="one")
+        train_of(glue("some/rows", "one"))
     assert "\n" not in str(caught.value)
 
 
@@ -162,7 +164,7 @@ def test_files_without_a_card(
         rows = Dataset.from_dict({"sentence": ["x", "y"], "label": [0, 1]}, features=features)
         rows.to_parquet(tmp_path / f"{name}.parquet")
     on_hub.publish("datasets", "lab/rows", tmp_path, branch=branch)
-    source = glue(name="lab/rows", config=None, revision=branch)
+    source = glue("lab/rows", config=None, revision=branch)
     if expected:
         with pytest.raises(DataError, match=expected):
             read_split(source, "train")

@@ -80,10 +80,10 @@ def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) 
     rows = pairs(24)
     on_hub.publish("models", "somebody/dense", folder)
     with pytest.raises(EncoderError, match=r"'somebody/dense'.*Dense"):
-        original("somebody/dense", rows, **SIMILAR)
+        original("somebody/dense", rows, metric=SIMILAR)
     (folder / "modules.json").unlink()
     on_hub.publish("models", "somebody/plain", folder)
-    assert abs(original("somebody/plain", rows, **SIMILAR)) <= 1
+    assert abs(original("somebody/plain", rows, metric=SIMILAR)) <= 1
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""Studies on encoders and datasets of the hub: run, and run again without the hub; what they leave
-holds no secret and no pickle.
+"""A study on a private encoder of the hub, which goes on without the hub; what it leaves holds no
+secret and no pickle.
 """
 
 from __future__ import annotations
@@ -14,15 +14,13 @@ import yaml
 from huggingface_hub import constants
 
 from tests.finished import finish_study
-from tests.flows.conftest import SMALL, TINY, Finished, artifacts, papa, write_study
-from tests.hub.conftest import Folder, environment_of, forget, used_here
+from tests.flows.conftest import TINY, Finished, artifacts, papa, write_study
+from tests.hub.conftest import Folder, environment_of, used_here
 from tests.hub.server import TOKEN, Hub
 
 pytestmark = pytest.mark.server
 
 NAME = "microsoft/deberta-v3-base"
-PUBLIC = "google/electra-base-discriminator"
-DATASETS = ("nyu-mll/glue", "eriktks/conll2003")
 PLANTED = {
     "AWS_SECRET_ACCESS_KEY": "planted/key/of/s3",
     "MLFLOW_TRACKING_PASSWORD": "planted-password-of-mlflow",
@@ -123,31 +121,3 @@ def test_more_of_it_is_computed_offline(place_of_study: Place) -> None:
     after = artifacts(place_of_study.store, *STAGES)
     assert before.items() < after.items()
     assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1
-
-
-def test_a_study_of_public_data_runs_again_without_the_hub(
-    public: Hub, encoder_folder: Folder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = public.publish("models", PUBLIC, encoder_folder(PUBLIC))
-    tasks = [{"name": name, "slots": 32, "probe": {"epochs": 1}} for name in ("cola", "ner")]
-    changes = {"encoders": [PUBLIC], "tasks": tasks, "keep": [1], "probe_seeds": [0]}
-    path = write_study(tmp_path, SMALL | changes)
-    store = tmp_path / "store"
-
-    def run() -> tuple[str, object]:
-        forget()
-        finish_study(path, store)
-        stored = (store / "studies" / "small" / "study.yaml").read_text()
-        return stored, artifacts(store, "tokenise", "probe", "aggregate")
-
-    first = run()
-    assert first[1]
-    study = yaml.safe_load(first[0])
-    assert study["encoders"][0]["revision"] == commit
-    glue, conll = (public.repositories[f"datasets/{name}"].branches for name in DATASETS)
-    expected = {"cola": glue["main"], "ner": conll["refs/convert/parquet"]}
-    assert {task["name"]: task["source"]["revision"] for task in study["tasks"]} == expected
-    public.stop()
-    assert run() == first
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    assert run() == first

@@ -90,9 +90,8 @@ def head(short_folder: Path, site: dict[str, str]) -> Iterator[Service]:
 def node(
     short_folder: Path, elsewhere: Path, site: dict[str, str], head: Service
 ) -> Iterator[Service]:
-    node_settings = {
-        "environment": {**site, "PAPA_CACHE": str(elsewhere / "cache")},
-        "hidden": [short_folder],
-    }
-    with of_stack.ray_node(elsewhere / "node", head, **node_settings) as service:
+    environment = {**site, "PAPA_CACHE": str(elsewhere / "cache")}
+    with of_stack.ray_node(
+        elsewhere / "node", head, environment=environment, hidden=[short_folder]
+    ) as service:
         yield service

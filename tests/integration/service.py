@@ -141,8 +141,13 @@ class S3Server:
         from s3fs import S3FileSystem
 
         key, secret = self.owner
-        connection = {"endpoint_url": self.endpoint, "skip_instance_cache": True}
-        return S3FileSystem(key=key, secret=secret, use_listings_cache=False, **connection)
+        return S3FileSystem(
+            key=key,
+            secret=secret,
+            endpoint_url=self.endpoint,
+            use_listings_cache=False,
+            skip_instance_cache=True,
+        )
 
     def make_bucket(self, name: str) -> None:
         self.files.mkdir(name)

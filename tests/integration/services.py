@@ -76,11 +76,9 @@ def prepare(database: Postgres, environment: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def prefect_server(
-    folder: Path, database: Postgres, port: int | None = None, password: str | None = None
-) -> Iterator[Service]:
-    port = port or free_port()
-    password = password or f"papa:{secrets.token_hex(16)}"
+def prefect_server(folder: Path, database: Postgres) -> Iterator[Service]:
+    port = free_port()
+    password = f"papa:{secrets.token_hex(16)}"
     environment = {
         "PREFECT_SERVER_DATABASE_CONNECTION_URL": database.url("prefect", "postgresql+asyncpg"),
         "PGPASSWORD": "prefect" + database.password,

@@ -98,8 +98,8 @@ def test_a_backup_is_restored(short_folder: Path, backup: tuple[Path, dict[str, 
 def test_a_used_database_is_kept(short_folder: Path, backup: tuple[Path, dict[str, str]]) -> None:
     folder, _ = backup
     with new_stack(short_folder / "used") as used:
-        login = {"user": "mlflow", "password": "mlflow" + used.database.password}
-        with psycopg2.connect(used.database.url("mlflow"), **login):
+        password = "mlflow" + used.database.password
+        with psycopg2.connect(used.database.url("mlflow"), user="mlflow", password=password):
             used.storage.files.pipe("papa/store/younger", b"kept")
             with pytest.raises(AssertionError, match="mlflow"):
                 run([ROOT / "infra" / "restore.sh", folder], used.settings)

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import psycopg2
 import pytest
 
-from tests.flows.history import ask
+from tests.flows.history import ask, of_runs
 from tests.flows.processes import descendants, status, wait_until
 from tests.integration.service import SCRIPTS, S3Server, Service, run
 from tests.integration.services import Postgres, prefect_worker
@@ -47,8 +47,8 @@ def test_deploying_again_leaves_a_resumed_schedule_active(prefect: Service) -> N
     run([SCRIPTS / "deploy.py"], prefect.environment)
 
     def schedule_of_demo() -> dict[str, Any]:
-        demo_filter = {"name": {"any_": ["demo"]}}
-        (deployment,) = ask(prefect.environment, "deployments/filter", deployments=demo_filter)
+        demo_filter = {"deployments": {"name": {"any_": ["demo"]}}}
+        (deployment,) = ask(prefect.environment, "deployments/filter", demo_filter)
         (schedule,) = deployment["schedules"]
         return {**schedule, "deployment": deployment["id"]}
 
@@ -75,7 +75,7 @@ def finished(prefect: Service, deployment: str) -> list[dict[str, Any]]:
     states = {"type": {"any_": ["COMPLETED", "FAILED", "CRASHED", "CANCELLED"]}}
     runs = {"state": states, "tags": {"all_": ["auto-scheduled"]}}
     filters = {"deployments": {"name": {"any_": [deployment]}}, "flow_runs": runs}
-    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **filters)
+    return ask(prefect.environment, "flow_runs/filter", filters | {"sort": "START_TIME_ASC"})
 
 
 @pytest.fixture
@@ -93,7 +93,8 @@ def test_a_scheduled_run_reuses_everything(
     tracking: Service,
     storage: S3Server,
 ) -> None:
-    (study := short_folder / "scheduled.yaml").write_text(reviews("scheduled", 128, 2, [1, 0]))
+    study = short_folder / "scheduled.yaml"
+    study.write_text(reviews("scheduled", 128, 2, [1, 0]))
     run([SCRIPTS / "deploy.py"], prefect.environment)
     deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
     arguments = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
@@ -107,8 +108,7 @@ def test_a_scheduled_run_reuses_everything(
         assert (flow_run["state_type"], flow_run["auto_scheduled"]) == ("COMPLETED", True), (
             worker.log
         )
-        of_run = {"id": {"any_": [flow_run["id"]]}}
-        steps = ask(prefect.environment, "task_runs/filter", flow_runs=of_run)
+        steps = ask(prefect.environment, "task_runs/filter", of_runs(flow_run))
         states.append([step["state_name"] for step in steps])
     assert {*states[0]} == {"Completed"}
     assert states[1] == ["Cached"] * len(states[0])

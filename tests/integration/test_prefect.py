@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,10 @@ import pytest
 
 from papa.flows.ports import free_port
 from tests.flows.conftest import SMALL, artifacts
-from tests.flows.history import ask
+from tests.flows.history import ask, of_runs
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 from tests.integration.service import SCRIPTS, Service, run
-from tests.integration.services import postgres, prefect_server, prefect_worker
+from tests.integration.services import prefect_worker
 from tests.integration.studies import Findings, findings, papa_run, to_the_end
 
 COMPUTED = ("tokenise", "average", "train_lambda", "probe")
@@ -32,11 +31,7 @@ STUDY = SMALL | {
 
 def flow_runs(prefect: Service) -> list[dict[str, Any]]:
     runs = {"flows": FLOW, "flow_runs": {"name": {"any_": ["disturbed"]}}}
-    return ask(prefect.environment, "flow_runs/filter", sort="START_TIME_ASC", **runs)
-
-
-def of_run(prefect: Service, path: str, run: dict[str, Any]) -> list[dict[str, Any]]:
-    return ask(prefect.environment, path, flow_runs={"id": {"any_": [run["id"]]}})
+    return ask(prefect.environment, "flow_runs/filter", runs | {"sort": "START_TIME_ASC"})
 
 
 def wait_for_the_average(store: Path, service: Service) -> None:
@@ -89,14 +84,14 @@ def test_a_run_goes_on_later(short_folder: Path, deployed: Service, undisturbed:
 
     assert {"papa", "disturbed", "embedded/all-MiniLM-L6-v2", "reviews"} <= set(whole["tags"])
     of_whole = {"flow_run_id": {"any_": [whole["id"]]}}
-    logs = ask(deployed.environment, "logs/filter", logs=of_whole)
+    logs = ask(deployed.environment, "logs/filter", {"logs": of_whole})
     lines = [log_line["message"] for log_line in logs]
     there = "tokenise · all-MiniLM-L6-v2 · reviews: already there"
     assert any(line.startswith(there) for line in lines)
     shares = [int(share) for line in lines for share in re.findall(r"\| study (\d+)%", line)]
     assert len(set(shares)) > 2, "the log tells how much of the study is done"
     assert min(shares) < max(shares) == 100
-    (report,) = of_run(deployed, "artifacts/filter", whole)
+    (report,) = ask(deployed.environment, "artifacts/filter", of_runs(whole))
     assert report["key"] == "papa-disturbed-report"
     assert "| Head order " in report["data"]
     assert "](data:image/png;base64," in report["data"]
@@ -116,44 +111,17 @@ def test_a_deployed_run_that_fails_says_why(short_folder: Path, deployed: Servic
         with pytest.raises(AssertionError):
             run([*fire, *cluster, "papa-study/daily"], deployed.environment)
     daily_filter = {"name": {"any_": ["daily"]}}
-    (deployment,) = ask(deployed.environment, "deployments/filter", deployments=daily_filter)
+    (deployment,) = ask(deployed.environment, "deployments/filter", {"deployments": daily_filter})
     assert [path["schedule"]["cron"] for path in deployment["schedules"]] == ["0 6 1 1 *"]
     of_it = {"deployment_id": {"any_": [deployment["id"]]}}
-    runs = ask(deployed.environment, "flow_runs/filter", sort="START_TIME_ASC", flow_runs=of_it)
+    filters = {"flow_runs": of_it, "sort": "START_TIME_ASC"}
+    runs = ask(deployed.environment, "flow_runs/filter", filters)
     states = [path["state"] for path in runs if path["state_type"] != "SCHEDULED"]
     assert [state["type"] for state in states] == ["COMPLETED", "FAILED"]
     assert "no Ray cluster answers" in states[1]["message"]
     listed = run(["papa", "list", "--store", short_folder / "fresh"], deployed.environment)
     assert re.search("daily\t.*all-MiniLM-L6-v2\t.*\tfailed: Ray: no Ray cluster answers", listed)
     assert not [path for path in (short_folder / "daily").rglob("*") if path.stat().st_mode & 0o077]
-
-
-def test_a_study_outlives_a_restarted_server(short_folder: Path, undisturbed: Findings) -> None:
-    port = free_port()
-    login = "papa:restarted"
-    store = short_folder / "restarted"
-    with (
-        postgres(short_folder / "own-database", ["prefect"]) as database,
-        prefect_server(short_folder / "own-server", database, port, login) as server,
-        papa_run(
-            short_folder / "restart", json.dumps(STUDY), server.environment, "--store", str(store)
-        ) as study,
-    ):
-        wait_for_the_average(store, study)
-        server.end()
-        assert study.process.poll() is None, "the study is not over yet"
-        time.sleep(10)
-        with prefect_server(short_folder / "own-server-again", database, port, login) as restarted:
-            to_the_end(study)
-            (run,) = flow_runs(restarted)
-            assert run["state_name"] == "Completed"
-
-            def recorded() -> bool:
-                steps = of_run(restarted, "task_runs/filter", run)
-                return {step["state_name"] for step in steps} == {"Completed"}
-
-            wait_until(recorded, "every step is recorded")
-    assert findings(str(store)) == undisturbed
 
 
 @pytest.mark.parametrize(

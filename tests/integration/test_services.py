@@ -31,10 +31,10 @@ from tests.integration.service import (
 
 @pytest.mark.parametrize(("role", "other_role"), [("mlflow", "prefect"), ("prefect", "mlflow")])
 def test_a_role_has_one_database(database: stack.Postgres, role: str, other_role: str) -> None:
-    login = {"user": role, "password": role + database.password}
-    psycopg2.connect(database.url(role), **login).close()
+    password = role + database.password
+    psycopg2.connect(database.url(role), user=role, password=password).close()
     with pytest.raises(psycopg2.OperationalError, match="permission denied for database"):
-        psycopg2.connect(database.url(other_role), **login)
+        psycopg2.connect(database.url(other_role), user=role, password=password)
 
 
 @pytest.mark.parametrize(("key_owner", "other_owner"), [("papa", "mlflow"), ("mlflow", "papa")])
@@ -44,8 +44,12 @@ def test_a_key_opens_one_bucket(storage: S3Server, key_owner: str, other_owner: 
     mine = f"{key_owner}/of-{key_owner}"
     theirs = f"{other_owner}/of-{other_owner}"
     storage.files.pipe(theirs, b"theirs")
-    keys = {"key": key_owner, "secret": key_owner + storage.owner[1]}
-    files = S3FileSystem(**keys, endpoint_url=storage.endpoint, use_listings_cache=False)
+    files = S3FileSystem(
+        key=key_owner,
+        secret=key_owner + storage.owner[1],
+        endpoint_url=storage.endpoint,
+        use_listings_cache=False,
+    )
     files.pipe(mine, b"mine")
     assert (files.cat(mine), mine in files.ls(key_owner)) == (b"mine", True)
     files.rm(mine)

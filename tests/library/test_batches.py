@@ -23,7 +23,7 @@ from transformers import (
 import papa
 from papa.errors import DataError
 from papa.library.batches import batches_of
-from tests.make import SIZES, model_factory
+from tests.make import SIZES, model_factory, outputs_of
 from tests.native.models import gpt, without_padding
 
 TEXTS = [
@@ -77,9 +77,9 @@ def test_averages_of_texts_are_those_of_batches(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoding: BatchEncoding
 ) -> None:
     with papa.ablated(model, HEADS, substitute="average", data=[encoding]):
-        expected = model(**encoding).last_hidden_state
+        expected = outputs_of(model, encoding).last_hidden_state
     with papa.ablated(model, HEADS, substitute="average", data=TEXTS, tokenizer=tokenizer):
-        torch.testing.assert_close(model(**encoding).last_hidden_state, expected)
+        torch.testing.assert_close(outputs_of(model, encoding).last_hidden_state, expected)
 
 
 def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
@@ -158,12 +158,13 @@ POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2Ve
 
 @pytest.mark.parametrize("family", POSITIONS)
 def test_truncated_texts_are_counted(family: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    sizes = {**SIZES, "vocab_size": len(tokenizer), "max_position_embeddings": 64}
-    model = model_factory(family, **sizes, type_vocab_size=2, pad_token_id=1)().eval()
+    settings = SIZES | {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
+    settings |= {"type_vocab_size": 2, "pad_token_id": 1}
+    model = model_factory(family, settings)().eval()
     texts = ["film " * 80] * 2 + ["A film to see"] * 4
     unlimited = copy.copy(tokenizer)
     unlimited.model_max_length = int(1e30)
     with pytest.warns(UserWarning, match=f"2 of 6 texts .* {POSITIONS[family]} tokens"):
         (batch,) = batches_of(texts, model, unlimited)
     assert batch["input_ids"].shape == (6, POSITIONS[family])
-    assert model(**batch).last_hidden_state.isfinite().all()
+    assert outputs_of(model, batch).last_hidden_state.isfinite().all()

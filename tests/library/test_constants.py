@@ -4,7 +4,7 @@ called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -77,23 +77,6 @@ def test_matrices_are_derived_from_an_average(encoder: Encoder, texts: list[obje
     low = papa.constants(encoder, "low_rank", average=average, rank=2, largest=0)
     assert low.matrices.equal(derived("low_rank", average, (), rank=2).matrices)
     assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))
-
-
-@pytest.mark.parametrize(
-    "convert",
-    [
-        lambda matrices: matrices.double().requires_grad_(),
-        lambda matrices: matrices.double().numpy(),
-    ],
-)
-def test_matrices_may_be_arrays(
-    encoder: Encoder, constants: ConstantMatrices, convert: Callable[[Tensor], object]
-) -> None:
-    converted_states = states(encoder, (convert(constants.matrices.clone()), HALF))
-    assert converted_states.equal(states(encoder, (constants, HALF)))
-    assert not converted_states.equal(states(encoder, (constants.matrices.flip(1), HALF))), (
-        "negative control"
-    )
 
 
 @pytest.mark.parametrize(

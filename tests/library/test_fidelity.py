@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 import papa
 from papa.errors import DataError
 from papa.scores.answers import embedding_fidelity
+from tests.make import outputs_of
 from tests.native.models import EVERY_HEAD, TEXTS, bert, gpt, texts, without_padding
 
 
@@ -20,8 +21,8 @@ from tests.native.models import EVERY_HEAD, TEXTS, bert, gpt, texts, without_pad
     ("model", "measures"),
     [
         (bert(), {"cosine", "similarities", "nearest_1", "nearest_10"}),
-        (bert("ForSequenceClassification", num_labels=3), {"agreement", "divergence"}),
-        (bert("ForTokenClassification", num_labels=5), {"agreement", "divergence"}),
+        (bert("ForSequenceClassification", labels=3), {"agreement", "divergence"}),
+        (bert("ForTokenClassification", labels=5), {"agreement", "divergence"}),
         (bert("ForMaskedLM"), {"agreement", "divergence"}),
         (gpt(), {"agreement", "divergence", "loss_before", "loss_after", "loss_difference"}),
     ],
@@ -47,19 +48,21 @@ def test_each_kind_of_model_by_its_own_measures(model: PreTrainedModel, measures
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
     def embedded() -> np.ndarray:
         states = [
-            encoder(**token_states).last_hidden_state[0]
+            outputs_of(encoder, token_states).last_hidden_state[0]
             for token_states in without_padding(texts())
         ]
         return np.stack([token_states.mean(0).numpy() for token_states in states])
 
     def logits(model: PreTrainedModel) -> torch.Tensor:
         if model is decoder:
-            return torch.cat([model(**batch).logits[0, :-1] for batch in without_padding(texts())])
-        return torch.cat([model(**batch).logits for batch in texts()])
+            return torch.cat(
+                [outputs_of(model, batch).logits[0, :-1] for batch in without_padding(texts())]
+            )
+        return torch.cat([outputs_of(model, batch).logits for batch in texts()])
 
     encoder = bert()
     decoder = gpt()
-    classifier = bert("ForSequenceClassification", num_labels=3)
+    classifier = bert("ForSequenceClassification", labels=3)
     with papa.ablated(encoder, EVERY_HEAD, substitute="zeros"):
         after = embedded()
     values = papa.fidelity(encoder, texts(), heads=EVERY_HEAD, substitute="zeros")["value"]
@@ -76,11 +79,11 @@ def test_the_numbers_are_those_of_a_plain_loop() -> None:
 @torch.no_grad()
 def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
     problem = "multi_label_classification"
-    model = bert("ForSequenceClassification", num_labels=3, problem_type=problem)
+    model = bert("ForSequenceClassification", labels=3, problem_type=problem)
     model.classifier.bias.copy_(torch.tensor([0.2, 0.0, -0.2]))
 
     def chances() -> torch.Tensor:
-        return torch.cat([model(**batch).logits for batch in texts()]).sigmoid()
+        return torch.cat([outputs_of(model, batch).logits for batch in texts()]).sigmoid()
 
     before = chances()
     with papa.ablated(model, EVERY_HEAD, substitute="zeros"):
@@ -100,9 +103,16 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
         "negative_log_perplexity": -torch.nn.functional.binary_cross_entropy(before, labels).item(),
     }
     splits = {"train": labelled, "validation": labelled}
-    few: dict[str, object] = {"orders": ["first_to_last"], "keep": [1], "progress": False}
     for score, value in expected.items():
-        measured = papa.measure(model, splits, score=score, substitutes=["zeros"], **few)
+        measured = papa.measure(
+            model,
+            splits,
+            score=score,
+            substitutes=["zeros"],
+            orders=["first_to_last"],
+            keep=[1],
+            progress=False,
+        )
         assert measured.summary["mean"][0] == pytest.approx(value, abs=1e-5)
 
 
@@ -140,7 +150,7 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     tokens = np.array([batch["input_ids"].shape[1] - 1 for batch in without_padding(data)])
     for sided in (data, texts(left=True)):
         text_losses = [
-            float(model(**batch, labels=batch["input_ids"]).loss)
+            float(outputs_of(model, batch | {"labels": batch["input_ids"]}).loss)
             for batch in without_padding(sided)
         ]
         positions = [
@@ -157,4 +167,6 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     labels = torch.where(torch.arange(9)[None] % 3 == 1, data[0]["input_ids"], -100)
     with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
     values = papa.fidelity(masked, [with_labels], heads=EVERY_HEAD, substitute="zeros")["value"]
-    assert values["loss_before"] == pytest.approx(float(masked(**with_labels).loss), abs=1e-4)
+    assert values["loss_before"] == pytest.approx(
+        float(outputs_of(masked, with_labels).loss), abs=1e-4
+    )

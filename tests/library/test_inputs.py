@@ -8,7 +8,6 @@ import pandas
 import pyarrow
 import torch
 from transformers import (
-    AutoModel,
     AutoModelForSequenceClassification,
 )
 
@@ -39,19 +38,6 @@ def test_texts_are_the_same_in_every_container(
         assert torch.equal(average.matrices, expected.matrices), type(container)
     average_of_others = papa.average(encoder, texts[:-1], progress=False)
     assert not torch.equal(average_of_others.matrices, expected.matrices), "negative control"
-
-
-def test_features_are_the_models_own_hidden_states(encoder: Encoder, shallow: str) -> None:
-    """A text that fills the layout has no gap before [SEP]: the stock model sees the same."""
-    text = " ".join(["film"] * (SLOTS - 2))
-    inputs = encoder.tokenizer([text], return_tensors="pt")
-    assert inputs["input_ids"].shape == (1, SLOTS)
-    model = AutoModel.from_pretrained(shallow).eval()
-    with torch.inference_mode():
-        expected = torch.stack(model(**inputs, output_hidden_states=True).hidden_states, dim=2)[0]
-    short, full = papa.features(encoder, ["short", text], progress=False)
-    torch.testing.assert_close(full, expected, atol=1e-5, rtol=1e-4)
-    assert short.shape == (3, 3, 384)
 
 
 def test_pairs_are_tuples_or_two_columns(encoder: Encoder) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -29,12 +28,10 @@ from tests.library.conftest import SLOTS
 pytestmark = pytest.mark.unchecked
 
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
-DESIGN: dict[str, object] = {
-    "substitutes": ["average", "trained"],
-    "orders": ["lambda", "random"],
-    "keep": [1, 0.5, 0],
-    "probe_seeds": [0, 1],
-}
+SUBSTITUTES = ["average", "trained"]
+ORDERS = ["lambda", "random"]
+KEEP = [1, 0.5, 0]
+SEEDS = [0, 1]
 SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
 HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
 
@@ -44,7 +41,15 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     encoder: Encoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
 ) -> None:
     measurement = papa.measure(
-        encoder, reviews, task=TASK, **DESIGN, ranking_rows=32, progress=False
+        encoder,
+        reviews,
+        task=TASK,
+        substitutes=SUBSTITUTES,
+        orders=ORDERS,
+        keep=KEEP,
+        probe_seeds=SEEDS,
+        ranking_rows=32,
+        progress=False,
     )
     for split, frame in reviews.items():
         frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
@@ -52,8 +57,9 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     entry |= {"columns": {"text": "review", "label": "verdict"}}
     entry |= {"source": {"kind": "files", **{split: f"{split}.jsonl" for split in reviews}}}
     entry |= {"probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}}
-    study = {"name": "same", "encoders": [shallow], "tasks": [entry], **DESIGN}
-    study |= {"ranking": {"rows": 32}, "execution": {"device": "cpu"}}
+    study = {"name": "same", "encoders": [shallow], "tasks": [entry], "ranking": {"rows": 32}}
+    study |= {"substitutes": SUBSTITUTES, "orders": ORDERS, "keep": KEEP, "probe_seeds": SEEDS}
+    study["execution"] = {"device": "cpu"}
     finish_study(write_study(tmp_path, study), tmp_path / "store")
     folder = tmp_path / "store" / "studies" / "same"
     ours = measurement.results_with_influence
@@ -81,22 +87,37 @@ def test_what_a_measurement_computed_serves_other_calls(
     encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
     """Its average and its head scores are those of ``papa.average`` and ``papa.head_scores``."""
-    seeds: dict[str, object] = {"probe_seeds": [0, 1], "progress": False}
     measurement = papa.measure(
-        encoder, reviews, task=TASK, keep=[1, 0.5, 0], ranking_rows=16, **seeds
+        encoder, reviews, task=TASK, keep=KEEP, probe_seeds=SEEDS, ranking_rows=16, progress=False
     )
     average = papa.average(encoder, reviews["train"], text="review")
-    supplied = {"substitutes": [average], "orders": measurement.head_scores, "keep": [1, 0.5]}
-    repeated = papa.measure(encoder, reviews, task=TASK, **supplied, **seeds).results
+    repeated = papa.measure(
+        encoder,
+        reviews,
+        task=TASK,
+        substitutes=[average],
+        orders=measurement.head_scores,
+        keep=[1, 0.5],
+        probe_seeds=SEEDS,
+        progress=False,
+    ).results
     results = measurement.results
     assert repeated["score"].tolist() == results[results["fraction"] > 0]["score"].tolist()
-    few: dict[str, object] = {"rows": 16, "progress": False}
+
+    def scores(substitute: object, seeds: list[int]) -> pandas.DataFrame:
+        return papa.head_scores(
+            encoder,
+            reviews,
+            task=TASK,
+            substitute=substitute,
+            ranking_seeds=seeds,
+            rows=16,
+            progress=False,
+        )
+
     for constants in (average, "average"):
-        scores = papa.head_scores(encoder, reviews, task=TASK, substitute=constants, **few)
-        pandas.testing.assert_frame_equal(scores, measurement.head_scores)
-    by_zeros = papa.head_scores(
-        encoder, reviews, task=TASK, substitute="zeros", ranking_seeds=[1], **few
-    )
+        pandas.testing.assert_frame_equal(scores(constants, [0, 1, 2]), measurement.head_scores)
+    by_zeros = scores("zeros", [1])
     difference = by_zeros["score"] - measurement.head_scores["score"]
     assert difference.abs().max() > 1e-5, "negative control"
     assert by_zeros["low"].isna().all(), "one seed has no interval"
@@ -106,21 +127,29 @@ def test_a_study_in_a_file_finds_what_a_store_keeps(
     encoder: Encoder, shallow: str, tmp_path: Path
 ) -> None:
     store = Store(tmp_path / "store")
-    rows = {"train_rows": 40, "validation_rows": 30}
-    design: dict[str, object] = {"keep": [1, 0.5], "probe_seeds": [0, 1], "ranking_seeds": [0]}
     papa.measure(
-        encoder, "reviews", **rows, **design, ranking_rows=16, store=store.root, progress=False
+        encoder,
+        "reviews",
+        keep=[1, 0.5],
+        probe_seeds=SEEDS,
+        ranking_seeds=[0],
+        train_rows=40,
+        validation_rows=30,
+        ranking_rows=16,
+        store=store.root,
+        progress=False,
     )
+    task = {"name": "reviews", "slots": SLOTS, "train_rows": 40, "validation_rows": 30}
 
-    def missing_stages(**changes: object) -> set[str]:
-        study = {"name": "same", "encoders": [shallow], **design, **changes}
-        study |= {"tasks": [{"name": "reviews", "slots": SLOTS, **rows}], "ranking": {"rows": 16}}
+    def missing_stages(seeds: list[int]) -> set[str]:
+        study = {"name": "same", "encoders": [shallow], "tasks": [task], "ranking": {"rows": 16}}
+        study |= {"keep": [1, 0.5], "probe_seeds": seeds, "ranking_seeds": [0]}
         spec = resolve_study(study, folder=tmp_path, origin="test")
         steps = build_pipeline(resolve_inputs(spec).inputs()).steps
         return {step.stage.name for step in steps if not step.is_complete(store)}
 
-    assert missing_stages() == {"aggregate"}, "every cell is there"
-    assert missing_stages(probe_seeds=[2, 3]) == {"baseline", "probe", "aggregate"}
+    assert missing_stages(SEEDS) == {"aggregate"}, "every cell is there"
+    assert missing_stages([2, 3]) == {"baseline", "probe", "aggregate"}
 
 
 def test_an_encoder_in_memory_has_no_store(encoder: Encoder, tmp_path: Path) -> None:
@@ -143,7 +172,7 @@ def test_an_encoder_in_memory_has_no_store(encoder: Encoder, tmp_path: Path) -> 
     ],
     ids=["array", "tensor", "lists", "frame", "heads", "first heads", "function"],
 )
-def test_every_form_is_the_same_order(order: Any) -> None:
+def test_every_form_is_the_same_order(order: object) -> None:
     named = named_orders(["lambda", order, order], 2, 3)
     assert named["orders"] == ["lambda", "scores:custom", "scores:custom 2"]
     for entry in named["scores"]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import numpy as np
 import pandas
@@ -18,24 +18,43 @@ from sklearn.metrics import balanced_accuracy_score
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from transformers import BertConfig, BertForSequenceClassification
+from transformers.utils import ModelOutput
 
 import papa
 from papa.library.encoder import Encoder
 from papa.probes import features
+from papa.probes.evaluate import Estimator
 from papa.scores.custom import CustomCode
 from tests.flows.conftest import artifacts
 from tests.models.inputs import with_tokenizer
-from tests.tasks.word_order import NAMES, SHAPE, rows
+from tests.tasks.word_order import NAMES, SHARP, rows
 
-FEW: dict[str, object] = {
-    "substitutes": ["zeros"],
-    "orders": ["first_to_last"],
-    "keep": [1, 0],
-    "probe_seeds": [0, 1],
-    "progress": False,
-}
 Reviews = dict[str, pandas.DataFrame]
-SeedScores = Callable[..., papa.Measurement]
+
+
+def measured(
+    encoder: Encoder,
+    data: object,
+    task: papa.Task,
+    *,
+    seeds: Sequence[int] = (0, 1),
+    rows: int | None = None,
+    store: Path | None = None,
+) -> papa.Measurement:
+    """No and all heads constant."""
+    return papa.measure(
+        encoder,
+        data,
+        task=task,
+        substitutes=["zeros"],
+        orders=["first_to_last"],
+        keep=[1, 0],
+        probe_seeds=seeds,
+        train_rows=rows,
+        validation_rows=rows,
+        store=store,
+        progress=False,
+    )
 
 
 def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -47,23 +66,13 @@ def scores(measurement: papa.Measurement, fraction: float) -> list[float]:
     return frame[frame["fraction"] == fraction]["score"].tolist()
 
 
-@pytest.fixture
-def measured(encoder: Encoder, reviews: Reviews) -> SeedScores:
-    """Measure with a metric or a probe."""
-
-    def run(
-        seeds: Sequence[int] = (0, 1), metric: object = "accuracy", probe: object = None
-    ) -> papa.Measurement:
-        task = papa.Task(text="review", label="verdict", epochs=1, metric=metric, probe=probe)
-        return papa.measure(encoder, reviews, task=task, **{**FEW, "probe_seeds": seeds})
-
-    return run
+TASK = papa.Task(text="review", label="verdict", epochs=1)
 
 
 @pytest.mark.unchecked
-def test_a_metric_may_be_a_function(measured: SeedScores) -> None:
+def test_a_metric_may_be_a_function(encoder: Encoder, reviews: Reviews) -> None:
     by_name, custom, balanced = (
-        measured((0, 1, 2), metric=metric)
+        measured(encoder, reviews, replace(TASK, metric=metric), seeds=(0, 1, 2))
         for metric in ("accuracy", share_right, balanced_accuracy_score)
     )
     assert scores(custom, 1) == scores(by_name, 1)
@@ -81,11 +90,11 @@ def test_a_metric_may_be_a_function(measured: SeedScores) -> None:
 
 @pytest.mark.unchecked
 def test_an_estimator_is_fitted_on_means_over_tokens(
-    encoder: Encoder, reviews: Reviews, measured: SeedScores, monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, reviews: Reviews, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
-    measurement = measured(probe=probe)
+    measurement = measured(encoder, reviews, replace(TASK, probe=probe))
 
     def fitted() -> list[float]:
         sides = []
@@ -101,7 +110,8 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
     assert scores(measurement, 1) == pytest.approx(fitted())
     with papa.replaced(encoder, np.zeros((2, 12)), substitute="zeros"):
         assert scores(measurement, 0) == pytest.approx(fitted())
-    assert scores(measurement, 1) != scores(measured(), 1), "negative control"
+    by_papas_probe = measured(encoder, reviews, TASK)
+    assert scores(measurement, 1) != scores(by_papas_probe, 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
 
 
@@ -109,10 +119,10 @@ def test_words_have_a_prediction_each(encoder: Encoder) -> None:
     data = {"words": [[*"abc"], [*"ab"]] * 6, "tags": [[*"NVN"], [*"NV"]] * 6}
     splits = {"train": data, "validation": data}
     task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
-    assert scores(papa.measure(encoder, splits, task=task, **FEW), 1) == [1.0, 1.0]
+    assert scores(measured(encoder, splits, task), 1) == [1.0, 1.0]
 
 
-def right(outputs: Any, batch: Mapping[str, object]) -> torch.Tensor:
+def right(outputs: ModelOutput, batch: Mapping[str, object]) -> torch.Tensor:
     return (outputs.logits.argmax(1) == batch["labels"]).float()
 
 
@@ -124,8 +134,7 @@ def classifier(tmp_path: Path) -> Classifier:
     """A model with a head of its own, which has the classes in the other order than the task."""
     torch.manual_seed(0)
     labels = {"id2label": dict(enumerate(NAMES[::-1])), "label2id": {NAMES[1]: 0, NAMES[0]: 1}}
-    shape = {**SHAPE, "initializer_range": 0.35}
-    model = BertForSequenceClassification(BertConfig(**shape, **labels)).eval()
+    model = BertForSequenceClassification(BertConfig.from_dict(SHARP | labels)).eval()
     encoder = papa.load_encoder(with_tokenizer(model, tmp_path / "model"), slots=16, device="cpu")
     data = {"train": pandas.DataFrame(rows(48, 1)), "validation": pandas.DataFrame(rows(48, 2))}
     return model, encoder, data
@@ -134,11 +143,9 @@ def classifier(tmp_path: Path) -> Classifier:
 def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     model, encoder, data = classifier
 
-    def measured(**task: Any) -> papa.Measurement:
-        return papa.measure(encoder, data, task=papa.Task(head="native", **task), **FEW)
-
-    custom = measured(score=right)
-    by_name = measured()
+    native = papa.Task(head="native")
+    custom = measured(encoder, data, replace(native, score=right))
+    by_name = measured(encoder, data, native)
     for fraction in (1, 0):
         assert scores(custom, fraction) == pytest.approx(scores(by_name, fraction))
     assert (custom.summary["low"] > by_name.summary["low"]).all(), (
@@ -152,10 +159,11 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     )["value"]
     assert scores(custom, 1) == pytest.approx([fidelity["score_before"]] * 2)
     assert scores(custom, 0) == pytest.approx([fidelity["score_after"]] * 2)
-    sure = measured(label=None, score=lambda outputs, batch: outputs.logits.amax(1))
+    certainty = replace(native, label=None, score=lambda outputs, batch: outputs.logits.amax(1))
+    sure = measured(encoder, data, certainty)
     assert scores(sure, 1) != scores(custom, 1)
     with pytest.raises(papa.PapaError, match="number for each text"):
-        measured(score=lambda outputs, batch: outputs.logits)
+        measured(encoder, data, replace(native, score=lambda outputs, batch: outputs.logits))
 
 
 @pytest.fixture
@@ -171,23 +179,23 @@ def test_a_store_knows_code_by_its_module(
     encoder: Encoder, module: ModuleType, tmp_path: Path
 ) -> None:
     store = tmp_path / "store"
-    options = {**FEW, "train_rows": 24, "validation_rows": 16, "store": store}
     text = {"text": ["good", "bad", "fine", "poor"] * 8, "label": ["yes", "no"] * 16}
     data = {"train": text, "validation": text}
 
-    def stored_probes(**task: Any) -> set[str]:
-        papa.measure(encoder, data, task=papa.Task(epochs=1, **task), **options)
+    def stored_probes(metric: object) -> set[str]:
+        task = papa.Task(epochs=1, metric=metric)
+        measured(encoder, data, task, rows=16, store=store)
         return set(artifacts(store, "probe"))
 
-    first = stored_probes(metric=module.score)
-    assert stored_probes(metric=module.score) == first
-    usual = stored_probes()
+    first = stored_probes(module.score)
+    assert stored_probes(module.score) == first
+    usual = stored_probes("accuracy")
     assert len(usual) == 2 * len(first), "a metric by its name is another"
     file = Path(str(module.__file__))
     file.write_text(file.read_text().replace(".mean()", ".mean() / 2"))
-    assert len(stored_probes(metric=importlib.reload(module).score)) == 3 * len(first)
+    assert len(stored_probes(importlib.reload(module).score)) == 3 * len(first)
     with pytest.raises(papa.PapaError, match="store"):
-        stored_probes(metric=lambda true, predicted: 0.0)
+        stored_probes(lambda true, predicted: 0.0)
 
 
 def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None:
@@ -198,7 +206,7 @@ def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None
     )
     reloaded = importlib.reload(module).Half
 
-    def digest(estimator: Any) -> str | None:
+    def digest(estimator: Estimator) -> str | None:
         return CustomCode(probe=estimator).digest
 
     first = digest(make_pipeline(reloaded(), LogisticRegression()))

@@ -76,10 +76,10 @@ def test_an_ablated_model_in_the_harness_of_language_models(
     }
     split = tokenizers.Tokenizer(tokenizers.models.WordLevel(characters, unk_token="?"))
     split.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    marks = {"eos_token": ".", "pad_token": ".", "unk_token": "?"}
-    PreTrainedTokenizerFast(tokenizer_object=split, **marks).save_pretrained(
-        tmp_path / "my-decoder"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=split, eos_token=".", pad_token=".", unk_token="?"
     )
+    tokenizer.save_pretrained(tmp_path / "my-decoder")
     gpt().save_pretrained(tmp_path / "my-decoder")
     questions = [{"question": "Snow is", "choices": ["cold", "a song"], "answer": 0}] * 3
     (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas
@@ -39,9 +38,8 @@ def kept_by_quantile(pattern: np.ndarray, sparsity: float) -> np.ndarray:
 
 
 def test_a_duo_attention_pattern_has_a_column_for_each_group(tmp_path: Path) -> None:
-    settings = {"sink_size": 4, "recent_size": 16}
     path = tmp_path / "pattern"
-    papa.save_scores(in_pairs(SCORES), path, format="duo_attention", **settings)
+    papa.save_scores(in_pairs(SCORES), path, format="duo_attention", sink_size=4, recent_size=16)
     pattern = duo_attention_pattern(tmp_path / "pattern")
     # Groups' highest scores are .9, .3 and .8, .4.
     np.testing.assert_allclose(pattern, [[1, 0], [2 / 3, 1 / 3]], atol=1e-6)
@@ -85,16 +83,16 @@ def test_groups_that_are_no_neighbours_of_one_size_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("number", "expected"),
+    ("keep", "count", "expected"),
     [
-        ({"keep": 0.75}, [(0, 2), (0, 3)]),
-        ({"keep": 0.5}, [(0, 2), (0, 3), (1, 2), (1, 3)]),
+        (0.75, None, [(0, 2), (0, 3)]),
+        (0.5, None, [(0, 2), (0, 3), (1, 2), (1, 3)]),
         # Three heads may become constant: one group does.
-        ({"count": 3}, [(0, 2), (0, 3)]),
+        (None, 3, [(0, 2), (0, 3)]),
     ],
 )
 def test_whole_groups_become_constant(
-    number: dict[str, Any], expected: list[tuple[int, int]]
+    keep: float | None, count: int | None, expected: list[tuple[int, int]]
 ) -> None:
-    assert list(papa.constant_heads(in_pairs(SCORES), **number)) == expected
+    assert list(papa.constant_heads(in_pairs(SCORES), keep=keep, count=count)) == expected
     assert papa.constant_heads(SCORES, keep=0.75) == ((1, 2), (0, 1)), "negative control"

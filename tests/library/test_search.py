@@ -7,6 +7,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import papa
+from tests.make import SIZES
 
 NEEDED = (0, 0)
 
@@ -15,14 +16,15 @@ NEEDED = (0, 0)
 def model() -> BertForSequenceClassification:
     """A model whose head 0 of layer 0 writes much, and whose other heads write little."""
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=32,
-        num_labels=3,
-        initializer_range=0.3,
+    config = BertConfig.from_dict(
+        SIZES
+        | {
+            "vocab_size": 50,
+            "num_hidden_layers": 2,
+            "intermediate_size": 32,
+            "num_labels": 3,
+            "initializer_range": 0.3,
+        }
     )
     model = BertForSequenceClassification(config).eval()
     with torch.no_grad():
@@ -54,9 +56,9 @@ def search(
 def test_all_but_the_needed_head_are_found(
     model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
 ) -> None:
-    found = search(model, batches, max_effect=0.01)
-    assert len(found.heads) == 7
-    assert NEEDED not in found.heads
+    heads = search(model, batches, max_effect=0.01).heads
+    assert len(heads) == 7
+    assert NEEDED not in heads
 
 
 def test_a_limit_below_every_effect_finds_no_head(
@@ -69,7 +71,7 @@ def test_effects_are_those_of_joint_effects(
     model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
 ) -> None:
     # A limit between the bounds of all eight heads: their effect takes all texts.
-    found = search(model, batches, max_effect=0.01)
+    trials_below = search(model, batches, max_effect=0.01).trials
     every_head = [(layer, head) for layer in range(2) for head in range(4)]
     joint = papa.joint_effects(
         model, batches, head_sets=[every_head], substitute="zeros", progress=False
@@ -80,7 +82,7 @@ def test_effects_are_those_of_joint_effects(
     assert last["verdict"] == "undecided"
     assert last["texts"] == 96
     assert last["effect"] == pytest.approx(limit, rel=1e-4)
-    assert found.trials["effect"].max() > 0.01
+    assert trials_below["effect"].max() > 0.01
 
 
 @pytest.mark.parametrize("max_effect", [0.0, -1.0, float("nan"), float("inf")])
@@ -113,13 +115,18 @@ def test_a_sample_too_small_for_shapley_values_is_named(
 def test_an_average_comes_of_the_texts_that_were_given_for_it(
     model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
 ) -> None:
-    def effects(**texts: list[dict[str, torch.Tensor]]) -> list[float]:
-        found = papa.search_heads(
-            model, batches, scores=torch.zeros(2, 4), max_effect=0.01, progress=False, **texts
+    def effects(texts: list[dict[str, torch.Tensor]] | None) -> list[float]:
+        search = papa.search_heads(
+            model,
+            batches,
+            scores=torch.zeros(2, 4),
+            max_effect=0.01,
+            substitute_data=texts,
+            progress=False,
         )
-        return found.trials["effect"].tolist()
+        return search.trials["effect"].tolist()
 
     ids = torch.randint(1, 50, (16, 10), generator=torch.Generator().manual_seed(3))
     other = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
-    assert effects(substitute_data=batches) == pytest.approx(effects())
-    assert effects(substitute_data=other)[0] != pytest.approx(effects()[0], rel=1e-3)
+    assert effects(batches) == pytest.approx(effects(None))
+    assert effects(other)[0] != pytest.approx(effects(None)[0], rel=1e-3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 
 import numpy
 import pandas
@@ -26,7 +27,6 @@ BATCH = texts()[0]
 LABELLED = {**BATCH, "labels": BATCH["input_ids"]}
 ONE_TOKEN = {"input_ids": BATCH["input_ids"][:, :1]}
 EFFECTS = pandas.DataFrame({"layer": [0, 0], "head": [0, 1], "method": "effect", "score": [1, 2.0]})
-FEW: dict[str, object] = {"substitutes": ["zeros"], "orders": ["first_to_last"], "keep": [1, 0]}
 NOT_FINITE = torch.zeros(SHAPE)
 NOT_FINITE[1, 3, 4, 5] = float("nan")
 Reviews = Mapping[str, pandas.DataFrame]
@@ -57,19 +57,19 @@ def test_data_that_are_no_texts(encoder: Encoder, data: object, message_part: st
 
 
 @pytest.mark.parametrize(
-    ("model", "options", "message_part"),
+    ("model", "slots", "message_part"),
     [
-        ("/no/such/folder", {}, "/no/such/folder"),
-        (torch.nn.Linear(2, 2), {}, "Linear"),
-        (bert(), {}, "tokenizer"),
-        (EMBEDDED, {"slots": 33}, "slots is 33"),
+        ("/no/such/folder", None, "/no/such/folder"),
+        (torch.nn.Linear(2, 2), None, "Linear"),
+        (bert(), None, "tokenizer"),
+        (EMBEDDED, 33, "slots is 33"),
     ],
 )
 def test_what_is_no_encoder(
-    model: object, options: dict[str, object], message_part: str, monkeypatch: pytest.MonkeyPatch
+    model: object, slots: int | None, message_part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert message_part in refusal(lambda: papa.load_encoder(model, **options))
+    assert message_part in refusal(lambda: papa.load_encoder(model, slots=slots))
 
 
 @pytest.mark.parametrize(
@@ -116,28 +116,25 @@ def test_an_average_inside_a_block(encoder: Encoder) -> None:
 def test_data_that_cannot_be_measured(
     encoder: Encoder, data: object, task: papa.Task | None, message_part: str
 ) -> None:
-    assert message_part in refusal(
-        lambda: papa.measure(encoder, data, task=task, progress=False, **FEW)
-    )
+    assert message_part in refusal(lambda: papa.measure(encoder, data, task=task, progress=False))
 
 
 @pytest.mark.parametrize(
-    ("changes", "message_part"),
+    ("make_task", "message_part"),
     [
-        ({"probe": 3}, "probe is a int"),
-        ({"probe": LogisticRegression(), "head": "native"}, "leave out head"),
-        ({"score": len}, 'head="native"'),
-        ({"metric": len, "label": None}, "set label"),
-        ({"metric": lambda *_: 1 / 0, "epochs": 1}, "division by zero"),
-        ({"metric": lambda *_: torch.nan, "epochs": 1}, "nan"),
+        (partial(replace, TASK, probe=3), "probe is a int"),
+        (partial(replace, TASK, probe=LogisticRegression(), head="native"), "leave out head"),
+        (partial(replace, TASK, score=len), 'head="native"'),
+        (partial(replace, TASK, metric=len, label=None), "set label"),
+        (partial(replace, TASK, metric=lambda *_: 1 / 0, epochs=1), "division by zero"),
+        (partial(replace, TASK, metric=lambda *_: torch.nan, epochs=1), "nan"),
     ],
 )
 def test_tasks_that_cannot_be_measured(
-    encoder: Encoder, reviews: Reviews, changes: dict[str, object], message_part: str
+    encoder: Encoder, reviews: Reviews, make_task: Callable[[], papa.Task], message_part: str
 ) -> None:
-    task = replace(TASK, **changes)
     assert message_part in refusal(
-        lambda: papa.measure(encoder, reviews, task=task, progress=False, **FEW)
+        lambda: papa.measure(encoder, reviews, task=make_task(), keep=[1], progress=False)
     )
 
 
@@ -148,23 +145,21 @@ def test_classes_that_the_train_split_lacks(encoder: Encoder, reviews: Reviews) 
 
 
 @pytest.mark.parametrize(
-    ("options", "message_part"),
+    ("measure", "message_part"),
     [
-        ({"orders": ["lamda"]}, "'lamda' (did you mean 'lambda'?)"),
-        ({"orders": EFFECTS}, "1 layers of 2 heads"),
-        ({"orders": [[(0, 0), (2, 0)]]}, "(2, 0)"),
-        ({"keep": [2]}, "'keep.0'"),
-        ({"probe_seeds": 3}, "'probe_seeds'"),
-        ({"substitutes": []}, "substitutes is list"),
-        ({"substitutes": NOT_FINITE}, "substitutes is Tensor"),
+        (partial(papa.measure, orders=["lamda"]), "'lamda' (did you mean 'lambda'?)"),
+        (partial(papa.measure, orders=EFFECTS), "1 layers of 2 heads"),
+        (partial(papa.measure, orders=[[(0, 0), (2, 0)]]), "(2, 0)"),
+        (partial(papa.measure, keep=[2]), "'keep.0'"),
+        (partial(papa.measure, probe_seeds=3), "'probe_seeds'"),
+        (partial(papa.measure, substitutes=[]), "substitutes is list"),
+        (partial(papa.measure, substitutes=NOT_FINITE), "substitutes is Tensor"),
     ],
 )
 def test_designs_that_cannot_be_measured(
-    encoder: Encoder, reviews: Reviews, options: dict[str, object], message_part: str
+    encoder: Encoder, reviews: Reviews, measure: Callable[..., object], message_part: str
 ) -> None:
-    assert message_part in refusal(
-        lambda: papa.measure(encoder, reviews, task=TASK, progress=False, **options)
-    )
+    assert message_part in refusal(lambda: measure(encoder, reviews, task=TASK, progress=False))
 
 
 @pytest.mark.parametrize(
@@ -195,30 +190,29 @@ def test_methods_that_do_not_exist(
 
 
 def classifier(weight: float) -> PreTrainedModel:
-    model = bert("ForSequenceClassification", num_labels=3)
+    model = bert("ForSequenceClassification", labels=3)
     torch.nn.init.constant_(model.classifier.weight, weight)
     return model
 
 
 @pytest.mark.parametrize(
-    ("model", "data", "options", "message_part"),
+    ("head_scores", "model", "data", "message_part"),
     [
-        (gpt(), texts(), {"method": "self_lambda"}, "'self_lambda'"),
-        (gpt(), texts(), {"task": TASK}, "task"),
-        (gpt().train(), texts(), {}, "train mode"),
-        (gpt(), ["a text"], {}, "tokenizer"),
-        (gpt(), texts(), {"substitute": ["zeros"]}, "['zeros']"),
-        (classifier(torch.nan), texts(), {}, "NaN"),
+        (partial(papa.head_scores, method="self_lambda"), gpt(), texts(), "'self_lambda'"),
+        (partial(papa.head_scores, task=TASK), gpt(), texts(), "task"),
+        (partial(papa.head_scores, substitute=["zeros"]), gpt(), texts(), "['zeros']"),
+        (papa.head_scores, gpt().train(), texts(), "train mode"),
+        (papa.head_scores, gpt(), ["a text"], "tokenizer"),
+        (partial(papa.head_scores, method="effect"), classifier(torch.nan), texts(), "NaN"),
     ],
 )
 def test_models_in_memory_that_have_no_head_scores(
-    model: PreTrainedModel, data: object, options: dict[str, object], message_part: str
+    head_scores: Callable[..., object], model: PreTrainedModel, data: object, message_part: str
 ) -> None:
-    options = {"method": "effect", "substitute": "zeros", "progress": False, **options}
-    assert message_part in refusal(lambda: papa.head_scores(model, data, **options))
+    assert message_part in refusal(lambda: head_scores(model, data, progress=False))
 
 
-NUMBERS = bert("ForSequenceClassification", num_labels=2, problem_type="regression")
+NUMBERS = bert("ForSequenceClassification", labels=2, problem_type="regression")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,9 @@ size 12345
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     torch.manual_seed(0)
-    with_tokenizer(BertModel(BertConfig(**SIZES, vocab_size=30522)), tmp_path / "model")
+    with_tokenizer(
+        BertModel(BertConfig.from_dict(SIZES | {"vocab_size": 30522})), tmp_path / "model"
+    )
     return tmp_path / "model"
 
 
@@ -72,7 +74,7 @@ def test_weights_without_some_heads_are_said_to_be_pruned(folder: Path, heads: i
 
 
 def test_weights_of_another_size_are_not_said_to_be_pruned(folder: Path) -> None:
-    smaller = BertModel(BertConfig(**{**SIZES, "hidden_size": 16}, vocab_size=30522))
+    smaller = BertModel(BertConfig.from_dict(SIZES | {"hidden_size": 16, "vocab_size": 30522}))
     weights = {name: weight.clone() for name, weight in smaller.state_dict().items()}
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     sentence = refusal(folder)

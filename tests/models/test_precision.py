@@ -91,9 +91,17 @@ def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
         constants = scoring_request.constants
         corpus = scoring_request.corpus
         lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
-        options = {"features": FeaturesSpec(), "execution": ExecutionSpec()}
-        options |= {"constants": constants, "heads": heads, "scratch": tmp_path / "scratch"}
-        scores = evaluate_cell(encoder, corpus, task, [0, 1], **options)
+        scores = evaluate_cell(
+            encoder,
+            corpus,
+            task,
+            [0, 1],
+            constants=constants,
+            heads=heads,
+            features=FeaturesSpec(),
+            execution=ExecutionSpec(),
+            scratch=tmp_path / "scratch",
+        )
         return lambdas, [seed_score.score for seed_score in scores]
 
     lambdas, scores = lambda_and_scores(scoring_request.encoder, [(0, 0)])

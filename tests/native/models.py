@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from transformers import PreTrainedModel
 
@@ -15,18 +13,20 @@ EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 TEXTS = 24
 
 
-def bert(kind: str = "Model", **settings: Any) -> PreTrainedModel:
+def bert(
+    kind: str = "Model", *, labels: int = 2, problem_type: str | None = None
+) -> PreTrainedModel:
     torch.manual_seed(0)
-    sizes = {**SIZES, "num_hidden_layers": LAYERS, "vocab_size": 99}
-    return model_factory("Bert", kind, **sizes, **settings)().eval()
+    settings = SIZES | {"num_hidden_layers": LAYERS, "vocab_size": 99}
+    settings |= {"num_labels": labels, "problem_type": problem_type}
+    return model_factory("Bert", settings, kind)().eval()
 
 
 def gpt() -> PreTrainedModel:
     torch.manual_seed(0)
-    sizes = {**GPT2, "n_layer": LAYERS, "n_positions": 16, "vocab_size": 99, "bos_token_id": 0}
-    return model_factory(
-        "GPT2", "LMHeadModel", **sizes, eos_token_id=0, initializer_range=RANGE
-    )().eval()
+    settings = GPT2 | {"n_layer": LAYERS, "n_positions": 16, "vocab_size": 99}
+    settings |= {"bos_token_id": 0, "eos_token_id": 0, "initializer_range": RANGE}
+    return model_factory("GPT2", settings, "LMHeadModel")().eval()
 
 
 def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:

@@ -31,11 +31,9 @@ from tests.probes.sentences import SMALL, pairs
 pytestmark = pytest.mark.unchecked
 METRIC = "negative_log_perplexity"
 TEXTS = {"train": 48, "validation": 24}
-DESIGN: dict[str, object] = {
-    "substitutes": ["average", "zeros"],
-    "orders": ["random", "effect", "lambda", "output_norm", "first_token_attention"],
-    "keep": [1, 0.5, 0],
-}
+SUBSTITUTES = ["average", "zeros"]
+ORDERS = ["random", "effect", "lambda", "output_norm", "first_token_attention"]
+KEEP = [1, 0.5, 0]
 MEASURES = ["mean", "low", "high", "difference"]
 TASK = {"kind": "causal", "head": "native", "columns": {"text": "text"}, "slots": 2 * HALF}
 
@@ -68,7 +66,9 @@ def study(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
     document = described(
         folder / "model",
         {**TASK, "metric": METRIC},
-        **DESIGN,
+        substitutes=SUBSTITUTES,
+        orders=ORDERS,
+        keep=KEEP,
         probe_seeds=[0, 1],
         ranking_seeds=[0, 1, 2],
     )
@@ -84,8 +84,10 @@ def measured(folder: Path) -> papa.Measurement:
         tokenizer=AutoTokenizer.from_pretrained(folder / "model"),
         probe_seeds=[0, 1],
         ranking_seeds=[0, 1, 2],
+        substitutes=SUBSTITUTES,
+        orders=ORDERS,
+        keep=KEEP,
         progress=False,
-        **DESIGN,
     )
 
 
@@ -100,7 +102,7 @@ def test_the_table_of_a_decoder_is_the_same(study: Scored, measured: papa.Measur
     assert expected["mean"].nunique() > 8, "negative control: cells differ"
 
 
-@pytest.mark.parametrize("method", DESIGN["orders"][1:])
+@pytest.mark.parametrize("method", ORDERS[1:])
 def test_intervals_of_head_scores_are_the_same(
     study: Scored, measured: papa.Measurement, method: str
 ) -> None:
@@ -143,7 +145,8 @@ class Classifier:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
     torch.manual_seed(0)
-    config = RobertaConfig(**SMALL, num_labels=3, pad_token_id=0, type_vocab_size=2)
+    settings = SMALL | {"num_labels": 3, "pad_token_id": 0, "type_vocab_size": 2}
+    config = RobertaConfig.from_dict(settings)
     model = RobertaForSequenceClassification(config).eval()
     folder = tmp_path_factory.mktemp("classifier")
     saved = with_tokenizer(model, folder / "model")

@@ -20,9 +20,18 @@ def planted() -> GPT2LMHeadModel:
     """Its first numbers say which word a token is; the head of the model reads the next ones. Each
     text is one word over and over.
     """
-    sizes = {"n_layer": 1, "n_embd": WIDTH, "n_head": HEADS, "n_positions": 16, "n_inner": 4}
-    marks = {"bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=WORDS, **sizes, **marks)).eval()
+    config = GPT2Config(
+        vocab_size=WORDS,
+        n_layer=1,
+        n_embd=WIDTH,
+        n_head=HEADS,
+        n_positions=16,
+        n_inner=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        tie_word_embeddings=False,
+    )
+    model = GPT2LMHeadModel(config).eval()
     block = model.transformer.h[0]
     word = torch.eye(WORDS)
     with torch.no_grad():

@@ -4,9 +4,9 @@ before λ is trained."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -16,21 +16,48 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
+    PreTrainedTokenizerBase,
 )
+from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
-from tests.make import inputs_of, random_model
+from tests.make import inputs_of, outputs_of, random_model
 from tests.native.models import EVERY_HEAD, bert, gpt, texts
 from tests.probes.sentences import sentence_encoder
 
-QUICK: dict[str, object] = {"orders": ["first_to_last"], "keep": [1, 0], "progress": False}
 VERBS = ("drags", "is fun", "ends")
 SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VERBS]
 
 
-def halves() -> dict[str, object]:
+Splits = dict[str, list[dict[str, torch.Tensor]]]
+
+
+def halves() -> Splits:
     return dict(zip(("train", "validation"), ([batch] for batch in texts()), strict=True))
+
+
+def measured(
+    model: PreTrainedModel,
+    data: object,
+    *,
+    score: object = None,
+    substitute: object = "average",
+    task: papa.Task | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+) -> papa.Measurement:
+    """No and all heads constant."""
+    return papa.measure(
+        model,
+        data,
+        task=task,
+        score=score,
+        substitutes=[substitute],
+        orders=["first_to_last"],
+        keep=[1, 0],
+        tokenizer=tokenizer,
+        progress=False,
+    )
 
 
 def mean(measurement: papa.Measurement, fraction: float) -> float:
@@ -38,7 +65,7 @@ def mean(measurement: papa.Measurement, fraction: float) -> float:
     return float(summary.loc[summary["fraction"] == fraction, "mean"].iloc[0])
 
 
-def labelled(data: object) -> Any:
+def labelled(data: Splits) -> Splits:
     return {
         name: [{**batch, "labels": batch["input_ids"][:, 0] % 3} for batch in batches]
         for name, batches in data.items()
@@ -52,8 +79,8 @@ def labelled(data: object) -> Any:
         (gpt(), "agreement", "agreement", "agreement"),
         (bert(), None, "cosine", "cosine"),
         (bert(), "nearest_1", "nearest_1", "nearest_1"),
-        (bert("ForSequenceClassification", num_labels=3), None, "agreement", "agreement"),
-        (bert("ForTokenClassification", num_labels=5), None, "agreement", "agreement"),
+        (bert("ForSequenceClassification", labels=3), None, "agreement", "agreement"),
+        (bert("ForTokenClassification", labels=5), None, "agreement", "agreement"),
         (bert("ForMaskedLM"), None, "agreement", "agreement"),
     ],
 )
@@ -62,7 +89,7 @@ def test_each_kind_of_model_has_the_numbers_of_fidelity(
     model: PreTrainedModel, score: str | None, metric: str, measure: str, substitute: str
 ) -> None:
     data = halves()
-    measurement = papa.measure(model, data, score=score, substitutes=[substitute], **QUICK)
+    measurement = measured(model, data, score=score, substitute=substitute)
     assert set(measurement.summary["metric"]) == {metric}
     expected = papa.fidelity(
         model,
@@ -94,18 +121,17 @@ def test_images_have_a_curve_with_intervals_within_range() -> None:
 
 
 def test_custom_scores_of_labelled_data() -> None:
-    model = bert("ForSequenceClassification", num_labels=3)
+    model = bert("ForSequenceClassification", labels=3)
     data = labelled(halves())
-    with torch.inference_mode():
-        (batch,) = data["validation"]
-        outputs = model(**batch)
+    (batch,) = data["validation"]
+    outputs = outputs_of(model, batch)
     right = (outputs.logits.argmax(1) == batch["labels"]).double()
 
-    def certainty(outputs: Any, batch: Any) -> torch.Tensor:
+    def certainty(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return outputs.logits.softmax(1).amax(1)
 
     measurements = {
-        score: papa.measure(model, data, score=score, **QUICK)
+        score: measured(model, data, score=score)
         for score in ("accuracy", "negative_log_perplexity", certainty)
     }
     assert mean(measurements["accuracy"], 1) == pytest.approx(right.mean().item())
@@ -117,7 +143,7 @@ def test_custom_scores_of_labelled_data() -> None:
     batch["labels"][::2] = -100
     counted = batch["labels"] != -100
     some = {
-        score: mean(papa.measure(model, {**data, "validation": [batch]}, score=score, **QUICK), 1)
+        score: mean(measured(model, {**data, "validation": [batch]}, score=score), 1)
         for score in ("accuracy", "negative_log_perplexity")
     }
     assert some["accuracy"] == pytest.approx(right[counted].mean().item())
@@ -126,7 +152,7 @@ def test_custom_scores_of_labelled_data() -> None:
 
 
 def test_labels_give_the_baseline_of_one_answer() -> None:
-    model = bert("ForSequenceClassification", num_labels=3)
+    model = bert("ForSequenceClassification", labels=3)
     data = labelled(halves())
     counts = data["validation"][0]["labels"].bincount(minlength=3).double()
     shares = counts / counts.sum()
@@ -135,18 +161,18 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
         ("accuracy", shares.max().item()),
         ("negative_log_perplexity", -entropy),
     ):
-        summary = papa.measure(model, data, score=score, **QUICK).summary
+        summary = measured(model, data, score=score).summary
         assert summary["always_one_answer"].tolist() == pytest.approx([expected] * 2)
         assert summary["beats_baseline"].notna().all()
-    unlabelled = papa.measure(model, data, score="agreement", **QUICK).summary
+    unlabelled = measured(model, data, score="agreement").summary
     assert unlabelled[["always_one_answer", "beats_baseline"]].isna().all(axis=None)
 
 
 @pytest.mark.parametrize("score", ["agreement", "accuracy"])
 def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> None:
-    model = bert("ForSequenceClassification", num_labels=3)
+    model = bert("ForSequenceClassification", labels=3)
     model.classifier.bias.data = torch.tensor([0.0, 50.0, 0.0])
-    measurement = papa.measure(model, labelled(halves()), score=score, **QUICK)
+    measurement = measured(model, labelled(halves()), score=score)
     heads = measurement.heads()
     assert [*heads["verdict"]] == ["undecided"]
     assert heads["reason"].all()
@@ -154,13 +180,13 @@ def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> Non
 
 
 def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:
-    model = bert("ForTokenClassification", num_labels=5).bfloat16()
-    measurement = papa.measure(model, halves(), substitutes=["zeros"], **QUICK)
+    model = bert("ForTokenClassification", labels=5).bfloat16()
+    measurement = measured(model, halves(), substitute="zeros")
     assert mean(measurement, 1) == 1 > mean(measurement, 0)
     with torch.no_grad():
         embeds = bert().half()
         embeds.encoder.layer[-1].output.LayerNorm.bias[0] = 1.2e4
-    assert 0.9 < mean(papa.measure(embeds, halves(), **QUICK), 1) <= 1, "sums do not overflow"
+    assert 0.9 < mean(measured(embeds, halves()), 1) <= 1, "sums do not overflow"
 
 
 def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:
@@ -195,59 +221,60 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
     table = {"text": SENTENCES, "text_pair": SENTENCES[::-1], "label": [0, 1] * 3}
     without_pairs = {name: column for name, column in table.items() if name != "text_pair"}
 
-    def measured(data: object, task: papa.Task | None = None) -> list[float]:
+    def losses(data: object, task: papa.Task | None = None) -> list[float]:
         splits = {"train": data, "validation": data}
-        options: dict[str, object] = {
-            "tokenizer": tokenizer,
-            "score": "negative_log_perplexity",
-            "substitutes": ["zeros"],
-        }
-        return papa.measure(model, splits, task=task, **options, **QUICK).summary["mean"].tolist()
+        score = "negative_log_perplexity"
+        measurement = measured(
+            model, splits, score=score, substitute="zeros", task=task, tokenizer=tokenizer
+        )
+        return measurement.summary["mean"].tolist()
 
-    assert (
-        measured(table)
-        == measured(table, papa.Task(text_pair="text_pair"))
-        != measured(without_pairs)
-    )
+    assert losses(table) == losses(table, papa.Task(text_pair="text_pair"))
+    assert losses(table) != losses(without_pairs)
 
 
-@pytest.mark.parametrize("call", [papa.measure, papa.head_scores, papa.fidelity])
+@pytest.mark.parametrize(
+    "call", [papa.measure, papa.head_scores, partial(papa.fidelity, heads=[(0, 0)])]
+)
 def test_embeddings_that_are_no_means_are_refused(
     tmp_path: Path, call: Callable[..., object]
 ) -> None:
     folder = sentence_encoder(tmp_path, lambda: Pooling(32, "cls"))
     model = AutoModel.from_pretrained(folder).eval()
-    options = {"heads": [(0, 0)]} if call is papa.fidelity else {"progress": False}
     with pytest.raises(EncoderError, match=rf"{re.escape(str(folder))}.*cls"):
-        call(model, SENTENCES, tokenizer=AutoTokenizer.from_pretrained(folder), **options)
+        call(model, SENTENCES, tokenizer=AutoTokenizer.from_pretrained(folder))
 
 
 SHORT = {"input_ids": texts()[0]["input_ids"][:, :4]}
 BATCH = texts()[0]
 
 
+def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return outputs.logits[:, 0].flatten()
+
+
 @pytest.mark.parametrize(
-    ("data", "options", "message_part"),
+    ("call", "data", "message_part"),
     [
-        ({"train": [SHORT], "validation": [BATCH]}, {}, "9 tokens"),
-        ([BATCH], {"score": "accuracy"}, "agreement"),
-        ([BATCH], {"train_rows": 3}, "train_rows"),
-        ({"input_ids": BATCH["input_ids"][:1]}, {}, "one text"),
-        ([BATCH], {"orders": ["self_lambda"]}, "'self_lambda'"),
-        ([BATCH], {"keep": []}, "keep is []"),
-        ([BATCH], {"score": lambda outputs, _: outputs.logits[:, 0].flatten()}, "each"),
+        (papa.measure, {"train": [SHORT], "validation": [BATCH]}, "9 tokens"),
+        (papa.measure, {"input_ids": BATCH["input_ids"][:1]}, "one text"),
+        (partial(papa.measure, score="accuracy"), [BATCH], "agreement"),
+        (partial(papa.measure, train_rows=3), [BATCH], "train_rows"),
+        (partial(papa.measure, orders=["self_lambda"]), [BATCH], "'self_lambda'"),
+        (partial(papa.measure, keep=[]), [BATCH], "keep is []"),
+        (partial(papa.measure, score=first_logits), [BATCH], "each"),
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_trained(
-    data: object, options: dict[str, object], message_part: str, monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., object], data: object, message_part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=re.escape(message_part)):
-        papa.measure(gpt(), data, progress=False, **options)
+        call(gpt(), data, progress=False)
 
 
 def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:
-    model = bert("ForSequenceClassification", num_labels=3)
+    model = bert("ForSequenceClassification", labels=3)
     data = {"text": SENTENCES, "label": [5, *range(5)]}
     with pytest.raises(papa.PapaError, match="label 5"):
         papa.measure(model, data, tokenizer=AutoTokenizer.from_pretrained(shallow))
@@ -257,5 +284,5 @@ def test_texts_of_both_splits_are_counted(shallow: str) -> None:
     model = AutoModel.from_pretrained(shallow).eval()
     tokenizer = AutoTokenizer.from_pretrained(shallow)
     data = {"train": SENTENCES[:4], "validation": SENTENCES[2:]}
-    measurement = papa.measure(model, data, substitutes=["zeros"], tokenizer=tokenizer, **QUICK)
+    measurement = measured(model, data, substitute="zeros", tokenizer=tokenizer)
     assert "2 of 4 validation rows" in measurement.answers[-1]

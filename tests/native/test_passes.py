@@ -18,8 +18,14 @@ TEXTS = 24
 def native() -> NativeHead:
     """Of a random decoder whose own attention rounds otherwise than replaced heads do."""
     torch.manual_seed(0)
-    sizes = {"n_layer": 3, "n_head": 4, "n_embd": 32, "vocab_size": 100}
-    config = GPT2Config(**sizes, initializer_range=0.3, attn_implementation="eager")
+    config = GPT2Config(
+        n_layer=3,
+        n_head=4,
+        n_embd=32,
+        vocab_size=100,
+        initializer_range=0.3,
+        attn_implementation="eager",
+    )
     ids = torch.randint(100, (TEXTS, 16))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return open_in_memory(GPT2LMHeadModel(config).eval(), [batch])

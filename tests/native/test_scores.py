@@ -54,7 +54,7 @@ def scores(
     [
         (bert(), "cosine", lambda values: 1 - values["cosine"]),
         (
-            bert("ForSequenceClassification", num_labels=3),
+            bert("ForSequenceClassification", labels=3),
             "divergence",
             lambda values: values["divergence"],
         ),
@@ -104,7 +104,7 @@ def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -
     )
 
 
-@pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", num_labels=3)])
+@pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", labels=3)])
 @pytest.mark.parametrize(
     "data", [in_one_batch(), without_padding(texts())], ids=["one batch", "alone"]
 )

@@ -6,18 +6,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import pytest
-import torch
 
+from papa.heads.constants import ConstantMatrices
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference, load_tokenizer, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import FeatureModel
+from papa.progress import Progress, ignore_progress
 from papa.scores.metrics import Scored
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, LayoutSpec, TaskSpec
+from papa.spec.orders import Head
 from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
 LAYERS = 2
@@ -71,7 +73,7 @@ def corpus_of(
 ) -> Callable[..., TokenisedCorpus]:
     tokenizer = load_tokenizer(reference)
 
-    def build(name: str, **changes: object) -> TokenisedCorpus:
+    def build(name: str, changes: Mapping[str, object] = MappingProxyType({})) -> TokenisedCorpus:
         folder = tmp_path_factory.mktemp("corpora") / name
         task = tasks[name].model_copy(update=changes)
         # Several shards a split: rows are found across shard borders.
@@ -88,6 +90,7 @@ def corpora(
 
 
 Cell = Callable[..., list[Scored]]
+FeatureDtype = Literal["float32", "bfloat16"]
 
 
 @pytest.fixture
@@ -97,7 +100,7 @@ def cell(
     tasks: dict[str, TaskSpec],
     tmp_path: Path,
 ) -> Cell:
-    """A cell's scores, with changes to its probe; a budget of 0 streams features."""
+    """A cell's scores; a budget of 0 streams features, dropout is the encoder's."""
 
     def run(
         task_or_name: str | TaskSpec,
@@ -106,21 +109,28 @@ def cell(
         *,
         seeds: Sequence[int] = (0, 1),
         budget: float = 1,
-        dtype: Any = "float32",
+        dtype: FeatureDtype = "float32",
         batch_tokens: int = 512,
-        cell: Mapping[str, object] = MappingProxyType({}),
-        **probe: object,
+        epochs: int = 2,
+        dropout: bool = False,
+        constants: ConstantMatrices | None = None,
+        heads: Sequence[Head] = (),
+        trained: bool = False,
+        progress: Progress = ignore_progress,
     ) -> list[Scored]:
         task = tasks[task_or_name] if isinstance(task_or_name, str) else task_or_name
         return evaluate_cell(
             model,
             corpus or corpora[task.name],
-            with_probe(task, **probe),
+            with_probe(task, epochs=epochs, encoder_dropout=dropout),
             seeds,
             features=FeaturesSpec(dtype=dtype),
             execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
             scratch=tmp_path / "scratch",
-            **cell,
+            constants=constants,
+            heads=heads,
+            trained=trained,
+            progress=progress,
         )
 
     return run
@@ -139,7 +149,7 @@ def counted_passes(encoder: Encoder) -> Iterator[list[int]]:
     """Inside the block, list how many inputs each forward pass of the encoder took."""
     passes: list[int] = []
 
-    def count(module: torch.nn.Module, args: Any) -> None:
+    def count(*_: object) -> None:
         batch = encoder.dispatch.batch
         assert batch is not None
         passes.append(len(batch.rows))

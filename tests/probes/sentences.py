@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -11,25 +12,28 @@ from sentence_transformers.sentence_transformer.modules import Pooling
 from transformers import BertConfig, BertModel
 
 import papa
+from papa.spec import NamedMetric
+from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 
-SMALL: dict[str, object] = {
-    "hidden_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "intermediate_size": 64,
-    "vocab_size": 30522,
-    "max_position_embeddings": 64,
-    "initializer_range": 0.3,
-}
+SMALL = SIZES | {"num_hidden_layers": 2, "vocab_size": 30522, "max_position_embeddings": 64}
 
 
-def original(encoder: Path | str, rows: dict[str, list[object]], **task: object) -> float:
-    task = {"text": "a", "text_pair": "b", "label": "label", "head": "native", **task}
+def original(
+    encoder: Path | str,
+    rows: dict[str, list[object]],
+    *,
+    metric: NamedMetric = "accuracy",
+    labels: tuple[str, ...] | None = None,
+) -> float:
+    """The score of the native head on pairs of texts, with no head constant."""
+    task = papa.Task(
+        text="a", text_pair="b", label="label", metric=metric, head="native", labels=labels
+    )
     measurement = papa.measure(
         papa.load_encoder(encoder, slots=32, device="cpu"),
         {"train": rows, "validation": rows},
-        task=papa.Task(**task),
+        task=task,
         keep=[1],
         orders=["first_to_last"],
         probe_seeds=[0],
@@ -53,13 +57,20 @@ def pairs(count: int) -> dict[str, list[object]]:
     return rows
 
 
-def sentence_encoder(folder: Path, *modules: object, **settings: object) -> Path:
+def sentence_encoder(
+    folder: Path,
+    *modules: Callable[[], torch.nn.Module],
+    prompts: dict[str, str] | None = None,
+    prompt: str | None = None,
+) -> Path:
     """What sentence-transformers saves of a tiny BERT and modules after it."""
     torch.manual_seed(1)
-    plain = with_tokenizer(BertModel(BertConfig(**SMALL)).eval(), folder / "plain")
+    plain = with_tokenizer(BertModel(BertConfig.from_dict(SMALL)).eval(), folder / "plain")
     torch.manual_seed(3)
     all_modules = [Transformer(str(plain), max_seq_length=32), *(make() for make in modules)]
-    model = SentenceTransformer(modules=all_modules, device="cpu", **settings)
+    model = SentenceTransformer(
+        modules=all_modules, device="cpu", prompts=prompts, default_prompt_name=prompt
+    )
     model.save(str(folder / "model"))
     return folder / "model"
 
@@ -72,4 +83,4 @@ def dense() -> Dense:
     return Dense(32, 4, bias=True, activation_function=torch.nn.Tanh())
 
 
-SIMILAR = {"metric": "cosine_spearman"}
+SIMILAR: NamedMetric = "cosine_spearman"

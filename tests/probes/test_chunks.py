@@ -21,7 +21,6 @@ from tests.probes.conftest import with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 MINIBATCH = np.arange(16)
-CPU = torch.device("cpu")
 
 
 Build = Callable[..., tuple[Learned, TokenisedSplit]]

@@ -9,23 +9,22 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 import torch
 
 from papa.cores import WorkerCores
 from papa.errors import PapaError
 from papa.heads.average import average_split
-from papa.heads.constants import control
+from papa.heads.constants import ConstantMatrices, control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.chunks import probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
+from papa.scores.metrics import Scored
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
-from tests.finished import described, score_study
 from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, with_probe
 
 pytestmark = pytest.mark.unchecked
@@ -71,10 +70,14 @@ def test_a_seeds_score_depends_on_no_seed_beside_it(
     name: str, trained: bool, cell: Cell, tasks: dict[str, TaskSpec]
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
-    options = {"cell": {"constants": constants, "heads": HEADS, "trained": trained}, "epochs": 1}
-    together = cell(name, seeds=(7, 3), **options)
-    separate = np.concatenate([scores(cell(name, seeds=(seed,), **options)) for seed in (7, 3)])
-    np.testing.assert_array_equal(scores(together), separate)
+
+    def scores_of(*seeds: int) -> np.ndarray:
+        return scores(
+            cell(name, seeds=seeds, epochs=1, constants=constants, heads=HEADS, trained=trained)
+        )
+
+    separate = np.concatenate([scores_of(7), scores_of(3)])
+    np.testing.assert_array_equal(scores_of(7, 3), separate)
     assert name != "wikitext" or abs(separate[0] - separate[1]) > 1e-3
 
 
@@ -84,18 +87,23 @@ def test_a_cell_on_unused_cores_has_the_same_scores(
     name: str, budget: int, cell: Cell, tasks: dict[str, TaskSpec], tmp_path: Path
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
-    options: dict[str, object] = {
-        "cell": {"constants": constants, "heads": HEADS[::2]},
-        "seeds": (0, 1, 2),
-        "budget": budget,
-        "epochs": 1,
-    }
     threads: set[int] = set()
-    options["cell"]["progress"] = lambda done, total: threads.add(threading.active_count())
-    single_core = cell(name, **options)
+
+    def scored() -> list[Scored]:
+        return cell(
+            name,
+            seeds=(0, 1, 2),
+            budget=budget,
+            epochs=1,
+            constants=constants,
+            heads=HEADS[::2],
+            progress=lambda done, total: threads.add(threading.active_count()),
+        )
+
+    single_core = scored()
     threads_alone = max(threads)
     with WorkerCores(tmp_path, 0, 2).used():
-        beside = cell(name, **options)
+        beside = scored()
     assert max(threads) > threads_alone, "negative control: threads compute side by side"
     for expected, on_two_cores in zip(single_core, beside, strict=True):
         np.testing.assert_array_equal(expected.examples, on_two_cores.examples)
@@ -111,7 +119,7 @@ def test_text_is_learned(
     """Sentiment of the embedded reviews, against the same probe on features that say nothing; the
     probe never reads the split it is scored on.
     """
-    corpus = corpus_of("reviews", **REVIEWS, train_rows=300, validation_rows=150)
+    corpus = corpus_of("reviews", REVIEWS | {"train_rows": 300, "validation_rows": 150})
     task = tasks["reviews"].model_copy(update={"metric": "accuracy"})
 
     def says_nothing(batch: MicroBatch) -> list[torch.Tensor]:
@@ -136,10 +144,10 @@ def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(
     stored = cell("wikitext", model=model)
     with replaced(encoder, control("zeros", LAYERS, 12, 32), HEADS):
         after = cell("wikitext", model=model)
-    for before_change, options_of_reading in zip(stored, after, strict=True):
-        np.testing.assert_array_equal(before_change.examples, options_of_reading.examples)
-    for options_of_reading in ({"budget": 0}, {"encoder_dropout": True}):
-        scored = cell("wikitext", model=model, **options_of_reading)
+    for before_change, after_change in zip(stored, after, strict=True):
+        np.testing.assert_array_equal(before_change.examples, after_change.examples)
+    for budget, dropout in ((0, False), (1, True)):
+        scored = cell("wikitext", model=model, budget=budget, dropout=dropout)
         np.testing.assert_allclose(scores(scored), scores(stored), atol=1e-4)
     assert np.abs(scores(cell("wikitext")) - scores(stored)).min() > 1e-3, "negative control"
 
@@ -150,7 +158,7 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     state = torch.random.get_rng_state()
     try:
         with counted_passes(encoder) as passes:
-            dropped = scores(cell("wikitext", encoder_dropout=True))
+            dropped = scores(cell("wikitext", dropout=True))
     finally:
         hook.remove()
     # Two epochs of 24 rows anew, 10 validation rows once.
@@ -158,9 +166,9 @@ def test_dropout_is_active_while_training_only(cell: Cell, encoder: Encoder) -> 
     assert sum(count for count, training in zip(passes, modes, strict=True) if not training) == 10
     assert not any(module.training for module in encoder.model.modules())
     assert torch.equal(torch.random.get_rng_state(), state)
-    repeated = scores(cell("wikitext", encoder_dropout=True))
+    repeated = scores(cell("wikitext", dropout=True))
     np.testing.assert_allclose(dropped, repeated, atol=1e-6)
-    streamed = scores(cell("wikitext", encoder_dropout=True, budget=0))
+    streamed = scores(cell("wikitext", dropout=True, budget=0))
     np.testing.assert_allclose(dropped, streamed, atol=1e-4)
     assert np.abs(dropped - scores(cell("wikitext"))).min() > 1e-3
 
@@ -174,7 +182,7 @@ def test_an_interrupted_cell_leaves_nothing_in_scratch(cell: Cell, tmp_path: Pat
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        cell("reviews", cell={"progress": interrupt})
+        cell("reviews", progress=interrupt)
     assert scratch_sizes == {1}
     assert not list((tmp_path / "scratch").iterdir())
 
@@ -199,15 +207,26 @@ def test_a_full_disk_is_noticed_before_anything_runs(
 def test_a_cell_sees_its_constants_with_those_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
-    options: dict[str, object] = {"seeds": (0,), "budget": budget, "encoder_dropout": dropout}
-    before = scores(cell("wikitext", **options))
     identity = control("identity", LAYERS, 12, 32)
+
+    def scored(constants: ConstantMatrices | None = None) -> np.ndarray:
+        return scores(
+            cell(
+                "wikitext",
+                seeds=(0,),
+                budget=budget,
+                dropout=dropout,
+                constants=constants,
+                heads=HEADS[::2] if constants else (),
+            )
+        )
+
+    before = scored()
     with replaced(encoder, identity, HEADS[::2]):
-        inside = scores(cell("wikitext", **options))
+        inside = scored()
     assert np.abs(inside - before).min() > 1e-3
-    in_cell = cell("wikitext", **options, cell={"constants": identity, "heads": HEADS[::2]})
-    np.testing.assert_allclose(scores(in_cell), inside, atol=1e-6)
-    np.testing.assert_allclose(scores(cell("wikitext", **options)), before, atol=1e-6)
+    np.testing.assert_allclose(scored(identity), inside, atol=1e-6)
+    np.testing.assert_allclose(scored(), before, atol=1e-6)
 
 
 def test_training_moves_the_matrices_of_constant_heads_alone(
@@ -242,7 +261,7 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     corpora: dict[str, TokenisedCorpus],
 ) -> None:
     """An average over few texts, of the task or of shorter reviews, against a count by hand."""
-    over = corpus_of("reviews", **changes).split("train")
+    over = corpus_of("reviews", changes).split("train")
     scored = corpora["reviews"].split("validation")
     constants = average_split(encoder, over, slots=64, batch_tokens=512).average()
     averaged_pairs = set(pairs(over))
@@ -251,45 +270,3 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     assert 0.001 < expected < 0.999
     assert unseen_by(constants, scored) == expected
     assert unseen_by(control("toeplitz", LAYERS, 12, 64), scored) == 0
-
-
-CHANGED: dict[str, object] = {"batch_tokens": 64, "shard_rows": 5, "features_budget_gb": 0.0}
-Study = Callable[..., pandas.DataFrame]
-
-
-@pytest.fixture
-def study(
-    shallow: str, tasks: dict[str, TaskSpec], tmp_path_factory: pytest.TempPathFactory
-) -> Study:
-    """Its rows. Negative log-perplexity is a mean of logarithms, which shows what a count of right
-    answers would round away.
-    """
-
-    def scored(
-        dropout: bool = False, seed: int = 0, constants: str = "average", **execution: object
-    ) -> pandas.DataFrame:
-        task = with_probe(tasks["wikitext"], encoder_dropout=dropout)
-        settings = {"substitutes": [constants], "keep": [1, 0.5], "probe_seeds": [seed]}
-        settings["ranking"] = {"epochs": 1, "learning_rate": 0.1}
-        settings["ranking_seeds"] = [seed]
-        entry = task.model_dump(mode="json", exclude_none=True)
-        document = described(shallow, entry, orders=["lambda"], execution=execution, **settings)
-        table = score_study(document, Path(), tmp_path_factory.mktemp("study") / "store").table
-        return table[["score", "unseen_share"]]
-
-    return scored
-
-
-@pytest.mark.parametrize(("dropout", "constants"), [(False, "trained"), (True, "average")])
-def test_results_stay_what_they_are(study: Study, dropout: bool, constants: str) -> None:
-    """To the rounding of sums in float32, which another seed exceeds; and to the bit the second
-    time.
-    """
-    as_ever = study(dropout, constants=constants)
-    pandas.testing.assert_frame_equal(
-        study(dropout, constants=constants), as_ever, check_exact=True
-    )
-    for name, value in CHANGED.items():
-        changed = study(dropout, constants=constants, **{name: value})
-        np.testing.assert_allclose(changed, as_ever, atol=1e-3, err_msg=name)
-    assert np.abs(study(dropout, seed=1, constants=constants) - as_ever)["score"].min() > 0.002

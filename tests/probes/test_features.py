@@ -3,10 +3,9 @@ multiply in, by scores."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,6 +23,7 @@ from papa.probes.features import compute_features, values_shape
 from papa.spec import TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+from tests.make import outputs_of
 from tests.probes.conftest import HEADS as EVERY
 from tests.probes.conftest import Cell, scores
 
@@ -99,7 +99,7 @@ def pos(tasks: dict[str, TaskSpec], corpora_folder: Path) -> TaskSpec:
 
 @pytest.fixture(scope="module")
 def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
-    return corpus_of("wnut17", source=pos.source, columns=pos.columns, metric=pos.metric)
+    return corpus_of("wnut17", {"source": pos.source, "columns": pos.columns, "metric": pos.metric})
 
 
 @needs_bfloat16
@@ -117,9 +117,7 @@ def test_features_are_stored_as_the_study_says(
         def look(done: int, total: int, sizes: set[int] = sizes) -> None:
             sizes.update(path.stat().st_size for path in tmp_path.rglob("*.bin"))
 
-        features_by_dtype[dtype] = scores(
-            cell(pos, words, half, dtype=dtype, cell={"progress": look})
-        )
+        features_by_dtype[dtype] = scores(cell(pos, words, half, dtype=dtype, progress=look))
         numbers = np.prod(values_shape(half, words.split("train")))
         assert sizes == {numbers * getattr(torch, dtype).itemsize}
     assert features_by_dtype["float32"].tolist() == features_by_dtype["bfloat16"].tolist()
@@ -143,7 +141,7 @@ def train(corpora: dict[str, TokenisedCorpus]) -> TokenisedSplit:
     return corpora["reviews"].split("train")
 
 
-def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:
+def padded(split: TokenisedSplit, rows: Sequence[int] | np.ndarray) -> dict[str, Tensor]:
     """Rows as the stock model takes them, each token at the position of its slot."""
     batch = micro_batch(split, rows)
     padded_inputs = torch.zeros(3, len(rows), split.slots, dtype=torch.int64)
@@ -153,10 +151,12 @@ def padded(split: TokenisedSplit, rows: Any) -> dict[str, Tensor]:
 
 
 @torch.inference_mode()
-def difference(encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, rows: Any) -> float:
+def difference(
+    encoder: Encoder, stock: PreTrainedModel, split: TokenisedSplit, rows: np.ndarray
+) -> float:
     inputs = padded(split, rows)
     batch = micro_batch(split, rows)
-    theirs = stock(**inputs).last_hidden_state[batch.inputs_of_tokens, batch.slot_ids]
+    theirs = outputs_of(stock, inputs).last_hidden_state[batch.inputs_of_tokens, batch.slot_ids]
     return float((encoder.token_states(batch)[-1] - theirs).abs().max())
 
 
@@ -187,7 +187,7 @@ def test_means_by_slot_are_those_of_the_stock_model(
     module = stock.encoder.layer[1].attention.self
     hook = module.register_forward_hook(lambda module, inputs, output: recorded.append(output[0]))
     inputs = padded(train, train.rows)
-    stock(**inputs)
+    outputs_of(stock, inputs)
     hook.remove()
     real = inputs["attention_mask"].double()
     sums = torch.einsum("bs,bsd->sd", real, recorded[0].double())

@@ -102,7 +102,8 @@ class Golden:
             differences["theta"] = float((theta - self.trained[f"{name}.theta"]).abs().max())
         for parameter_name, parameter_value in zip(NAMES, trained, strict=True):
             # Of the first linear map they stored the bias alone.
-            if (theirs := self.trained.get(f"{name}.{parameter_name}")) is not None:
+            theirs = self.trained.get(f"{name}.{parameter_name}")
+            if theirs is not None:
                 value = (
                     parameter_value[0].T
                     if parameter_value[0].shape != theirs.shape

@@ -97,9 +97,8 @@ def test_a_bad_token_of_a_minibatch_is_traced_to_its_row(
     place = rf"row {row + 1}, minibatch \d of epoch 1"
     with pytest.raises(NumbersError, match=place):
         train_lambda(encoder, constants, corpus, tasks["reviews"], RankingSpec())
-    trained = {"constants": constants, "heads": HEADS[:12], "trained": True}
     with pytest.raises(NumbersError, match=place):
-        cell("reviews", model=encoder, cell=trained)
+        cell("reviews", model=encoder, constants=constants, heads=HEADS[:12], trained=True)
 
 
 DIVERGENCE = r"learning_rate.*(nan|inf).*minibatch 2 of epoch 1.*1e\+30"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,23 @@ from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.text.corpus import TokenisedCorpus
 from tests.probes.conftest import LAYERS
 
-SIZES = {"layers": LAYERS + 1, "width": 384, "slots": 64}
+
+def sequence_probe(
+    seeds: Sequence[int], labels: int = 2, *, regression: bool = False, dropout: float = 0.0
+) -> SequenceProbe:
+    return SequenceProbe(
+        seeds,
+        layers=LAYERS + 1,
+        width=384,
+        slots=64,
+        labels=labels,
+        regression=regression,
+        dropout=dropout,
+    )
+
+
+def token_probe(*seeds: int) -> TokenProbe:
+    return TokenProbe(seeds, layers=LAYERS + 1, width=384, labels=13)
 
 
 @pytest.fixture
@@ -26,13 +43,12 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
     encoder: Encoder, corpora: dict[str, TokenisedCorpus]
 ) -> None:
     features = compute_features(encoder, corpora["wnut17"].split("train"), 512, "float32")
-    sizes = {"layers": LAYERS + 1, "width": 384, "labels": 13}
     rows = torch.arange(6).view(2, 3)
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
-    seed_losses = TokenProbe((0, 1), **sizes).losses(features, rows)
+    seed_losses = token_probe(0, 1).losses(features, rows)
     for seed in range(2):
         first, last = features.offsets[[3 * seed, 3 * seed + 3]]
-        logits = TokenProbe((seed,), **sizes)(features.values[first:last].flatten(1)[None])[0]
+        logits = token_probe(seed)(features.values[first:last].flatten(1)[None])[0]
         chosen = torch.arange(len(logits)), features.labels[first:last]
         torch.testing.assert_close(seed_losses[seed], -logits.log_softmax(-1)[chosen].mean())
 
@@ -47,7 +63,7 @@ def test_dropout_drops_a_tenth_by_seed() -> None:
 
 
 def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> None:
-    probe = SequenceProbe((0,), **SIZES, labels=2, dropout=0.1)
+    probe = sequence_probe((0,), dropout=0.1)
     rows = torch.arange(8)[None]
     losses = [probe.losses(features, rows, seeds).item() for seeds in (None, (1,), (1,), (2,))]
     assert losses[1] == losses[2]
@@ -55,7 +71,7 @@ def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> 
 
 
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
-    probe, single_probe = (SequenceProbe(seeds, **SIZES, labels=2) for seeds in ((5, 9), (9,)))
+    probe, single_probe = (sequence_probe(seeds) for seeds in ((5, 9), (9,)))
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
@@ -66,7 +82,7 @@ def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
 
 
 def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None:
-    probe = SequenceProbe((0,), **SIZES, labels=1, regression=True)
+    probe = sequence_probe((0,), labels=1, regression=True)
     features = replace(features, labels=torch.linspace(0, 1, 8))
     rows = torch.arange(8)
     predicted = probe.predictions(features, rows)

@@ -39,11 +39,14 @@ def test_each_epoch_of_a_seed_shuffles_all_rows(rows: int, window: int) -> None:
     spec = SPEC.model_copy(update={"batch_size": 4, "epochs": 2})
     for rows_by_epoch in twice:
         learner = Learner([{"params": [nn.Parameter(torch.ones(2, 1))]}], [5, 7])
-        options: dict[str, object] = {
-            "rows": rows,
-            "progress": lambda *both: progress_calls.append(both),
-        }
-        train([learner], noting(rows_by_epoch), spec, window=window, **options)
+        train(
+            [learner],
+            noting(rows_by_epoch),
+            spec,
+            rows=rows,
+            window=window,
+            progress=lambda *both: progress_calls.append(both),
+        )
     orders, repeated = (
         [np.concatenate(epoch_order, axis=1) for epoch_order in each.values()] for each in twice
     )

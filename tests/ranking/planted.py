@@ -77,9 +77,11 @@ def planted_encoder(folder: Path, head: Head) -> EncoderReference:
 
 def with_classifier(folder: Path, task: TaskSpec) -> None:
     """Give the encoder of a folder a head that answers the task, trained on its training text."""
-    classes = {"id2label": {0: "male", 1: "female"}, "label2id": {"male": 0, "female": 1}}
+    config = BertConfig.from_pretrained(folder)
+    config.id2label = {0: "male", 1: "female"}
+    config.label2id = {"male": 0, "female": 1}
     torch.manual_seed(0)
-    model = BertForTokenClassification.from_pretrained(folder, **classes).eval()
+    model = BertForTokenClassification.from_pretrained(folder, config=config).eval()
     model.bert.requires_grad_(False)
     vocabulary = AutoTokenizer.from_pretrained(folder)
     assert isinstance(task.source, FilesSource)
@@ -88,7 +90,9 @@ def with_classifier(folder: Path, task: TaskSpec) -> None:
         [row["words"] for row in rows], is_split_into_words=True, padding=True, return_tensors="pt"
     )
     with torch.no_grad():
-        states = model.bert(**inputs).last_hidden_state
+        states = model.bert(
+            inputs["input_ids"], inputs["attention_mask"], inputs["token_type_ids"]
+        ).last_hidden_state
     truth = torch.tensor([row["tags"][0] for row in rows])[:, None].expand(states.shape[:2])
     words = (inputs["input_ids"] > 103) & inputs["attention_mask"].bool()
     optimizer = torch.optim.Adam(model.classifier.parameters(), lr=0.05)
@@ -130,9 +134,6 @@ class Planted(NamedTuple):
     head: Head
     scoring_request: ScoringRequest
     native: NativeHead | None = None
-
-    def changed(self, **changes: Any) -> ScoringRequest:
-        return replace(self.scoring_request, **changes)
 
     @property
     def request(self) -> LossRequest:

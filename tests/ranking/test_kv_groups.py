@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import pandas
@@ -14,12 +13,14 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 import papa
 from papa.errors import EncoderError, SpecError
 from papa.heads.attention_layers import heads_per_kv_group
+from papa.spec.orders import Unit
+from tests.make import Settings
 
 LAYERS = 2
 HEADS = 8
 GROUPS = 4
 PAIRS = [(2 * group, 2 * group + 1) for group in range(GROUPS)]
-SIZES: dict[str, Any] = {
+SIZES: Settings = {
     "num_hidden_layers": LAYERS,
     "num_attention_heads": HEADS,
     "num_key_value_heads": GROUPS,
@@ -28,17 +29,51 @@ SIZES: dict[str, Any] = {
     "vocab_size": 50,
     "initializer_range": 0.35,
 }
-QUICK: dict[str, Any] = {"ranking_seeds": [0], "progress": False}
+Batches = list[dict[str, torch.Tensor]]
+
+
+def scores_by(
+    method: str, model: LlamaForCausalLM, data: Batches, unit: Unit = "kv_group"
+) -> pandas.DataFrame:
+    return papa.head_scores(
+        model,
+        data,
+        method=method,
+        unit=unit,
+        evaluations=80,
+        epochs=1,
+        ranking_seeds=[0],
+        progress=False,
+    )
+
+
+def measured(
+    model: LlamaForCausalLM,
+    data: Batches,
+    order: object,
+    keep: list[float],
+    unit: Unit = "kv_group",
+) -> papa.Measurement:
+    return papa.measure(
+        model,
+        data,
+        unit=unit,
+        orders=[order],
+        keep=keep,
+        probe_seeds=[3],
+        ranking_seeds=[0],
+        progress=False,
+    )
 
 
 @pytest.fixture(scope="module")
 def llama() -> LlamaForCausalLM:
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig(**SIZES)).eval()
+    return LlamaForCausalLM(LlamaConfig.from_dict(SIZES)).eval()
 
 
 @pytest.fixture(scope="module")
-def batches() -> list[dict[str, torch.Tensor]]:
+def batches() -> Batches:
     generator = torch.Generator().manual_seed(1)
     return [{"input_ids": torch.randint(50, (8, 12), generator=generator)} for _ in range(2)]
 
@@ -48,9 +83,9 @@ def scores_of(frame: pandas.DataFrame) -> np.ndarray:
 
 
 def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+    llama: LlamaForCausalLM, batches: Batches
 ) -> None:
-    frame = papa.head_scores(llama, batches, method="effect", unit="kv_group", **QUICK)
+    frame = scores_by("effect", llama, batches)
     sets = [[(layer, head) for head in pair] for layer in range(LAYERS) for pair in PAIRS]
     effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False)
     expected = effects["joint"].to_numpy().reshape(LAYERS, GROUPS)
@@ -63,10 +98,10 @@ def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
 
 
 def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+    llama: LlamaForCausalLM, batches: Batches
 ) -> None:
-    by_group = papa.head_scores(llama, batches, method="output_norm", unit="kv_group", **QUICK)
-    by_head = papa.head_scores(llama, batches, method="output_norm", **QUICK)
+    by_group = scores_by("output_norm", llama, batches)
+    by_head = scores_by("output_norm", llama, batches, unit="head")
     expected = scores_of(by_head).mean(axis=2)
     np.testing.assert_allclose(scores_of(by_group)[..., 1], expected, rtol=1e-6)
     assert np.ptp(scores_of(by_head), axis=2).max() > 0.01, "negative control"
@@ -74,10 +109,9 @@ def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
 
 @pytest.mark.parametrize("method", ["lambda", "gradient", "greedy", "shapley", "gates"])
 def test_heads_of_a_group_have_one_score(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], method: str
+    llama: LlamaForCausalLM, batches: Batches, method: str
 ) -> None:
-    options: dict[str, Any] = {"method": method, "evaluations": 80, "epochs": 1, **QUICK}
-    grouped = scores_of(papa.head_scores(llama, batches, unit="kv_group", **options))
+    grouped = scores_of(scores_by(method, llama, batches))
     np.testing.assert_array_equal(grouped[..., 0], grouped[..., 1])
     assert np.ptp(grouped) > 0, "negative control"
 
@@ -86,8 +120,8 @@ def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
     llama: LlamaForCausalLM,
 ) -> None:
     text = {"input_ids": torch.arange(12)[None]}
-    grouped = papa.head_scores(llama, [text], method="gradient", unit="kv_group", **QUICK)
-    by_head = papa.head_scores(llama, [text], method="gradient", **QUICK)
+    grouped = scores_by("gradient", llama, [text])
+    by_head = scores_by("gradient", llama, [text], unit="head")
     # |a + b| of one text lies between ||a| - |b|| and |a| + |b|.
     first, second = np.moveaxis(scores_of(by_head), -1, 0)
     group = scores_of(grouped)[..., 0]
@@ -96,68 +130,35 @@ def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
 
 
 @pytest.mark.parametrize("order", ["lambda", "random", "first_to_last", "reversed:effect"])
-def test_orders_take_whole_groups(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], order: str
-) -> None:
-    keep = [1, 0.875, 0.5, 0]
-    options: dict[str, Any] = {"orders": [order], "keep": keep, "probe_seeds": [3], **QUICK}
-    measurement = papa.measure(llama, batches, unit="kv_group", **options)
+def test_orders_take_whole_groups(llama: LlamaForCausalLM, batches: Batches, order: str) -> None:
+    measurement = measured(llama, batches, order, keep=[1, 0.875, 0.5, 0])
     for cell, heads in measurement.constant_heads.items():
         assert heads is not None
         assert len(heads) == round((1 - cell.fraction) * LAYERS * HEADS)
         groups = {(layer, head // 2) for layer, head in heads}
         assert len(groups) == len(heads) / 2
-    by_head = papa.measure(llama, batches, **{**options, "orders": ["random"]})
-    (heads,) = (
-        heads for cell, heads in by_head.constant_heads.items() if cell.fraction == 0.5 and heads
-    )
-    assert len({(layer, head // 2) for layer, head in heads}) > len(heads) / 2, "negative control"
+
+
+def test_random_heads_break_groups(llama: LlamaForCausalLM, batches: Batches) -> None:
+    (heads,) = measured(llama, batches, "random", keep=[0.5], unit="head").constant_heads.values()
+    assert heads is not None
+    assert len({(layer, head // 2) for layer, head in heads}) > len(heads) / 2
 
 
 def test_a_custom_order_takes_a_group_by_its_highest_head(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
+    llama: LlamaForCausalLM, batches: Batches
 ) -> None:
     scores = np.ones((LAYERS, HEADS))
     scores[1, [2, 3]] = 0.0
     scores[0, 0] = -5.0  # The other head of its group is kept, and so is the group.
-    measurement = papa.measure(
-        llama, batches, unit="kv_group", orders=[scores], keep=[0.875], probe_seeds=[0], **QUICK
-    )
+    measurement = measured(llama, batches, scores, keep=[0.875])
     assert [*measurement.constant_heads.values()] == [((1, 2), (1, 3))]
-
-
-def test_a_cell_of_groups_scores_what_its_heads_do(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
-) -> None:
-    data = {"train": batches[:1], "validation": batches[1:]}
-    options: dict[str, Any] = {"orders": ["first_to_last"], "probe_seeds": [0], **QUICK}
-    grouped = papa.measure(llama, data, unit="kv_group", keep=[0.5], **options)
-    loss = papa.fidelity(
-        llama,
-        batches[1:],
-        heads=[(0, head) for head in range(HEADS)],
-        substitute_data=batches[:1],
-    )
-    expected = -loss.loc["loss_after", "value"]
-    assert grouped.summary["mean"].tolist() == pytest.approx([expected], abs=1e-5)
-    assert loss.loc["loss_difference", "value"] != pytest.approx(0, abs=0.01), "negative control"
-
-
-def test_scores_of_groups_become_files_and_constant_heads(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], tmp_path: Path
-) -> None:
-    scores = papa.head_scores(llama, batches, method="output_norm", unit="kv_group", **QUICK)
-    heads = papa.constant_heads(scores, keep=0.75)
-    assert len(heads) == 4
-    assert len({(layer, head // 2) for layer, head in heads}) == 2
-    papa.save_scores(scores, tmp_path, format="duo_attention")
-    assert np.loadtxt(tmp_path / "full_attention_heads.tsv").shape == (LAYERS, GROUPS)
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("call", [papa.measure, papa.head_scores])
 def test_an_unknown_unit_is_refused(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]], call: Any
+    llama: LlamaForCausalLM, batches: Batches, call: Callable[..., object]
 ) -> None:
     with pytest.raises(SpecError) as error:
         call(llama, batches, unit="kv_groups")
@@ -166,7 +167,9 @@ def test_an_unknown_unit_is_refused(
 
 def test_groups_of_different_sizes_are_refused() -> None:
     modules = [
-        LlamaModel(LlamaConfig(**{**SIZES, "num_key_value_heads": count})).layers[0].self_attn
+        LlamaModel(LlamaConfig.from_dict(SIZES | {"num_key_value_heads": count}))
+        .layers[0]
+        .self_attn
         for count in (GROUPS, HEADS)
     ]
     with pytest.raises(EncoderError) as error:
@@ -175,10 +178,8 @@ def test_groups_of_different_sizes_are_refused() -> None:
     assert heads_per_kv_group(modules[:1]) == HEADS // GROUPS
 
 
-def test_a_search_takes_whole_groups(
-    llama: LlamaForCausalLM, batches: list[dict[str, torch.Tensor]]
-) -> None:
-    frame = papa.head_scores(llama, batches, method="effect", unit="kv_group", **QUICK)
+def test_a_search_takes_whole_groups(llama: LlamaForCausalLM, batches: Batches) -> None:
+    frame = scores_by("effect", llama, batches)
     # So high a limit that every group is within it.
     search = papa.search_heads(llama, batches, scores=frame, max_effect=1e3, progress=False)
     assert search.heads == papa.constant_heads(frame, keep=0)

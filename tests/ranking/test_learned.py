@@ -5,7 +5,6 @@ differences, and a planted head.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -14,12 +13,10 @@ import torch
 
 from papa.heads.replacement import mixed_by
 from papa.probes.chunks import chunks_of, total_loss
-from papa.ranking.head_scores import HeadScores
 from papa.ranking.learned import (
     COST,
     PENALTY,
     drawn_gates,
-    gates,
     open_probability,
     self_lambda,
     trainable_gates,
@@ -111,29 +108,6 @@ def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringReques
     assert len(chunks) > 1
     assert float(total_loss([of_part], chunks, [theta])) == pytest.approx(loss, rel=1e-5)
     torch.testing.assert_close(theta.grad, derivative, rtol=1e-4, atol=1e-7)
-
-
-@pytest.mark.unchecked
-@pytest.mark.parametrize(
-    ("score", "passes", "minimum"), [(gates, 12, 0.1), (self_lambda, 18, 0.05)]
-)
-def test_a_planted_head_keeps_most_for_what_it_puts_out(
-    score: Callable[[ScoringRequest], HeadScores],
-    passes: int,
-    minimum: float,
-    scoring_request: ScoringRequest,
-    one_head: Planted,
-) -> None:
-    progress_calls: list[tuple[int, int]] = []
-    scores = score(replace(scoring_request, progress=lambda *both: progress_calls.append(both)))
-    assert progress_calls[-1] == (6 * 192, 6 * 192)
-    assert scores.evaluations == passes
-    np.testing.assert_array_equal(score(scoring_request).mean, scores.mean)
-    *_, second, planted = sorted(scores.mean.flatten())
-    assert planted == scores.mean[one_head.head]
-    assert score is self_lambda or (planted > 0.8 and second < planted - 0.1)
-    with one_head.scaled(one_head.head, 0):
-        assert score(scoring_request).mean[one_head.head] < planted - minimum
 
 
 def test_no_label_is_read(scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch) -> None:

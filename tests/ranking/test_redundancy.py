@@ -8,6 +8,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import papa
+from tests.make import SIZES
 
 COPY = 1
 """A head with the weights of head 0: each does the job of both."""
@@ -21,14 +22,8 @@ def redundant_model() -> BertForSequenceClassification:
     whether one or both write; the other heads write nothing.
     """
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=50,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=32,
-        num_labels=3,
-        initializer_range=0.3,
+    config = BertConfig.from_dict(
+        SIZES | {"vocab_size": 50, "num_hidden_layers": 1, "num_labels": 3}
     )
     model = BertForSequenceClassification(config).eval()
     attention = model.bert.encoder.layer[0].attention

@@ -19,7 +19,6 @@ from papa.probes.features import live_features
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import gradient
 from papa.ranking.set_values import LossValue, Value, effect, greedy_positions, shapley_values
-from papa.spec import RankingSpec
 from papa.spec.orders import Head
 from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
@@ -66,8 +65,14 @@ def test_shapley_values_spend_their_budget() -> None:
     progress_calls: list[tuple[int, int]] = []
     for budget in (22, 41, 42, 100):
         value, evaluated = counted(drawn_game(6))
-        options = {"seed": 0, "tolerance": 0, "progress": lambda *both: progress_calls.append(both)}
-        shapley_values(value, HEADS, budget, **options)
+        shapley_values(
+            value,
+            HEADS,
+            budget,
+            seed=0,
+            tolerance=0,
+            progress=lambda *both: progress_calls.append(both),
+        )
         assert budget - 10 < len(evaluated) <= budget
         assert progress_calls[-1] == (budget, budget)
     values, *_ = shapley_values(lambda heads: float(len(heads)), HEADS[:1], 10, seed=0)
@@ -162,33 +167,6 @@ def test_the_interval_of_shapley_values_covers_what_it_says() -> None:
             low, high = (bound.ravel() for bound in scores.interval)
             covered.append((low <= exact) & (exact <= high))
     assert 0.92 < np.mean(covered) < 0.975
-
-
-@pytest.mark.unchecked
-def test_a_planted_head_is_worth_what_all_are(one_head: Planted) -> None:
-    scoring_request = one_head.changed(ranking=RankingSpec(rows=48))
-    head = one_head.head
-    value = LossValue(scoring_request)
-    everyone = frozenset(value.heads)
-    whole = value(everyone)
-    no_heads_value = value(frozenset())
-    assert whole > -0.01
-    assert no_heads_value < -0.5
-    assert value({head}) == pytest.approx(whole, abs=1e-3)
-    assert value(everyone - {head}) == pytest.approx(no_heads_value, abs=1e-2)
-
-    values, errors, _ = shapley_values(value, value.heads, 40, seed=0)
-    planted = value.heads.index(head)
-    assert values[planted] == pytest.approx(whole - no_heads_value, abs=1e-2)
-    assert np.abs(np.delete(values, planted)).max() < 1e-2
-    assert errors.max() < 1e-2
-    assert greedy_positions(value, value.heads, 20)[planted] == len(value.heads) - 1
-
-    # Without what it outputs nothing is worth anything: the score is the head's.
-    with one_head.scaled(head, 0):
-        without, *_ = shapley_values(value, value.heads, 40, seed=0)
-        single_effect = effect(scoring_request).mean[head]
-    assert max(abs(without[planted]), abs(single_effect)) < 1e-2
 
 
 @torch.no_grad()

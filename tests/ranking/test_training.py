@@ -25,18 +25,17 @@ Learn = Callable[..., Tensor]
 def learn(scoring_request: ScoringRequest) -> Learn:
     """Train on the text; all steps are told at the end, whether they were taken or not."""
 
-    def learned(ranking: RankingSpec, total: int, **options: object) -> Tensor:
+    def learned(ranking: RankingSpec, total: int, seed: int = 0) -> Tensor:
         progress_calls: list[tuple[int, int]] = []
-        arguments = (
+        lambdas = train_lambda(
             scoring_request.encoder,
             scoring_request.constants,
             scoring_request.corpus,
             scoring_request.task,
             ranking,
+            seed=seed,
+            progress=lambda *both: progress_calls.append(both),
         )
-        lambdas = train_lambda(
-            *arguments, progress=lambda *both: progress_calls.append(both), **options
-        )  # type: ignore[arg-type]
         assert progress_calls[-1] == (total, total)
         return lambdas
 

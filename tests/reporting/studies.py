@@ -147,6 +147,15 @@ def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> p
     layers, heads = average.matrices.shape[:2]
     layer, head = numpy.indices((layers, heads)).reshape(2, -1)
     score = numpy.linspace(0.9, 0.1, layers * heads)
-    names = {"encoder": average.encoder, "task": average.task, "method": method}
-    interval_columns = {"score": score, "low": score - half, "high": score + half}
-    return pandas.DataFrame({"layer": layer, "head": head, **interval_columns}).assign(**names)
+    return pandas.DataFrame(
+        {
+            "layer": layer,
+            "head": head,
+            "score": score,
+            "low": score - half,
+            "high": score + half,
+            "encoder": average.encoder,
+            "task": average.task,
+            "method": method,
+        }
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas
 import pytest
 
@@ -10,8 +12,15 @@ from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
 
-def scored(score: dict[float, float], **changes: object) -> pandas.DataFrame:
-    frame = results(**{"fractions": tuple(score), **changes}).assign(word_embeddings=0.6)
+def scored(
+    score: dict[float, float],
+    *,
+    encoders: Sequence[str] = ("all-MiniLM-L6-v2",),
+    tasks: Sequence[tuple[str, str]] = (("reviews", "accuracy"),),
+    seeds: Sequence[int] = (0, 1, 2),
+) -> pandas.DataFrame:
+    frame = results(encoders, tasks, fractions=tuple(score), seeds=seeds)
+    frame = frame.assign(word_embeddings=0.6)
     return frame.assign(score=frame["fraction"].map(score))
 
 

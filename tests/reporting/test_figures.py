@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pandas
@@ -32,9 +31,10 @@ def texts(figure: Figure) -> list[str]:
 def domains(figure: Figure, channel: str) -> list[object]:
     """Those that the specification gives to one channel, wherever it is."""
 
-    def domains_in(specification: Any) -> Iterator[Any]:
+    def domains_in(specification: object) -> Iterator[object]:
         if isinstance(specification, dict):
-            if "scale" in (encoding := specification.get(channel) or {}):
+            encoding = specification.get(channel) or {}
+            if "scale" in encoding:
                 yield encoding["scale"]["domain"]
             for inner in specification.values():
                 yield from domains_in(inner)

@@ -70,8 +70,9 @@ def test_drops_need_fraction_one_as_intervals_need_two_seeds() -> None:
 
 def test_what_has_no_baselines_has_no_rows_of_them() -> None:
     """A model's native head."""
-    no_baselines = {"always_one_answer": math.nan, "one_answer": "", "word_embeddings": math.nan}
-    native = results(constants=("average", "zeros"), fractions=(1.0, 0.0)).assign(**no_baselines)
+    native = results(constants=("average", "zeros"), fractions=(1.0, 0.0)).assign(
+        always_one_answer=math.nan, one_answer="", word_embeddings=math.nan
+    )
     assert [*written(native)] == ["Scores", "Relative drop", "Contrasts"]
     mixed = [native, results(tasks=(("sst2", "accuracy"),), fractions=(1.0, 0.0))]
     assert [row[0] for row in written(pandas.concat(mixed))["Baselines"].rows] == ["sst2"]
@@ -92,8 +93,9 @@ def test_what_has_no_baselines_has_no_rows_of_them() -> None:
 def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     one_answer: float, words: float, reason: str
 ) -> None:
-    baseline_scores = {"always_one_answer": one_answer, "word_embeddings": words}
-    frame = results(fractions=(1.0, 0.0)).assign(**baseline_scores)
+    frame = results(fractions=(1.0, 0.0)).assign(
+        always_one_answer=one_answer, word_embeddings=words
+    )
     # The mean is above 0.79, the lower end of its interval is not.
     frame["score"] = [0.79, 0.80, 0.81, 0.70, 0.71, 0.72]
     summary = summarise(frame)

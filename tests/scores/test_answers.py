@@ -35,12 +35,12 @@ MASKED = {"kind": "mlm", "columns": {"text": "text"}, "metric": "negative_log_pe
 
 
 def tokenised(
-    folder: Path, suffix: str, content: str, **task: object
+    folder: Path, suffix: str, content: str, task: dict[str, object]
 ) -> tuple[TokenisedCorpus, TaskSpec]:
     path = folder / f"rows.{suffix}"
     path.write_text(content)
     source = {"kind": "files", "train": path, "validation": path}
-    document = {"name": "made-up", "source": source, "slots": 32, "probe": PROBE, **task}
+    document = {"name": "made-up", "source": source, "slots": 32, "probe": PROBE} | task
     spec = TaskSpec.model_validate(document)
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
     corpus = folder / "corpus"
@@ -75,13 +75,13 @@ def test_the_best_single_answer(
 ) -> None:
     """Of 20 texts, of which some are positive; or of the words of three sentences."""
     if positives is None:
-        corpus, task = tokenised(tmp_path, "conll", SENTENCES, **changes, metric=metric)
+        corpus, task = tokenised(tmp_path, "conll", SENTENCES, changes | {"metric": metric})
         assert labels_of(corpus.split("validation"))[1].tolist() == [3, 2, 5]
     else:
         names = ("0", "1") if metric == "spearman" else ("no", "yes")
         rows = "".join(f"words {row}\t{names[row < positives]}\n" for row in range(20))
-        options = {**TEXT, "metric": metric, **changes}
-        corpus, task = tokenised(tmp_path, "tsv", f"text\tlabel\n{rows}", **options)
+        settings = TEXT | {"metric": metric} | changes
+        corpus, task = tokenised(tmp_path, "tsv", f"text\tlabel\n{rows}", settings)
     best = best_constant_answer(corpus, task, 0)
     assert best.score == pytest.approx(score)
     assert best.answer == answer or (answer, best.answer) == ("B-LOC", "I-LOC")
@@ -89,7 +89,7 @@ def test_the_best_single_answer(
 
 def test_masked_words_get_the_training_splits_shares(tmp_path: Path) -> None:
     text = "the cat sat on the mat and the dog sat on the cat\n" * 40
-    corpus, task = tokenised(tmp_path, "txt", text, **MASKED)
+    corpus, task = tokenised(tmp_path, "txt", text, MASKED)
     vocabulary = 30_522
     best = best_constant_answer(corpus, task, vocabulary)
     (labels, _), (training_labels, _) = (

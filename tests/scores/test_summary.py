@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import pandas
 import pytest
-from scipy import stats
 
 from papa.scores.summary import compared, drops_of_all_lines, summarise
 from tests.reporting.studies import ROWS, results
@@ -74,44 +72,3 @@ def test_studies_are_contrasted_by_seed_and_example() -> None:
         assert half == pytest.approx(paired, rel=1e-3)
     metric = compared({"a": first, "b": first.assign(metric="f1")})
     assert metric["contrast"].isna().all()
-
-
-def over_examples(influence: np.ndarray) -> float:
-    """Half the interval's width: the jackknife's, with what the rule of three leaves."""
-    spread = 1.9605 * np.linalg.norm(influence - influence.mean())
-    return math.hypot(spread, 3.84 / len(influence))
-
-
-def expected_interval(scores: np.ndarray, influence: np.ndarray) -> object:
-    """Low end, mean and high end: seeds by scipy's t, examples as above, added as variances."""
-    low, high = stats.t.interval(0.95, len(scores) - 1, loc=0, scale=stats.sem(scores))
-    mean = scores.mean()
-    half = math.hypot((high - low) / 2, over_examples(influence))
-    return pytest.approx([mean - half, mean, mean + half], rel=1e-4, abs=1e-6)
-
-
-def test_intervals_are_those_of_scipy() -> None:
-    """Drops and contrasts are paired by seed and by example."""
-    frame = results(constants=("average", "identity", "zeros"), fractions=(1.0, 0.5, 0.0))
-    cells = dict(list(frame.groupby(["constants", "fraction"])))
-    for row in summarise(frame).to_dict("records"):
-        kind = row["constants"]
-        fraction = row["fraction"]
-        cell = cells[kind, fraction]
-        original = cells[kind, 1.0]
-        first = cells["average", fraction]
-        assert (row["seeds"], row["constant_heads"]) == (3, round((1 - fraction) * 72))
-        bounds = [row[name] for name in ("low", "mean", "high")]
-        assert bounds == expected_interval(cell["score"].to_numpy(), cell["influence"].iloc[0])
-        for name, reference_cell in (("difference", original), ("contrast", first)):
-            difference_bounds = [row[f"{name}{end}"] for end in ("_low", "", "_high")]
-            if fraction == 1 or reference_cell is cell:
-                no_difference = 0.0 if name == "difference" else math.nan
-                assert difference_bounds == pytest.approx([no_difference] * 3, nan_ok=True), (
-                    "itself"
-                )
-                continue
-            lost = reference_cell["score"].to_numpy() - cell["score"].to_numpy()
-            assert difference_bounds == expected_interval(
-                lost, reference_cell["influence"].iloc[0] - cell["influence"].iloc[0]
-            )

@@ -70,8 +70,7 @@ def tensors(folder: Path, size: int) -> None:
 
 def table(folder: Path, size: int) -> None:
     values = pa.table({"a": range(size // 8)})
-    plain = {"use_dictionary": False}
-    pa.parquet.write_table(values, folder / "a.parquet", compression="none", **plain)
+    pa.parquet.write_table(values, folder / "a.parquet", compression="none", use_dictionary=False)
 
 
 class StoreLaws:
@@ -231,7 +230,8 @@ class StoreLaws:
 
     def test_a_hostile_name_leads_nowhere(self, address: str, tmp_path: Path) -> None:
         """Nor to data whose digest is known; the control: with a plain name they are read."""
-        (secret := tmp_path / "outside" / "secret.txt").parent.mkdir()
+        secret = tmp_path / "outside" / "secret.txt"
+        secret.parent.mkdir()
         secret.write_text(SECRET)
         for name, evil in product(NAMES, (b"evil", SECRET.encode())):
             self.plant(f"{address}/a", name.format(outside=secret.parent), evil)

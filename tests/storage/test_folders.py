@@ -6,13 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from papa.errors import ArtifactError, PapaError
+from papa.errors import ArtifactError
 from papa.files import scratch_beside, write_atomically
-from papa.probes.features import reserve
 from papa.storage.artifacts import METADATA, metadata_below, remove, verified
 from papa.storage.files import Files
 from tests.storage.artifacts import data, names, publish
-from tests.storage.laws import MEGABYTE, StoreLaws
+from tests.storage.laws import StoreLaws
 
 
 class TestFolders(StoreLaws):
@@ -79,12 +78,3 @@ def test_files_or_folders_are_written_whole_or_not_at_all(tmp_path: Path) -> Non
     with pytest.raises(RuntimeError), scratch_beside(tmp_path / "lost"):
         raise RuntimeError
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "kept", "taken"]
-
-
-@pytest.mark.server
-def test_features_on_a_full_disk(disk: Path) -> None:
-    with pytest.raises(PapaError, match=r"No space left.* 0\.02 GB"):
-        reserve(disk / "values.bin", 20 * MEGABYTE)
-    assert not list(disk.iterdir())
-    reserve(disk / "values.bin", 3 * MEGABYTE)
-    assert (disk / "values.bin").stat().st_blocks * 512 >= 3 * MEGABYTE

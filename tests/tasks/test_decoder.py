@@ -6,15 +6,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas
 import pytest
 import torch
 
 import papa
 from papa.errors import PapaError
 from papa.models.reference import EMBEDDED
-from papa.tasks.head_scores import read_head_scores
 from tests.finished import Scored, described, score_study
 from tests.heads.copying import HALF, HEADS, repeated, trained_copier
 from tests.tasks.copier import METRIC, TASK
@@ -31,16 +28,20 @@ DESIGN: dict[str, object] = {
 ALL = {layer: range(HEADS) for layer in range(2)}
 
 
-def finished(copier: Path, to: Path, *tasks: dict[str, object], **settings: object) -> Scored:
-    """A study of the copier, of both metrics unless it has tasks of its own."""
-    both = [{"metric": metric, **TASK} for metric in (METRIC, "agreement")]
-    design = DESIGN | {"encoders": [str(copier / "model")], "probe_seeds": [0, 1, 2]} | settings
-    return score_study(described("", *(tasks or both), **design), copier, to)
+BOTH = [{"metric": metric, **TASK} for metric in (METRIC, "agreement")]
+
+
+def finished(
+    copier: Path, to: Path, settings: dict[str, object], tasks: list[dict[str, object]] = BOTH
+) -> Scored:
+    """A study of the copier, some of whose settings are not those of ``DESIGN``."""
+    document = described(copier / "model", *tasks, probe_seeds=[0, 1, 2])
+    return score_study(document | DESIGN | settings, copier, to)
 
 
 @pytest.fixture(scope="module")
 def study(copier: Path, tmp_path_factory: pytest.TempPathFactory) -> Scored:
-    return finished(copier, tmp_path_factory.mktemp("study") / "store")
+    return finished(copier, tmp_path_factory.mktemp("study") / "store", {})
 
 
 def score(study: Scored, metric: str, constants: str, fraction: float) -> float:
@@ -81,12 +82,12 @@ def test_relative_is_scored_on_texts_longer_than_its_average(copier: Path, tmp_p
     task = {"metric": METRIC, **TASK, "slots": short}
     to = tmp_path / "store"
     design = {"substitutes": ["relative", STREAMING[0]], "keep": [1, 0]}
-    long_study = finished(copier, to, task | {"validation_slots": 2 * HALF}, **design)
+    long_study = finished(copier, to, design, [task | {"validation_slots": 2 * HALF}])
     assert score(long_study, METRIC, "relative", 1) == pytest.approx(scored_by_stock(), abs=1e-4)
     expected, longer = (scored_by_stock("relative", tokens) for tokens in (short, 2 * HALF))
     assert score(long_study, METRIC, "relative", 0) == pytest.approx(expected, abs=1e-4)
     assert abs(expected - longer) > 1e-3, "an average of longer texts is another"
-    cut = finished(copier, to, task, substitutes=["relative"], keep=[1])
+    cut = finished(copier, to, {"substitutes": ["relative"], "keep": [1]}, [task])
     assert abs(score(cut, METRIC, "relative", 1) - score(long_study, METRIC, "relative", 1)) > 0.1
 
 
@@ -103,76 +104,18 @@ def test_scores_are_those_of_the_ablated_stock_model(study: Scored) -> None:
 
 
 def test_heads_by_lambda_are_missed_less_than_the_others(copier: Path, tmp_path: Path) -> None:
-    design = {"substitutes": ["average"], "orders": ["lambda", "reversed:lambda"]}
     settings = {
+        "substitutes": ["average"],
+        "orders": ["lambda", "reversed:lambda"],
         "keep": [1, 0.5],
         "ranking": {"learning_rate": 0.05, "epochs": 5},
         "ranking_seeds": [0],
     }
-    steps, _, table, _ = finished(copier, tmp_path / "store", **design, **settings)
+    steps, _, table, _ = finished(copier, tmp_path / "store", settings)
     assert [step.stage.name for step in steps.steps].count("train_lambda") == 1, "of both metrics"
     selected = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[selected].groupby("order")["score"].mean()
     assert loss["lambda"] > loss["reversed:lambda"] + 0.02
-
-
-def test_lambda_has_a_control_of_shuffled_next_words(copier: Path, tmp_path: Path) -> None:
-    ranking = {"rows": 12, "learning_rate": 0.05, "epochs": 2}
-    settings = {"substitutes": ["average"], "orders": ["lambda"], "keep": [0.5], "ranking": ranking}
-    settings["ranking_seeds"] = [0, 1, 2, 3, 4]
-    task = {"metric": METRIC, **TASK}
-    steps, _, _, artifacts = finished(copier, tmp_path / "store", task, **settings)
-    true, shuffled = (
-        {
-            step["seed"]: artifacts[step]
-            for step in steps.steps
-            if step.arguments.get("shuffled") == is_shuffled
-        }
-        for is_shuffled in (False, True)
-    )
-    scores = read_head_scores("lambda", true, shuffled)
-    assert scores.facts([0.5])["control"] is not None
-    control = read_head_scores("lambda", shuffled)
-    assert np.abs(scores.by_seed - control.by_seed).max() > 1e-3
-
-
-def test_scores_of_its_heads_are_what_its_loss_says(copier: Path, tmp_path: Path) -> None:
-    """Effects against the library's, on the training text; Shapley values add up to all heads."""
-    task = {"metric": METRIC, **TASK}
-    settings: dict[str, object] = {"substitutes": ["zeros"], "keep": [0.5]}
-    settings |= {"orders": ["effect", "gradient", "greedy", "shapley"]}
-    settings |= {"ranking": {"evaluations": 40}, "ranking_seeds": [0]}
-    steps, _, _, artifacts = finished(copier, tmp_path / "store", task, **settings)
-    scores = {}
-    for step in steps.steps:
-        if step.stage.name in ("score_heads", "sweep_heads"):
-            for method in step.arguments.get("methods", ("effect",)):
-                scores[method] = read_head_scores(method, {0: artifacts[step]}).mean
-    model = trained_copier().eval()
-    data = [{"input_ids": repeated(20_000)}]
-    frame = papa.head_scores(model, data, method="effect", progress=False)
-    expected = frame["score"].to_numpy().reshape(2, HEADS)
-    np.testing.assert_allclose(scores["effect"], expected, atol=1e-4)
-    assert expected.std() > 0.01
-    lost = papa.fidelity(model, data, heads=ALL)["value"]["loss_difference"]
-    assert scores["shapley"].sum() == pytest.approx(lost, abs=1e-4)
-    assert sorted(scores["greedy"].ravel()) == [*range(2 * HEADS)]
-    assert scores["gradient"].min() > 0
-
-
-def test_measure_gives_the_rows_of_the_study(study: Scored, copier: Path, tmp_path: Path) -> None:
-    decoder = papa.load_encoder(copier / "model", slots=2 * HALF)
-    data = {
-        split: pandas.read_json(copier / f"{split}.jsonl", lines=True)
-        for split in ("train", "validation")
-    }
-    task = papa.Task(label=None, metric=METRIC, head="native", name=METRIC)
-    measurement = papa.measure(decoder, data, task=task, **DESIGN, progress=False)
-    rows = study[2][study[2]["task"] == METRIC].reset_index(drop=True)
-    compared = [name for name in rows if name != "seconds"]
-    measured = measurement.results_with_influence
-    pandas.testing.assert_frame_equal(measured[compared], rows[compared], check_exact=True)
-    assert measurement.results["score"].nunique() > 3, "negative control: cells differ"
 
 
 NEAREST = {"kind": "text", "metric": "nearest_10"}
@@ -195,4 +138,4 @@ def test_a_model_that_does_not_fit_is_refused(
 ) -> None:
     entry = {"metric": "agreement", **TASK, **task}
     with pytest.raises(PapaError, match=expected):
-        finished(copier, tmp_path / "store", entry, **settings)
+        finished(copier, tmp_path / "store", settings, [entry])

@@ -69,8 +69,10 @@ def write_rows(path: Path, word: str) -> None:
 def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows, a tokenizer and a configuration."""
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    (store := Store(tmp_path / "store")).make()
-    write_encoder(BERT, folder := tmp_path / "bert")
+    store = Store(tmp_path / "store")
+    store.make()
+    folder = tmp_path / "bert"
+    write_encoder(BERT, folder)
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
     for path in splits.values():
@@ -108,7 +110,8 @@ def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_weights_exchanged_after_they_were_loaded(tmp_path: Path) -> None:
     """They are in memory: whoever writes to the file does not write to the encoder."""
-    write_encoder(BERT, folder := tmp_path / "encoder")
+    folder = tmp_path / "encoder"
+    write_encoder(BERT, folder)
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     loaded = load_encoder(encoder)
     before = [parameter.clone() for parameter in loaded.model.parameters()]

@@ -42,23 +42,23 @@ DESIGN: dict[str, Any] = {
 }
 
 
-def steps_of(encoder: EncoderReference = ENCODER, **changes: Any) -> Pipeline:
-    study = resolve_study({**DESIGN, **changes}, folder=Path(), origin="test")
+def steps_of(document: dict[str, Any] = DESIGN, encoder: EncoderReference = ENCODER) -> Pipeline:
+    study = resolve_study(document, folder=Path(), origin="test")
     sources = {task.source: "content" for task in study.tasks}
     return build_pipeline(StudyInputs(study, (encoder,), sources, {encoder: "label"}))
 
 
-def keys(changes: str | dict[str, str] = "") -> dict[str, set[str]]:
-    """Of the steps of each stage, with settings changed, or what is known of the encoder."""
+def keys(changes: str | EncoderReference = "") -> dict[str, set[str]]:
+    """Of the steps of each stage, with settings changed, or of another encoder."""
     document = deepcopy(DESIGN)
     keys_by_stage = dict[str, set[str]]()
     encoder = ENCODER
-    if isinstance(changes, dict):
-        encoder = replace(ENCODER, **changes)
+    if isinstance(changes, EncoderReference):
+        encoder = changes
         changes = ""
     for setting in changes.split():
         override(document, setting)
-    for step in steps_of(encoder, **document).steps:
+    for step in steps_of(document, encoder).steps:
         keys_by_stage.setdefault(step.stage.name, set()).add(step.key)
     return keys_by_stage
 
@@ -74,11 +74,11 @@ ALL = (
 )
 TEXT = ("tokenise", "average")
 TRAINED = ("probe", "baseline")
-CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
-    ({"digest": "other weights"}, ALL[1:], ALL[:1]),
-    ({"tokenizer_digest": "other words"}, ALL, ()),
-    ({"precision": "bfloat16"}, ALL[1:], ALL[:1]),
-    ({"name": "other", "revision": "other", "folder": "/other"}, (), ALL),
+CHANGES: list[tuple[str | EncoderReference, tuple[str, ...], tuple[str, ...]]] = [
+    (replace(ENCODER, digest="other weights"), ALL[1:], ALL[:1]),
+    (replace(ENCODER, tokenizer_digest="other words"), ALL, ()),
+    (replace(ENCODER, precision="bfloat16"), ALL[1:], ALL[:1]),
+    (replace(ENCODER, name="other", revision="other", folder="/other"), (), ALL),
     ("tasks.0.name=other tasks.0.base=reviews", ("aggregate",), ALL),
     ("tasks.0.slots=16", ALL, ()),
     ("tasks.0.train_rows=32", ALL, ()),
@@ -107,7 +107,7 @@ CHANGES: list[tuple[str | dict[str, str], tuple[str, ...], tuple[str, ...]]] = [
 
 @pytest.mark.parametrize(("changes", "different", "same"), CHANGES)
 def test_what_changes_a_result_changes_the_key(
-    changes: str | dict[str, str], different: tuple[str, ...], same: tuple[str, ...]
+    changes: str | EncoderReference, different: tuple[str, ...], same: tuple[str, ...]
 ) -> None:
     before = keys()
     after = keys(changes)
@@ -144,7 +144,8 @@ def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
     left = set[str]()
     keyed = set[str]()
     labelled = {**OWN, "name": "labelled", "metric": "accuracy"}
-    native = steps_of(tasks=[OWN, labelled], substitutes=["average"], orders=["lambda"])
+    changes = {"tasks": [OWN, labelled], "substitutes": ["average"], "orders": ["lambda"]}
+    native = steps_of(DESIGN | changes)
     for step in (*steps_of().steps[:-1], *native.steps[:-1]):
         for name, value in step.arguments.items():
             for path, new in changed(value, name):

@@ -53,11 +53,11 @@ class GpuWorker(Worker):
         return result
 
 
-def scores_of(copier: Path, to: Path, worker: Worker, **settings: object) -> pandas.DataFrame:
+def scores_of(
+    copier: Path, to: Path, worker: Worker, settings: dict[str, object] | None = None
+) -> pandas.DataFrame:
     """The rows of a study of the copying decoder, run by a worker."""
-    design = {**DESIGN, **settings}
-    document = described("", {"metric": METRIC, **TASK}, **design)
-    document["encoders"] = [str(copier / "model")]
+    document = described(copier / "model", {"metric": METRIC, **TASK}) | DESIGN | (settings or {})
     study = resolve_study(document, folder=copier, origin="test")
     store = Store(to)
     store.make()
@@ -85,9 +85,8 @@ def test_scores_are_those_of_a_cpu(copier: Path, tmp_path: Path, on_cpu: pandas.
 
 def test_bfloat16_scores_about_same(copier: Path, tmp_path: Path, on_cpu: pandas.DataFrame) -> None:
     worker = GpuWorker()
-    on_gpu = scores_of(
-        copier, tmp_path / "store", worker, precision="bfloat16", orders=["first_to_last"]
-    )
+    half = {"precision": "bfloat16", "orders": ["first_to_last"]}
+    on_gpu = scores_of(copier, tmp_path / "store", worker, half)
     assert worker.dtypes == {torch.bfloat16}
     expected = on_cpu[on_cpu["fraction"] == 1]["score"].mean()
     measured = on_gpu[on_gpu["fraction"] == 1]["score"].mean()

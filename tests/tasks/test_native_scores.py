@@ -30,6 +30,7 @@ from papa.tasks.step import Step
 from papa.text.corpus import open_corpus
 from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, score_study
+from tests.make import outputs_of
 from tests.models.inputs import with_tokenizer
 from tests.tasks.word_order import LABELS, NAMES, SHAPE, SHARP, padded, rows, write_rows
 
@@ -44,7 +45,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**SHAPE, **LABELS))
+    model = BertForSequenceClassification(BertConfig.from_dict(SHAPE | LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(400):
         batch = rows(64, 1000 + step)
@@ -91,7 +92,7 @@ def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFa
 def test_accuracy_is_that_of_the_stock_model(classified: Scored, classifier: Path) -> None:
     validation = rows(120, 2)
     stock = BertForSequenceClassification.from_pretrained(classifier).eval()
-    logits = stock(**padded([row["text"] for row in validation])).logits.numpy()
+    logits = outputs_of(stock, padded([row["text"] for row in validation])).logits.numpy()
     assert np.abs(answered(classified, "accuracy", 1)["logits"] - logits).max() < 1e-5
     truth = [NAMES.index(row["label"]) for row in validation]
     accuracy = scores(classified, "accuracy")
@@ -147,7 +148,7 @@ def test_embeddings_are_the_stock_models(data: Path, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    model = BertForMaskedLM(BertConfig(**SHARP)).eval()
+    model = BertForMaskedLM(BertConfig.from_dict(SHARP)).eval()
     folder = with_tokenizer(model, tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
@@ -236,7 +237,7 @@ def test_similarity_is_the_stock_models(similar: Scored, shallow: str, pairs: Pa
             texts, padding=True, truncation=True, max_length=SLOTS, return_tensors="pt"
         )
         real = inputs["attention_mask"][:, :, None]
-        return (stock(**inputs).last_hidden_state * real).sum(1) / real.sum(1)
+        return (outputs_of(stock, inputs).last_hidden_state * real).sum(1) / real.sum(1)
 
     frame = pandas.read_json(pairs / "validation.jsonl", lines=True)
     first, second = (embedded(frame[name].tolist()) for name in ("premise", "hypothesis"))

@@ -143,8 +143,7 @@ def planted_study(folder: Path, changes: dict[str, str], orders: list[str]) -> d
         with_classifier(folder / "encoder", task)
     ranking = {"epochs": 6, "learning_rate": 0.05, "evaluations": 40, "rows": 64}
     entry = {**task.model_dump(mode="json"), **changes}
-    settings = {"ranking": ranking, "ranking_seeds": [0]}
-    return described(folder / "encoder", entry, orders=orders, keep=[1, 0.5], **settings)
+    return described(folder / "encoder", entry, orders=orders, keep=[1, 0.5], ranking=ranking)
 
 
 @pytest.mark.parametrize("name", ASKED)

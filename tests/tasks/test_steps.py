@@ -19,8 +19,6 @@ from tests.finished import cells_of
 from tests.storage.artifacts import reference
 from tests.tasks.steps import steps_of
 
-HEADS = 72
-
 
 def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
     return [step["heads"].chosen({}) for step in steps]
@@ -106,7 +104,8 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     assert names == ["seed 0", "seed 1", "seed 2"]
     artifacts = {}
     for seed, ranking in rankings.items():
-        with published(artifact_path := tmp_path / f"rank-{seed}", {}) as folder:
+        artifact_path = tmp_path / f"rank-{seed}"
+        with published(artifact_path, {}) as folder:
             save_file({"lambda_by_epoch": lambdas[seed]}, folder / LAMBDA)
         artifacts[ranking] = reference(artifact_path)
     chosen = step["heads"].chosen(artifacts)

@@ -14,7 +14,7 @@ TASK = {"name": "reviews", "slots": 32}
 STUDY: dict[str, object] = {"name": "s", "encoders": ["org/encoder"], "tasks": [TASK]}
 
 
-def study(**changes: object) -> StudySpec:
+def study(changes: dict[str, object]) -> StudySpec:
     return resolve_study(STUDY | changes, folder=Path("/"), origin="test")
 
 
@@ -32,4 +32,4 @@ def study(**changes: object) -> StudySpec:
     ],
 )
 def test_keys_that_change_results_are_named(changes: dict[str, object], keys: list[str]) -> None:
-    assert differing_keys(study(**changes), study()) == keys
+    assert differing_keys(study(changes), study({})) == keys

@@ -25,25 +25,6 @@ def failing() -> None:
     raise ValueError("gone")
 
 
-def test_jobs_are_called_in_their_order(writer: Writer, messages: list[str]) -> None:
-    called = list[int]()
-    writer.start()
-    for number in range(50):
-        writer.add(lambda number=number: called.append(number))
-    assert writer.finish() == ""
-    assert called == [*range(50)]
-    assert not messages
-
-
-def test_nobody_waits_for_a_job(writer: Writer) -> None:
-    goes_on = threading.Event()
-    writer.start()
-    writer.add(goes_on.wait)
-    writer.add(failing)
-    goes_on.set()
-    assert "gone" in writer.finish()
-
-
 def test_a_failed_job_is_tried_again_at_the_end(writer: Writer, messages: list[str]) -> None:
     attempts = list[str]()
     called = list[str]()

@@ -10,13 +10,12 @@ from pathlib import Path
 from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
 
 from papa.models.reference import embedded_folder
-from tests.make import SIZES
+from tests.make import SIZES, Settings
 
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
 NAMES = ("blue before red", "red before blue")
-LABELS: dict[str, object] = {"id2label": dict(enumerate(NAMES))}
-LABELS["label2id"] = {NAMES[0]: 0, NAMES[1]: 1}
-SHAPE: dict[str, object] = SIZES | {
+LABELS: Settings = {"id2label": {0: NAMES[0], 1: NAMES[1]}, "label2id": {NAMES[0]: 0, NAMES[1]: 1}}
+SHAPE = SIZES | {
     "num_hidden_layers": 2,
     "vocab_size": 30522,
     "max_position_embeddings": 32,

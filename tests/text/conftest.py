@@ -21,6 +21,7 @@ Make = Callable[..., TaskSpec]
 Settings = Mapping[str, object]
 NONE: Settings = MappingProxyType({})
 Build = Callable[..., TokenisedCorpus]
+PAPERS_LAYOUT = LayoutSpec()
 PAIR = {
     "kind": "pair",
     "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "label"},
@@ -108,11 +109,10 @@ def corpus_of(tmp_path: Path) -> Build:
         tokenizer: PreTrainedTokenizerBase,
         *,
         shard_rows: int = 1024,
-        **layout: object,
+        layout: LayoutSpec = PAPERS_LAYOUT,
     ) -> TokenisedCorpus:
         folder = tmp_path / uuid4().hex
-        settings = LayoutSpec(**layout)
-        tokenise_corpus(task, settings, tokenizer, folder, shard_rows=shard_rows)
+        tokenise_corpus(task, layout, tokenizer, folder, shard_rows=shard_rows)
         return load_corpus(folder)
 
     return build

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError
 from papa.files import sha256_of_file
-from papa.spec import TaskSpec
+from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.artifacts import signed
 from papa.text.corpus import CORPUS, load_corpus
 from tests.text.conftest import MLM, REVIEWS, UD, WORDS, Build, Make
@@ -57,14 +57,15 @@ def test_truncated_texts_are_counted(
     truncation: str,
     expected_tokens: int,
 ) -> None:
+    layout = LayoutSpec(one_text_truncation=truncation)
     task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
-    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    corpus = corpus_of(task, bert, layout=layout)
     split = corpus.split("train")
     assert split.lengths.tolist() == [expected_tokens + 2, 2]
     assert split.tokens().slot_ids.tolist() == [*range(expected_tokens + 1), 15, 0, 15]
     assert corpus.metadata["texts_cut"] == {"train": 1, "validation": 1}
     task = make_task([{"tokens": ["the"] * 20, "tags": ["DT"] * 20}], settings=WORDS)
-    corpus = corpus_of(task, bert, one_text_truncation=truncation)
+    corpus = corpus_of(task, bert, layout=layout)
     assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}, "whole for words"
 
 

@@ -69,9 +69,13 @@ def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> No
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     if without != "frame":
         tokenizer.post_processor = processors.BertProcessing(("[SEP]", 2), ("[CLS]", 1))
-    roles = {"cls", "sep", "pad", "unk"} - {without}
-    special = {f"{role}_token": f"[{role.upper()}]" for role in roles}
-    plain = PreTrainedTokenizerFast(tokenizer_object=tokenizer, **special)
+    plain = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token=None if without == "cls" else "[CLS]",
+        sep_token="[SEP]",
+        pad_token=None if without == "pad" else "[PAD]",
+        unk_token="[UNK]",
+    )
     if without:
         with pytest.raises(EncoderError, match="frames two texts as"):
             special_tokens_of(plain)
@@ -138,8 +142,13 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     backend = Tokenizer(models.Unigram(pieces, unk_id=3))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    special = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **special)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+    )
     special_tokens = special_tokens_of(tokenizer)
     split = tokenizer("a </s> b", add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert special_tokens.sep in split, "the control: the tokenizer alone yields the separator"

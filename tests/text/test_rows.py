@@ -242,7 +242,8 @@ def test_text_of_views_is_text(make_task: Make) -> None:
 @pytest.mark.parametrize("kind", ["probe", "native"])
 def test_encoders_of_one_segment_read_pairs(tmp_path: Path, kind: str) -> None:
     """RoBERTa with a BERT tokenizer, whose second texts are segment 1."""
-    config = RobertaConfig(**SIZES, vocab_size=30522, type_vocab_size=1, pad_token_id=0)
+    settings = SIZES | {"vocab_size": 30522, "type_vocab_size": 1, "pad_token_id": 0}
+    config = RobertaConfig.from_dict(settings)
     torch.manual_seed(0)
     model = RobertaForSequenceClassification if kind == "native" else RobertaModel
     folder = with_tokenizer(model(config).eval(), tmp_path / "one")

@@ -173,7 +173,8 @@ def test_lambda_on_a_worker_is_that_of_this_process(pool: WorkerPool, tmp_path: 
     lambdas = []
     execution = ExecutionSpec()
     for workers in (Worker("cpu"), pool):
-        (store := Store(tmp_path / str(len(lambdas)))).make()
+        store = Store(tmp_path / str(len(lambdas)))
+        store.make()
         run_here(with_inputs(step.inputs), store, execution, Told())
         epochs = list[object]()
         begun = time.time()
