@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from papa.library.matrices import ConstantMatrices as ConstantMatrices
     from papa.library.measurement import Measurement as Measurement
     from papa.library.measuring import measure as measure
+    from papa.library.redundancy import JointEffects as JointEffects
     from papa.library.redundancy import joint_effects as joint_effects
     from papa.library.score_files import save_scores as save_scores
     from papa.library.search import HeadSearch as HeadSearch
@@ -47,7 +48,7 @@ _NAMES = {
     "papa.library.matrices": "ConstantMatrices",
     "papa.library.measurement": "Measurement",
     "papa.library.measuring": "measure",
-    "papa.library.redundancy": "joint_effects",
+    "papa.library.redundancy": "JointEffects joint_effects",
     "papa.library.score_files": "save_scores",
     "papa.library.search": "HeadSearch search_heads",
     "papa.library.steps": "average constants describe features replaced",

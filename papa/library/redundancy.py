@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas
@@ -20,6 +21,35 @@ from papa.ranking.redundancy import joint_effects_of
 from papa.scores.custom import CustomScore
 from papa.spec.orders import Head
 
+if TYPE_CHECKING:
+    from papa.reporting.figures import Figure
+
+
+@dataclass(frozen=True)
+class JointEffects:
+    """What sets of heads cost together, beside the sum of what each of their heads costs.
+
+    Examples:
+        >>> compared = papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]])
+        >>> compared.plot().name
+        'joint-effects'
+
+    Attributes:
+        effects: A row for every set, in units of the loss, each value with its 95 % interval over
+            texts (``_low``, ``_high``; NaN where it is unknown): the ``joint`` effect,
+            ``single_sum``, the sum of the effects of single heads, and ``redundancy``, their
+            difference; also how many heads it has, the ``count``. ``joint_effects`` adds the
+            ``heads``, ``measure`` the ``fraction`` of heads that stay input-dependent.
+    """
+
+    effects: pandas.DataFrame
+
+    def plot(self) -> Figure:
+        """Return the figure of the effects; ``.save("joint-effects.png")`` writes it."""
+        from papa.reporting.figures import joint_effects_figure
+
+        return joint_effects_figure(self.effects)
+
 
 def joint_effects(
     model: nn.Module,
@@ -30,7 +60,7 @@ def joint_effects(
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: CustomScore | None = None,
     progress: bool = True,
-) -> pandas.DataFrame:
+) -> JointEffects:
     """Compare what sets of heads cost together with the sum of what each of their heads costs.
 
     Where two heads do one job, replacing either costs nothing and replacing both costs all: their
@@ -38,8 +68,8 @@ def joint_effects(
     do, so that heads that share nothing may have a small redundancy as well: compare sets.
 
     Examples:
-        >>> effects = papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]])
-        >>> effects["count"].tolist()
+        >>> compared = papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]])
+        >>> compared.effects["count"].tolist()
         [2]
 
     Args:
@@ -54,9 +84,7 @@ def joint_effects(
         progress: Whether to show a progress bar.
 
     Returns:
-        A row for every set, in units of the loss, each value with its 95 % interval over texts
-        (``_low``, ``_high``): the ``joint`` effect, ``single_sum``, the sum of the effects of
-        single heads, and ``redundancy``, their difference; also the ``heads`` and their ``count``.
+        The effects of every set, with a figure of them.
 
     Raises:
         SpecError: There is no set, one is empty, or the model has no such head.
@@ -73,4 +101,4 @@ def joint_effects(
     rows = np.arange(len(native.texts))
     with bar("joint effects", progress) as report:
         effects = joint_effects_of(native, replacement.to(native.device), indexed, rows, report)
-    return effects.assign(heads=[tuple(heads) for heads in named])
+    return JointEffects(effects.assign(heads=[tuple(heads) for heads in named]))

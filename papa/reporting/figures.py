@@ -164,6 +164,10 @@ _DROP_UNITS = {
         {"labelExpr": _WITH_RATIO, "tickCount": 5},
     ),
 }
+_EFFECTS = {"joint": "the set together", "single_sum": "the sum of its heads alone"}
+"""The effects of a set of heads that are compared, by the column."""
+_NAMED_HEADS = 3
+"""The most heads of a set that its name lists."""
 _STEP = 18
 """The height in pixels of a drop, or of the name of its row."""
 
@@ -440,3 +444,80 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     ]
     body = {**_PANEL, "height": 280, "title": title, "encoding": encoding, "layer": layers}
     return figure("drops", title, "encoders", points.assign(constants=constants), body)
+
+
+def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
+    """Return a figure of what sets of heads cost together, beside the sum of what each head costs.
+
+    Args:
+        effects: a row for each set, as ``papa.joint_effects`` describes it.
+    """
+    rows = _effects_in_rows(effects)
+    title = "Sets of heads: the effect of replacing them together and one by one, 95 % intervals."
+    return figure("joint-effects", title, "joint_effects", rows, {"width": 420, **_effects(rows)})
+
+
+def joint_effect_panels(effects: pandas.DataFrame) -> list[Figure]:
+    """Return a panel with the sets of each encoder and task, for a page."""
+    panels = []
+    for (encoder, task), of_pair in effects.groupby(["encoder", "task"], sort=False):
+        rows = _effects_in_rows(of_pair)
+        title = f"{task} · {encoder}"
+        body = {**_PANEL, **_effects(rows)}
+        name = f"joint-effects-{encoder}-{task}"
+        panels.append(figure(name, title, "joint_effects", rows, body, encoder=encoder, task=task))
+    return panels
+
+
+def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
+    """Return a row for each set and effect, with the set's name, which no other set has."""
+    names = [f"{count} heads" if count > 1 else "1 head" for count in effects["count"]]
+    if "heads" in effects:
+        names = [
+            " + ".join(f"{layer}.{head}" for layer, head in heads)
+            if len(heads) <= _NAMED_HEADS
+            else name
+            for name, heads in zip(names, effects["heads"], strict=True)
+        ]
+    repeated = pandas.Series(names, dtype=str).duplicated(keep=False)
+    unique_names = [
+        f"{name} (set {number})" if is_repeated else name
+        for number, (name, is_repeated) in enumerate(zip(names, repeated, strict=True), 1)
+    ]
+    columns = [axis for axis in ("encoder", "task") if axis in effects]
+    frames = [
+        effects[columns].assign(
+            set=unique_names,
+            effect=label,
+            value=effects[column],
+            low=effects[f"{column}_low"],
+            high=effects[f"{column}_high"],
+        )
+        for column, label in _EFFECTS.items()
+    ]
+    return pandas.concat(frames, ignore_index=True)
+
+
+def _effects(rows: pandas.DataFrame) -> Spec:
+    """Return the layers of a panel of joint effects: two points with their intervals for each
+    set.
+    """
+    scale = _domain(rows[["value", "low", "high"]], 0.0)
+    sets = list(rows["set"].unique())
+    colour = _name("effect", scale={"domain": [*_EFFECTS.values()]})
+    title = "growth of the mean loss"
+    value = {"x": number("value", title, scale=scale), "color": colour, "shape": colour}
+    interval = {"x": number("low", title, scale=scale), "x2": {"field": "high"}, "color": colour}
+    zero = {"x": {"datum": 0, "type": "quantitative", "title": title, "scale": scale}}
+    position = {
+        "y": _name("set", scale={"domain": sets, "paddingInner": 0.4}),
+        "yOffset": _name("effect", scale={"domain": [*_EFFECTS.values()]}),
+    }
+    points = [
+        mark("rule", interval, where="isValid(datum.low)"),
+        mark("point", value, tooltip=TOOLTIP),
+    ]
+    return {
+        "height": 2 * _STEP * len(sets),
+        "layer": [mark("rule", zero), {"encoding": position, "layer": points}],
+    }

@@ -75,7 +75,7 @@ def test_effects_are_those_of_joint_effects(
     every_head = [(layer, head) for layer in range(2) for head in range(4)]
     joint = papa.joint_effects(
         model, batches, head_sets=[every_head], substitute="zeros", progress=False
-    )
+    ).effects
     limit = float(joint["joint"].iloc[0])
     trials = search(model, batches, max_effect=limit).trials
     (last,) = trials[trials["constant_heads"] == 8].to_dict("records")

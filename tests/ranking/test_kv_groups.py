@@ -87,7 +87,7 @@ def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
 ) -> None:
     frame = scores_by("effect", llama, batches)
     sets = [[(layer, head) for head in pair] for layer in range(LAYERS) for pair in PAIRS]
-    effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False)
+    effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False).effects
     expected = effects["joint"].to_numpy().reshape(LAYERS, GROUPS)
     np.testing.assert_allclose(scores_of(frame)[..., 0], expected, atol=1e-6)
     np.testing.assert_allclose(scores_of(frame)[..., 1], expected, atol=1e-6)

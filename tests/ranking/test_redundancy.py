@@ -50,7 +50,7 @@ def effects(redundant_model: BertForSequenceClassification) -> pandas.DataFrame:
         head_sets=[[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]],
         substitute="zeros",
         progress=False,
-    )
+    ).effects
 
 
 def test_a_redundant_pair_costs_more_than_its_heads_alone(effects: pandas.DataFrame) -> None:
@@ -79,7 +79,7 @@ def test_single_effects_are_those_of_head_scores(
         head_sets=[[(0, head)] for head in range(4)],
         substitute="zeros",
         progress=False,
-    )
+    ).effects
     for column, expected in (("joint", "score"), ("joint_low", "low"), ("joint_high", "high")):
         assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
 

@@ -159,3 +159,22 @@ def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> p
             "method": method,
         }
     )
+
+
+def joint_effects(redundancy: float = 0.2, half: float = 0.05) -> pandas.DataFrame:
+    """Rows of ``joint_effects.csv``: redundancies ± ``half``."""
+    frame = pandas.DataFrame(
+        {
+            "encoder": "all-MiniLM-L6-v2",
+            "task": "reviews",
+            "fraction": [0.875, 0.5, 0.25],
+            "count": [9, 36, 54],
+            "single_sum": [0.01, 0.05, 0.1],
+            "redundancy": redundancy,
+        }
+    )
+    frame["joint"] = frame["single_sum"] + redundancy
+    for column in ("joint", "single_sum", "redundancy"):
+        frame[f"{column}_low"] = frame[column] - half
+        frame[f"{column}_high"] = frame[column] + half
+    return frame

@@ -12,10 +12,18 @@ import pandas
 import pytest
 
 from papa.errors import SpecError
-from papa.reporting.figures import Figure, drop_panels, encoders_figure, score_panels, scores_figure
+from papa.reporting.figures import (
+    Figure,
+    drop_panels,
+    encoders_figure,
+    joint_effect_panels,
+    joint_effects_figure,
+    score_panels,
+    scores_figure,
+)
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.scores.summary import summarise
-from tests.reporting.studies import LOG, average_of, results, scores_of
+from tests.reporting.studies import LOG, average_of, joint_effects, results, scores_of
 
 TASKS = (("cola", "matthews"), ("mrpc", "f1"))
 
@@ -109,6 +117,22 @@ def test_encoders_are_points_with_their_correlation() -> None:
     two = encoders_figure(summarise(results(("a", "b"), TASKS)))
     assert two is not None
     assert two.title == "Encoders", "two points are always on a line"
+
+
+def test_a_set_of_heads_has_a_point_for_both_effects_with_their_intervals() -> None:
+    (panel,) = joint_effect_panels(joint_effects())
+    assert marks(panel, "point") == 2 * 3
+    intervals = marks(panel, "rule mark")
+    assert {"9 heads", "36 heads", "54 heads"} <= {*texts(panel)}
+    unknown = joint_effects().assign(joint_low=float("nan"), joint_high=float("nan"))
+    (panel,) = joint_effect_panels(unknown)
+    assert marks(panel, "rule mark") == intervals - 3
+
+
+def test_sets_of_one_size_have_names_of_their_own() -> None:
+    pairs = joint_effects().assign(count=2, heads=[((0, 0), (1, 2)), ((0, 1), (1, 2)), ((1, 0),)])
+    assert {"0.0 + 1.2", "0.1 + 1.2", "1.0"} <= {*texts(joint_effects_figure(pairs))}
+    assert marks(joint_effects_figure(joint_effects().assign(count=36)), "point") == 2 * 3
 
 
 def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> None:
