@@ -131,18 +131,11 @@ def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
         verbose: Whether engines show what they log.
 
     Raises:
-        PapaError: An engine is not installed, or a proxy needs another package.
+        PapaError: An engine is not installed.
     """
     missing = missing_engines(*modules)
     if missing:
         raise PapaError(missing)
-    for name in ("ALL_PROXY", "HTTP_PROXY", "HTTPS_PROXY"):
-        proxy = os.environ.get(name.lower()) or os.environ.get(name, "")
-        if proxy.startswith("socks") and find_spec("socksio") is None:
-            raise PapaError(
-                f"{name} is {proxy}, and SOCKS proxies need another package: run pip install "
-                f"'httpx[socks]', or unset {name}"
-            )
     settle_umask(folder)
     level = "INFO" if verbose else "CRITICAL"
     os.environ |= {"PREFECT_LOGGING_LEVEL": level, "PREFECT_SERVER_LOGGING_LEVEL": level}

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -86,7 +86,7 @@ def described(
         tokens += len(batch.input_ids)
         after_text(texts)
     head_count = encoder.layers * encoder.heads
-    record: TextsRecord = {
+    record: dict[str, object] = {
         "descriptions": list(names),
         "texts": texts,
         "tokens": tokens,
@@ -95,24 +95,7 @@ def described(
         "constant_heads": head_count if heads is None else len(set(heads)),
     }
     frames = {name: description.frame() for name, description in descriptions.items()}
-    return joined(frames, ["description"], [record])
-
-
-TextsRecord = dict[str, object]
-"""The texts of descriptions: how many there are, and how many heads are constant."""
-
-
-Key = TypeVar("Key", bound=Hashable)
-
-
-def joined(
-    frames: Mapping[Key, pd.DataFrame],
-    names: Sequence[str],
-    records: list[TextsRecord],
-) -> pd.DataFrame:
-    """Return the frames as one, their keys in first columns of these ``names``; its
-    ``attrs["texts"]`` are ``records``.
-    """
-    frame = pd.concat(frames, names=[*names, None]).reset_index(names).reset_index(drop=True)
-    frame.attrs = {"texts": records}
+    frame = pd.concat(frames, names=["description", None]).reset_index("description")
+    frame = frame.reset_index(drop=True)
+    frame.attrs = {"texts": [record]}
     return frame

@@ -20,7 +20,7 @@ from papa.library.measurement import Measurement, compared_with_random
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for
-from papa.library.tasks import Task, as_list, study_inputs, text_warnings
+from papa.library.tasks import Task, as_list, study_inputs
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
@@ -154,7 +154,7 @@ def measure(
                 "validation_rows, ranking_rows, and all arguments of papa.Task but text, "
                 "text_pair, label, name, head, score"
             )
-        measurement = measure_in_memory(
+        return measure_in_memory(
             model,
             data,
             Design(orders, keep, probe_seeds, ranking_seeds),
@@ -166,8 +166,6 @@ def measure(
             unit=unit,
             progress=progress,
         )
-        warnings = [f"Beware, {task.name}: {text}." for text in text_warnings(data, task)]
-        return replace(measurement, answers=[*measurement.answers, *warnings])
     check_loaded(model, decoder=True, whole=True)
     groups = None if unit == "head" else unit
     if any(argument is not None for argument in (tokenizer, score, part, groups)):

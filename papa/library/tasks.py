@@ -21,7 +21,7 @@ from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study
 from papa.spec.task import NATIVE_TRAINING, UNLABELLED_METRICS
 from papa.tasks.inputs import StudyInputs, inputs_with
-from papa.text.rows import prepare_rows, repeated_rows
+from papa.text.rows import prepare_rows
 from papa.text.sources import SPLITS
 from papa.text.table import SourceTable
 
@@ -152,25 +152,6 @@ def _tables_of(dataset: object) -> dict[str, SourceTable]:
             )
         tables[split] = table_of(dataset[split], f"the {split} split")
     return tables
-
-
-def text_warnings(dataset: object, task: Task) -> list[str]:
-    """Warn of the texts of both splits, where they are tables or lists of texts."""
-    if not isinstance(dataset, Mapping) or not {*SPLITS} <= {*dataset}:
-        return []
-    columns = {"text": task.text, "text_pair": task.text_pair}
-    tables = []
-    for split in SPLITS:
-        data = dataset[split]
-        if is_tabular(data):
-            source = table_of(data, f"the {split} split")
-            texts = {name: source.texts(column) for name, column in columns.items() if column}
-        elif isinstance(data, list | tuple) and all(isinstance(text, str) for text in data):
-            texts = {"text": pyarrow.array(data, pyarrow.large_string())}
-        else:
-            return []
-        tables.append(pyarrow.table(texts))
-    return repeated_rows(*tables)
 
 
 def as_list(values: object) -> object:

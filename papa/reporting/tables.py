@@ -405,35 +405,23 @@ def _match_key(row: Row) -> Cell:
 
 
 def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
-    """Yield a table of the texts that were described, then one for each description, encoder and
-    task.
+    """Yield a table of the texts that were described, then one for each description.
 
     Args:
-        frame: the result of ``papa.describe``; that of a study has columns ``encoder`` and
-            ``task``.
+        frame: the result of ``papa.describe``.
     """
-    rows = []
-    for record in frame.attrs["texts"]:
-        heads = f"{record['constant_heads']} of {record['heads']}"
-        order = record.get("order")
-        if order:
-            heads += f" ({order_label(order)}, fraction {record['fraction']})"
-        names = filter(None, (record.get(key) for key in ("encoder", "task", "source")))
-        rows.append(
-            {
-                "Descriptions": ", ".join(record["descriptions"]),
-                "Corpus": " · ".join(names) or "texts of the call",
-                **{
-                    heading: f"{record[heading.lower().replace(' ', '_')]:,}"
-                    for heading in ("Texts", "Tokens", "Left out")
-                },
-                "Constant heads": heads,
-            }
-        )
+    (record,) = frame.attrs["texts"]
+    row = {
+        "Descriptions": ", ".join(record["descriptions"]),
+        "Corpus": record.get("source", "texts of the call"),
+        "Texts": f"{record['texts']:,}",
+        "Tokens": f"{record['tokens']:,}",
+        "Left out": f"{record['left_out']:,}",
+        "Constant heads": f"{record['constant_heads']} of {record['heads']}",
+    }
     note = "Left out: sentences with more tokens than fit. Constant heads: in the replaced model."
-    yield WrittenTable("Texts", rows, note)
-    columns = [name for name in ("encoder", "task") if name in frame and frame[name].nunique() > 1]
-    for key, description in frame.groupby([*columns, "description"], sort=False):
+    yield WrittenTable("Texts", [row], note)
+    for name, description in frame.groupby("description", sort=False):
         if "best" in set(description["measure"]):
             title = "the best head for each relation"
             table_rows = _best_heads(description)
@@ -444,7 +432,7 @@ def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
             note = _MEANS
         # Rows may lack columns that others have.
         lines = pandas.DataFrame(table_rows).fillna(NOTHING).to_dict("records")
-        yield WrittenTable(f"{' · '.join(key)}: {title}", lines, note)
+        yield WrittenTable(f"{name}: {title}", lines, note)
 
 
 def _layer_means(frame: pandas.DataFrame) -> list[dict[str, str]]:

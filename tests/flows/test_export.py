@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import pytest
 from transformers import AutoModel, AutoTokenizer
 
 import papa
-from papa.descriptions.observation import ATTENTIONS
 from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
-from tests.descriptions.observations import values
 from tests.finished import finish_study
 from tests.flows.conftest import SMALL, Finished, invoke, refusal, write_study
 from tests.make import outputs_of
@@ -117,37 +114,6 @@ def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path) -> None:
 
 
 ENCODER = "embedded/all-MiniLM-L6-v2"
-TREE = "".join(
-    f"{number}\t{word}\t_\t_\t_\t_\t{head}\t{relation}\t_\t_\n"
-    for number, word, head, relation in [(1, "Dogs", 2, "nsubj"), (2, "bark", 0, "root")]
-)
-
-
-@pytest.mark.server
-def test_a_study_is_described_by_its_own_average(tiny: tuple[str, Path], tmp_path: Path) -> None:
-    store = shutil.copytree(tiny[1], tmp_path / "store")
-    trees = tmp_path / "one.conllu"
-    out = tmp_path / "out.parquet"
-    trees.write_text(TREE)
-    describe = ["describe", "small", "--store", str(store)]
-    written = ["--out", str(out)]
-    finished = invoke(*describe, "--limit", "20", "--trees", str(trees), *written)
-    assert finished.code == 0, finished.err
-    descriptions = pandas.read_parquet(out)
-    input_dependent, constant = (
-        values(descriptions, "separator_mass", attention) for attention in ATTENTIONS[:2]
-    )
-    assert len(input_dependent) == len(constant) == 24
-    assert input_dependent.corr(constant) > 0.9, (
-        "the study's average looks at separators as heads do"
-    )
-    assert not input_dependent.equals(constant)
-    sources = [text["source"] for text in descriptions.attrs["texts"]]
-    assert sources == ["validation rows", "one.conllu"]
-    half = ["--limit", "3", "--only", "norms", "--keep", "0.5", *written]
-    assert "(λ ascending, fraction 0.5)" in invoke(*describe, *half).out
-    (record,) = pandas.read_parquet(out).attrs["texts"]
-    assert (record["texts"], record["constant_heads"]) == (3, 12)
 
 
 def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:

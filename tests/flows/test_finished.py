@@ -140,7 +140,7 @@ def test_edited_keys_are_named(tiny: tuple[str, Path], tmp_path: Path) -> None:
     edited = write_study(tmp_path, study | {"tasks": [task | {"slots": 24}], "probe_seeds": [3, 4]})
     store_option = ("--store", str(store))
     to = ("--keep", "0.5", "--to", str(tmp_path / "to"))
-    for command, options in (("heads", ()), ("compare", ()), ("describe", ()), ("export", to)):
+    for command, options in (("heads", ()), ("compare", ()), ("export", to)):
         finished = invoke(command, edited, *options, *store_option)
         assert finished.code == 0, finished.err
         assert "probe_seeds" in finished.err

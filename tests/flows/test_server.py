@@ -16,7 +16,6 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -24,8 +23,6 @@ import pytest
 from websockets.exceptions import WebSocketException
 from websockets.sync.client import connect as connect_socket
 
-from papa.errors import PapaError
-from papa.flows.environment import prepare_engines
 from papa.storage.store import Store
 from tests.flows import conftest as cli
 from tests.flows.history import own_server
@@ -161,14 +158,6 @@ def test_nobody_else_gets_the_port_of_a_server_that_was_killed() -> None:
         port = int(server["PREFECT_API_URL"].split(":")[2].partition("/")[0])
         with pytest.raises(OSError, match="in use"):
             socket.create_server(("127.0.0.1", port))
-
-
-def test_an_unusable_proxy_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if find_spec("socksio"):
-        pytest.skip("with socksio Prefect can use it")
-    monkeypatch.setenv("ALL_PROXY", "socks5://127.0.0.1:9")
-    with pytest.raises(PapaError, match=r"socks5://127\.0\.0\.1:9"):
-        prepare_engines(tmp_path, verbose=False)
 
 
 ASKED = {
