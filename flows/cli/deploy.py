@@ -15,9 +15,9 @@ from papa.errors import SpecError, shown
 from papa.flows.cli import options
 from papa.flows.cli.options import option
 from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.spec.file import load_study
 from papa.spec.orders import module_of, scores_in
 from papa.storage.store import Store
-from papa.tasks.stored import load_to_run
 
 
 def deploy(
@@ -53,7 +53,7 @@ def deploy(
             raise SpecError(
                 "--ray-address holds a user or password: remove it, and set RAY_AUTH_TOKEN"
             )
-        spec = load_to_run(study, overrides or ())
+        spec = load_study(study, overrides or ())
         names = [*map(scores_in, spec.orders)]
         for task in spec.tasks:
             names += [task.metric, task.custom_probe]
