@@ -3,22 +3,37 @@
 A shard is some batches of texts and some of the heads. It computes the loss of each text with each
 of these heads replaced. Each loss has a position of its own, so any number of workers, retries and
 lost workers gives the same bits.
+
+A finished shard is an artifact below the step's own, until that is published: a run that follows a
+killed one reads it, and computes the missing losses alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Float, Int
+from safetensors.numpy import load_file, save_file
 
+from papa.errors import DamagedError
+from papa.files import sha256_of_json
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
 from papa.ranking.head_scores import order_of_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
+from papa.storage.artifacts import (
+    SHARDS,
+    is_complete,
+    published,
+    read_metadata,
+    remove,
+    verified,
+)
+from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
 from papa.tasks.head_scores import publish_head_scores
@@ -30,6 +45,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 SWEPT_METHOD = "effect"
+LOSSES = "losses.safetensors"
+_LEAST_SHARDS = 32
+"""Into so many a sweep is divided, as a killed run loses those that it was computing."""
+_LEAST_SETS = 64
+"""Of a smaller shard of heads: each shard passes its texts once more, for the original answers and
+the layers that passes reuse, which is 3 % of 64 heads that start at the middle layer.
+"""
 _Rows = Int[np.ndarray, " texts"]
 
 
@@ -58,6 +80,7 @@ def sweep_heads(
         seed: Decides the rows.
     """
     workers = context.executor
+    folder = context.step.folder(context.store)
     step_arguments = {
         "step": context.step,
         "store": context.store,
@@ -66,36 +89,37 @@ def sweep_heads(
     model = model_of(context.step)
     texts: SweptTexts = workers.run(texts_to_sweep, model=model, arguments=step_arguments)
     heads = [(int(layer), int(head)) for layer, head in np.ndindex(encoder.layers, encoder.heads)]
-    position = {int(row): index for index, row in enumerate(np.sort(np.concatenate(texts.batches)))}
-    sums = np.zeros((len(heads) + 1, len(position)))
-    lengths = np.zeros(len(position), dtype=np.int64)
-    worker_seconds = 0.0
+    table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(heads) + 1)
+    for losses in _finished_shards(folder):
+        table.add(losses)
 
     def report_heads(done: int, total: int) -> None:
-        context.progress(len(heads) * done // max(total, 1), len(heads))
+        finished_before = table.sums.size - total
+        context.progress(
+            len(heads) * (finished_before + done) // table.sums.size,
+            len(heads),
+        )
 
     for losses in run_shards(
         workers,
         losses_of_shard,
-        list(_shards(texts.batches, [(), *((head,) for head in heads)], workers.size)),
+        _shards(texts.batches, [(), *((head,) for head in heads)], workers.size, table),
         arguments={**step_arguments, "reuse_is_exact": texts.reuse_is_exact},
         model=model,
         progress=report_heads,
     ):
-        columns = [position[int(row)] for row in losses.rows]
-        sums[np.ix_(losses.sets, columns)] = losses.sums
-        lengths[columns] = losses.lengths
-        worker_seconds += losses.worker_seconds
+        table.add(losses)
     workers.run(
         publish_effect,
         arguments={
             **step_arguments,
-            "added_losses": sums[1:] - sums[0],
-            "lengths": lengths,
+            "added_losses": table.sums[1:] - table.sums[0],
+            "lengths": table.lengths,
             "size": (encoder.layers, encoder.heads),
-            "worker_seconds": worker_seconds,
+            "worker_seconds": table.worker_seconds,
         },
     )
+    Files(folder).remove(SHARDS)
 
 
 @dataclass(frozen=True)
@@ -125,37 +149,113 @@ class ShardLosses:
     """
 
     rows: _Rows
-    sets: Sequence[int]
+    sets: Int[np.ndarray, " sets"]
     sums: Float[np.ndarray, "sets texts"]
     lengths: Int[np.ndarray, " texts"]
     worker_seconds: float
 
+    def publish(self, context: Context) -> None:
+        """Publish the losses as an artifact below that of the step."""
+        tensors = {
+            "rows": self.rows,
+            "sets": self.sets,
+            "sums": self.sums,
+            "lengths": self.lengths,
+        }
+        name = sha256_of_json([self.rows.tolist(), self.sets.tolist()])
+        address = f"{context.step.folder(context.store)}/{SHARDS}/{name}"
+        metadata = {**context.metadata(), "worker_seconds": self.worker_seconds}
+        with published(address, metadata) as folder:
+            save_file(tensors, folder / LOSSES)
+
+    @classmethod
+    def load(cls, address: str) -> ShardLosses:
+        """Read the losses of a finished shard. Raises DamagedError."""
+        tensors = load_file(verified(address, LOSSES) / LOSSES)
+        return cls(**tensors, worker_seconds=read_metadata(address)["worker_seconds"])
+
+
+@dataclass
+class LossTable:
+    """The losses of all texts with each set of heads replaced, as far as they are computed.
+
+    Attributes:
+        rows: The texts, sorted.
+        sets: How many sets of heads there are.
+        sums: The sum of each text's losses, float64; NaN where it is missing.
+        lengths: How many losses each sum is of.
+        worker_seconds: What its shards took.
+    """
+
+    rows: _Rows
+    sets: int
+    sums: Float[np.ndarray, "sets texts"] = field(init=False)
+    lengths: Int[np.ndarray, " texts"] = field(init=False)
+    worker_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.sums = np.full((self.sets, len(self.rows)), np.nan)
+        self.lengths = np.zeros(len(self.rows), dtype=np.int64)
+
+    def add(self, losses: ShardLosses) -> None:
+        """Take the losses of a shard, each at its position."""
+        columns = np.searchsorted(self.rows, losses.rows)
+        self.sums[np.ix_(losses.sets, columns)] = losses.sums
+        self.lengths[columns] = losses.lengths
+        self.worker_seconds += losses.worker_seconds
+
+    def is_missing(self, sets: Sequence[int], rows: _Rows) -> bool:
+        """Return whether a loss of these texts with these sets replaced is missing."""
+        columns = np.searchsorted(self.rows, rows)
+        return bool(np.isnan(self.sums[np.ix_(np.array(sets), columns)]).any())
+
+
+def _finished_shards(folder: str) -> Iterator[ShardLosses]:
+    """Yield the shards that an earlier run finished; remove those that are damaged."""
+    shards = f"{folder}/{SHARDS}"
+    for name in sorted({path.partition("/")[0] for path in Files(shards).find()}):
+        address = f"{shards}/{name}"
+        # A run on another machine may be writing one that is not complete.
+        if not is_complete(address):
+            continue
+        try:
+            yield ShardLosses.load(address)
+        except DamagedError:
+            remove(address)
+
 
 def _shards(
-    batches: Sequence[_Rows], head_sets: Sequence[tuple[Head, ...]], workers: int
+    batches: Sequence[_Rows], head_sets: Sequence[tuple[Head, ...]], workers: int, table: LossTable
 ) -> list[Shard]:
     """Divide batches among as many calls as keep the workers busy; and where batches are fewer,
-    the sets of heads too.
+    the sets of heads too. What the table has is left out.
     """
     calls = CALLS_PER_WORKER * workers
-    batches_per_call = -(-len(batches) // calls)
+    batches_per_call = -(-len(batches) // max(calls, _LEAST_SHARDS))
     groups = [
         batches[first : first + batches_per_call]
         for first in range(0, len(batches), batches_per_call)
     ]
-    calls_of_group = min(-(-calls // len(groups)), len(head_sets))
+    calls_of_group = max(
+        -(-calls // len(groups)),
+        min(-(-_LEAST_SHARDS // len(groups)), len(head_sets) // _LEAST_SETS),
+    )
     shards: list[Shard] = []
     for group in groups:
-        texts = sum(map(len, group))
-        for call in range(calls_of_group):
+        for call in range(min(calls_of_group, len(head_sets))):
             # Every n-th set: heads of all layers, as those of lower ones take longer.
-            sets = list(range(call, len(head_sets), calls_of_group))
+            all_sets = range(call, len(head_sets), calls_of_group)
+            missing_batches = [rows for rows in group if table.is_missing(all_sets, rows)]
+            if not missing_batches:
+                continue
+            rows = np.concatenate(missing_batches)
+            sets = [number for number in all_sets if table.is_missing([number], rows)]
             arguments = {
-                "batches": group,
+                "batches": missing_batches,
                 "sets": sets,
                 "head_sets": [head_sets[number] for number in sets],
             }
-            shards.append(Shard(arguments, size=texts * len(sets)))
+            shards.append(Shard(arguments, size=len(rows) * len(sets)))
     return shards
 
 
@@ -191,7 +291,9 @@ def losses_of_shard(
     progress: Progress,
     model: PreTrainedModel,
 ) -> ShardLosses:
-    """Compute the losses of some batches without each of some sets of heads, on a worker."""
+    """Compute and publish the losses of some batches without each of some sets of heads, on a
+    worker.
+    """
     from papa.heads.constants import ConstantMatrices
 
     context = Context((step,), store, execution, progress, model)
@@ -212,13 +314,15 @@ def losses_of_shard(
         values = native.values_of_sets(constants, head_sets, rows, advance)
         sums.append(np.stack([of_set.sums for of_set in values]))
         lengths.append(values[0].lengths)
-    return ShardLosses(
+    losses = ShardLosses(
         np.concatenate(batches),
-        sets,
+        np.array(sets),
         np.concatenate(sums, axis=1),
         np.concatenate(lengths),
         context.time_spent()["worker_seconds"],
     )
+    losses.publish(context)
+    return losses
 
 
 def publish_effect(

@@ -31,6 +31,8 @@ from papa.files import (
 from papa.storage.files import Address, Files, refuse_links
 
 METADATA = "metadata.json"
+SHARDS = "shards"
+"""A folder of artifacts in that of a step which is not complete: its finished shards."""
 Metadata: TypeAlias = dict[str, Any]
 """An artifact's metadata, as JSON has it; what is read has ``data``, ``files`` and ``sizes``."""
 

@@ -9,12 +9,13 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import NamedTuple
 
-from papa.storage.artifacts import metadata_below
+from papa.storage.artifacts import SHARDS, metadata_below
 from papa.storage.files import Files
 from papa.storage.store import Store
 
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
-_ARTIFACT = re.compile(rf"([a-z_-]+/[0-9a-f]{{64}})/(?:([0-9a-f]{{32}}(?=/)|{_ASIDE}$))?.*")
+_IN_ARTIFACT = rf"(?:[0-9a-f]{{32}}|{SHARDS})(?=/)|{_ASIDE}$"
+_ARTIFACT = re.compile(rf"([a-z_-]+/[0-9a-f]{{64}})/({_IN_ARTIFACT})?.*")
 _LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE, "": _ASIDE}
 _KILLED = "left by a run that was killed"
 

@@ -18,6 +18,7 @@ from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage import artifacts
 from papa.storage.artifacts import (
+    SHARDS,
     ArtifactReference,
     metadata_below,
     published,
@@ -164,7 +165,7 @@ def test_foreign_files_stay(tmp_path: Path) -> None:
     fill(folder)
     scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210"
     paths = [*(folder.root / name for name in scratch)]
-    paths.append(Path(folder.folder("probe", USED), KILLED[:32]))
+    paths += [Path(folder.folder("probe", USED), name) for name in (KILLED[:32], SHARDS)]
     for path in paths:
         write(path / "data", "left")
     (folder.root / "studies" / "demo").mkdir()

@@ -1,8 +1,15 @@
-"""The effect of every head in shards: the same bits for any number of workers, one lost or none."""
+"""The effect of every head in shards: the same bits for any number of workers, one lost or none,
+and for a run that is killed and started again.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,13 +17,14 @@ from safetensors.numpy import load_file
 
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import verified
+from papa.storage.artifacts import METADATA, SHARDS, verified
 from papa.storage.store import Store
 from papa.tasks import sweep
 from papa.tasks.head_scores import SCORES
 from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
+from papa.tasks.shards import Shard
 from papa.tasks.step import Step, StepGroup, with_inputs
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
@@ -36,6 +44,22 @@ def sweep_of(copier: Path) -> Step:
     steps = build_pipeline(resolve_inputs(study).inputs()).steps
     (step,) = (step for step in steps if step.stage.name == "sweep_heads")
     return step
+
+
+class CountingWorker(Worker):
+    """Counts the shards that it has computed, and kills its process after so many."""
+
+    def __init__(self, killed_after: int | None = None) -> None:
+        super().__init__("cpu")
+        self.shards = 0
+        self.killed_after = killed_after
+
+    def run(self, function: Callable[..., Any], **options: Any) -> Any:
+        result = super().run(function, **options)
+        self.shards += function is sweep.losses_of_shard
+        if self.shards == self.killed_after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return result
 
 
 def scores_of(step: Step, executor: Executor, to: Path) -> dict[str, np.ndarray]:
@@ -64,3 +88,57 @@ def test_a_kill_changes_no_bit(
     for name, values in expected.items():
         np.testing.assert_array_equal(scores[name], values)
     assert expected["effect"].std() > 0.01
+
+
+def sweep_and_die(copier: Path, to: Path, shards: int) -> None:
+    """Sweep in this process until it is killed after so many shards."""
+    scores_of(sweep_of(copier), CountingWorker(shards), to)
+
+
+def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) -> None:
+    step = sweep_of(copier)
+    undisturbed = CountingWorker()
+    expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
+    killed = tmp_path / "killed"
+    spawned = multiprocessing.get_context("spawn").Process(
+        target=sweep_and_die, args=(copier, killed, 3)
+    )
+    spawned.start()
+    spawned.join()
+    assert spawned.exitcode == -signal.SIGKILL
+    shards = Path(step.folder(Store(killed))) / SHARDS
+    finished = sorted(path.parent for path in shards.glob(f"*/{METADATA}"))
+    assert len(finished) == 3
+    (damaged,) = finished[0].glob(f"*/{sweep.LOSSES}")
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+
+    resumed = CountingWorker()
+    scores = scores_of(step, resumed, killed)
+    assert resumed.shards == undisturbed.shards - 2
+    for name, values in expected.items():
+        np.testing.assert_array_equal(scores[name], values)
+    assert not shards.exists()
+
+
+def test_more_workers_compute_missing_losses_alone() -> None:
+    table = sweep.LossTable(np.arange(8), sets=5)
+    batches = [np.arange(4), np.arange(4, 8)]
+    sets = [(), *(((0, head),) for head in range(4))]
+    first, *others = sweep._shards(batches, sets, 1, table)
+    table.add(losses_of(first))
+    missing = sweep._shards(batches, sets, 2, table)
+    assert sum(shard.size for shard in missing) == sum(shard.size for shard in others)
+    for shard in missing:
+        table.add(losses_of(shard))
+    assert not np.isnan(table.sums).any()
+
+
+def losses_of(shard: Shard) -> sweep.ShardLosses:
+    """Losses that a shard could have."""
+    rows = np.concatenate(shard.arguments["batches"])
+    sets = np.array(shard.arguments["sets"])
+    return sweep.ShardLosses(
+        rows, sets, np.zeros((len(sets), len(rows))), np.ones(len(rows), np.int64), 0.0
+    )
