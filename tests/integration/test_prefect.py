@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from papa.flows.dead_runs import automation
 from papa.flows.ports import free_port
 from tests.flows.conftest import SMALL, artifacts
 from tests.flows.history import ask, of_runs
 from tests.flows.processes import PATIENCE_SECONDS, wait_until
 from tests.integration.service import SCRIPTS, Service, run
-from tests.integration.services import prefect_worker
+from tests.integration.services import postgres, prefect_server, prefect_worker, ray_head
 from tests.integration.studies import Findings, findings, papa_run, to_the_end
 
 COMPUTED = ("tokenise", "average", "train_lambda", "probe")
@@ -122,6 +123,39 @@ def test_a_deployed_run_that_fails_says_why(short_folder: Path, deployed: Servic
     listed = run(["papa", "list", "--store", short_folder / "fresh"], deployed.environment)
     assert re.search("daily\t.*all-MiniLM-L6-v2\t.*\tfailed: Ray: no Ray cluster answers", listed)
     assert not [path for path in (short_folder / "daily").rglob("*") if path.stat().st_mode & 0o077]
+
+
+def test_a_deployment_runs_by_itself_on_its_cluster(short_folder: Path) -> None:
+    folder = short_folder / "scheduled"
+    study = folder / "scheduled.yaml"
+    folder.mkdir()
+    study.write_text(json.dumps(SMALL | {"name": "scheduled"}))
+    with (
+        ray_head(folder / "head", cores=2) as head,
+        postgres(folder / "database", ["prefect"]) as database,
+        prefect_server(folder / "server", database) as server,
+    ):
+        run(["prefect", "work-pool", "create", "papa", "--type", "process"], server.environment)
+        options = ["--interval", "1m", "--workers", "1", "--ray-address"]
+        deploy = ["papa", "deploy", study, "--store", folder / "store", *options]
+        ray_address = head.environment["RAY_ADDRESS"]
+        run([*deploy, ray_address], server.environment)
+        (deployment,) = ask(server.environment, "deployments/filter")
+        assert [entry["schedule"]["interval"] for entry in deployment["schedules"]] == [60]
+        automations = ask(server.environment, "automations/filter")
+        assert [entry["name"] for entry in automations] == [automation().name]
+
+        def finished() -> list[dict[str, Any]]:
+            runs = ask(server.environment, "flow_runs/filter", sort="START_TIME_ASC")
+            return [entry for entry in runs if entry["state_name"] == "Completed"]
+
+        environment = {**server.environment, **head.environment}
+        environment.pop("RAY_ADDRESS")
+        with prefect_worker(folder / "worker", environment) as worker:
+            wait_until(finished, f"a run by schedule: {worker.log}", worker.process)
+            parameters = finished()[0]["parameters"]
+    assert (parameters["workers"], parameters["ray_address"]) == (1, ray_address)
+    assert artifacts(folder / "store", "aggregate")
 
 
 @pytest.mark.parametrize(
