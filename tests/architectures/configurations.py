@@ -176,6 +176,8 @@ def _tiny_settings(config: PreTrainedConfig, variant: Variant) -> dict[str, obje
         if default is None and name not in _MAY_BE_NONE:
             continue
         if isinstance(default, list | tuple) and not isinstance(value, list):
+            if name == "image_size":
+                settings[name] = [value] * len(default)
             continue
         settings[name] = value
     for name in _KEY_VALUE_HEADS:

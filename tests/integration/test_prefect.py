@@ -140,13 +140,13 @@ def test_a_deployment_runs_by_itself_on_its_cluster(short_folder: Path) -> None:
         deploy = ["papa", "deploy", study, "--store", folder / "store", *options]
         ray_address = head.environment["RAY_ADDRESS"]
         run([*deploy, ray_address], server.environment)
-        (deployment,) = ask(server.environment, "deployments/filter")
+        (deployment,) = ask(server.environment, "deployments/filter", {})
         assert [entry["schedule"]["interval"] for entry in deployment["schedules"]] == [60]
-        automations = ask(server.environment, "automations/filter")
+        automations = ask(server.environment, "automations/filter", {})
         assert [entry["name"] for entry in automations] == [automation().name]
 
         def finished() -> list[dict[str, Any]]:
-            runs = ask(server.environment, "flow_runs/filter", sort="START_TIME_ASC")
+            runs = ask(server.environment, "flow_runs/filter", {"sort": "START_TIME_ASC"})
             return [entry for entry in runs if entry["state_name"] == "Completed"]
 
         environment = {**server.environment, **head.environment}
