@@ -37,15 +37,17 @@ _CLASSES = ("id2label", "label2id", "problem_type")
 
 class ConstantHeadsConfig(PreTrainedConfig):
     """The original's ``base``; the constant ``heads`` of each layer; S ``slots`` for one text, or
-    two with ``separators`` between; ``first``, from which positions count, None where they are
-    slots; ``sha256`` of the files of weights; and what was measured, ``study``.
+    two with ``separators`` between; ``placement`` of tokens in them, those of the "layout", or
+    "positions" of tokens, of which "ends" puts the last token in the last slot; ``first``, from
+    which positions count, None where they are slots; ``sha256`` of the files of weights; and what
+    was measured, ``study``.
     """
 
     model_type = TYPE
 
     def __init__(self, **settings: Any) -> None:
-        unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "first": None}
-        super().__init__(**{**unset, "sha256": {}, "study": {}, **settings})
+        unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "placement": "layout"}
+        super().__init__(**{**unset, "first": None, "sha256": {}, "study": {}, **settings})
 
 
 class ConstantHeadsModel(PreTrainedModel):
@@ -120,10 +122,13 @@ class ConstantHeadsModel(PreTrainedModel):
         slots = self._slots(input_ids, real, numbers)
         if torch.compiler.is_compiling():
             # A graph has a column for each token of one text, of which the last is the last slot.
-            size = last + 1 if self.config.separators else slots.shape[1]
-            column_ids = torch.where(slots == last, size - 1, slots)
+            is_spread = self.config.placement == "layout" and self.config.separators
+            size = last + 1 if is_spread else slots.shape[1]
+            column_ids = slots
             columns = torch.arange(size, device=slots.device)
-            columns = torch.where(columns == size - 1, last, columns)
+            if self.config.placement != "positions":
+                column_ids = torch.where(slots == last, size - 1, slots)
+                columns = torch.where(columns == size - 1, last, columns)
         else:
             columns = slots[real].unique()
             size = columns.shape[0]
@@ -145,19 +150,23 @@ class ConstantHeadsModel(PreTrainedModel):
         )
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
-        """Return the slot of each token (``papa.text.layout``)."""
+        """Return the slot of each token (``papa.text.layout``), or its position."""
         slots = self.config.slots
         last = real & (numbers == numbers[:, -1:])
         separates = input_ids == self.config.sep_token_id
         inside = real & ~last & (numbers > 0) & separates
         # The number of the separator that ends the first text, or the only one.
         boundary = torch.where(inside | last, numbers, slots).amin(dim=1, keepdim=True)
-        token_slots = torch.where(numbers < boundary, numbers, slots // 2 + numbers - boundary)
-        token_slots = torch.where(last, slots - 1, token_slots).clamp(min=0)
+        token_slots = numbers
+        if self.config.placement == "layout":
+            token_slots = torch.where(numbers < boundary, numbers, slots // 2 + numbers - boundary)
+        if self.config.placement != "positions":
+            token_slots = torch.where(last, slots - 1, token_slots)
+        token_slots = token_slots.clamp(min=0)
         if not torch.compiler.is_compiling():
             framed = (last & separates).any(dim=1) & (inside.sum(dim=1) == self.config.separators)
             crowded = real[:, :-1] & real[:, 1:] & (token_slots.diff(dim=1) < 1)
-            unfit = ~framed | crowded.any(dim=1)
+            unfit = ~framed | crowded.any(dim=1) | (token_slots >= slots).any(dim=1)
             if unfit.any():
                 texts = "two texts, each" if self.config.separators else "one text"
                 raise DataError(
@@ -333,6 +342,10 @@ def export(
     tokenizer = copy.deepcopy(tokenizer)
     if pairs is None:
         pairs = len(getattr(substitute, "special", None) or ()) > 2
+    placement = "layout"
+    if matrices.special is not None and 0 not in matrices.special:
+        placement = "ends" if matrices.has_end_slot else "positions"
+    first = None if placement == "layout" and not head else 0
     config = ConstantHeadsConfig(
         base=base,
         heads=[
@@ -341,7 +354,8 @@ def export(
         ],
         slots=slots,
         separators=tokens.between if pairs else 0,
-        first=family.padding(model.config) + 1 if family.padding else 0 if head else None,
+        placement=placement,
+        first=family.padding(model.config) + 1 if family.padding else first,
         study=dict(study or {}),
         pad_token_id=tokens.pad,
         sep_token_id=tokens.sep,

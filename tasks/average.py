@@ -1,4 +1,8 @@
-"""Average: C, the mean of an encoder's attention over unlabelled text (paper, Section 3.1).
+"""Average: C, the mean of a model's attention over unlabelled text (paper, Section 3.1).
+
+The plain encoder of a probe runs on texts in the layout, and slots are the layout's. A model with a
+native head runs as it always does, and slots are positions (``papa.native.observing``), as those of
+a model in memory.
 
 The text's shards are spread over all workers. Each call returns the sums over its shards; sums are
 merged as they come, then divided and published as C. Sums are exact in any grouping
@@ -16,7 +20,7 @@ from jaxtyping import Float
 
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
-from papa.spec import ExecutionSpec
+from papa.spec import ExecutionSpec, TaskSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
@@ -30,11 +34,24 @@ if TYPE_CHECKING:
 
 
 @stage("average", version=3, place="all workers")
-def average(context: Context, encoder: EncoderReference, text: Step, slots: int) -> None:
-    """Average an encoder's attention over the training text, shard by shard on all workers.
+def average(
+    context: Context,
+    encoder: EncoderReference,
+    text: Step,
+    slots: int,
+    task: TaskSpec | None = None,
+) -> None:
+    """Average a model's attention over the training text, shard by shard on all workers.
 
     In: the tokenised text and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
     pair of slots is real, [S, S]. Where: on all workers; the call of a lost one is repeated.
+
+    Args:
+        context: What the body may use.
+        encoder: The encoder.
+        text: The tokenised text.
+        slots: S.
+        task: The task whose native head the model has; None runs the plain encoder.
     """
     workers = context.executor
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
@@ -66,7 +83,8 @@ def average(context: Context, encoder: EncoderReference, text: Step, slots: int)
 
 @dataclass(frozen=True)
 class ShardSums:
-    """Σ A over some shards, and in how many rows each pair of slots is real.
+    """Σ A over some shards, and in how many rows each pair of slots is real; ``special`` is that of
+    the average (``papa.heads.constants``).
 
     Arrays and no tensors: the driver, which merges them, does without torch.
     """
@@ -75,13 +93,14 @@ class ShardSums:
     counts: Float[np.ndarray, "slots slots"]
     worker_seconds: float
     device: str
+    special: tuple[int, ...] | None = None
 
     def merged(self, other: ShardSums) -> ShardSums:
         """Add other sums in place: a third array would be too large for memory."""
         np.add(self.sums, other.sums, out=self.sums)
         np.add(self.counts, other.counts, out=self.counts)
         seconds = self.worker_seconds + other.worker_seconds
-        return ShardSums(self.sums, self.counts, seconds, other.device)
+        return ShardSums(self.sums, self.counts, seconds, other.device, other.special)
 
 
 def sum_shards(
@@ -98,7 +117,7 @@ def sum_shards(
     from papa.native.observing import average_by_position
 
     context = Context((step,), store, execution, progress, model)
-    reference = step["encoder"]
+    task: TaskSpec | None = step["task"]
     split = context.open_text(step["text"]).split("train")
     sums_by_shard = []
     for number, shard in enumerate(shards):
@@ -106,10 +125,9 @@ def sum_shards(
         def advance(done: int, rows: int, shards_before: int = number) -> None:
             progress(shards_before * rows + done, len(shards) * rows)
 
-        if reference.causal:
-            task = step["text"]["task"]
-            native = context.open_native_head(task, reference, split.shard(shard))
-            sums = average_by_position(native, split.slots, advance)
+        if task is not None:
+            native = context.open_native_head(task, step["encoder"], split.shard(shard))
+            sums = average_by_position(native, step["slots"], advance)
         else:
             encoder = context.loaded_encoder
             sums = average_split(
@@ -124,7 +142,7 @@ def sum_shards(
             sums_by_shard[0].merge(sums_by_shard.pop())
     spent = context.time_spent()
     (total,) = sums_by_shard
-    return ShardSums(total.sums.numpy(), total.counts.numpy(), **spent)
+    return ShardSums(total.sums.numpy(), total.counts.numpy(), **spent, special=total.special)
 
 
 def publish_average(
@@ -141,7 +159,7 @@ def publish_average(
     from papa.heads.average import AttentionSums
 
     # Copies: what comes through Ray's object store cannot be written to.
-    sums = AttentionSums(torch.tensor(total.sums), torch.tensor(total.counts))
+    sums = AttentionSums(torch.tensor(total.sums), torch.tensor(total.counts), total.special)
     spent = {"worker_seconds": total.worker_seconds, "device": total.device}
     sums.average().save(folder, averaged_encoder, {**metadata, **spent})
 

@@ -10,7 +10,7 @@ from papa.spec.orders import Cell, constant_count
 from papa.spec.substitutes import entry_of
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.native_head import answer, one_answer, score_answers
-from papa.tasks.pair import Pair, label_column, task_with
+from papa.tasks.pair import Pair, label_column, native_task, task_with
 from papa.tasks.probe import baseline, probe
 from papa.tasks.step import Step
 
@@ -84,15 +84,13 @@ def cell_step(
 
 def _answer_step(pair: Pair, name: str, heads: ConstantHeads) -> Step:
     """Return the step that computes the native head's answers; all metrics of the text share it."""
-    metric = "cosine" if pair.task.of_embeddings else "agreement"
-    task = task_with(pair.task, "head", "labels", columns=label_column(pair.task), metric=metric)
     code = pair.code if pair.code and pair.code.score else None
     return answer.step(
         f"answer · {name}",
         encoder=pair.encoder,
         text=pair.text,
         heads=heads,
-        task=task,
+        task=native_task(pair.task),
         code=code,
     )
 

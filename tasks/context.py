@@ -39,19 +39,19 @@ _Result = TypeVar("_Result")
 
 def model_of(step: Step) -> ModelReference | None:
     """Return what a worker loads for a step: its ``encoder``, or that model with its native head,
-    where the step's task is answered by it, or the model is a decoder, which has no other.
+    where the step's task is answered by it.
     """
-    encoder = step.arguments.get("encoder")
-    if encoder is None:
-        return None
+    encoder: EncoderReference | None = step.arguments.get("encoder")
     task: TaskSpec | None = step.arguments.get("task")
-    if encoder.causal:
-        # What of a task a stage is given may be less than says what its head is.
-        return NativeReference(encoder, step["text"]["task"])
-    # The task of a step that trains probes, or that reads no loss, has no key ``head``.
-    if getattr(task, "head", "probe") == "native":
-        return NativeReference(encoder, cast("TaskSpec", task))
-    return cast("EncoderReference", encoder)
+    if encoder is not None and task is not None and is_native(task):
+        return NativeReference(encoder, task)
+    return encoder
+
+
+def is_native(task: TaskSpec) -> bool:
+    """Return whether a step of this task runs the model with its native head."""
+    # The task of a step that runs the plain encoder has no key ``head``.
+    return getattr(task, "head", "probe") == "native"
 
 
 def in_threads(

@@ -28,7 +28,7 @@ ANSWERS = "answers.safetensors"
 ABOUT = "answers.json"
 
 
-@stage("answer", version=4)
+@stage("answer", version=5)
 def answer(
     context: Context,
     encoder: EncoderReference,
@@ -42,8 +42,8 @@ def answer(
     In: the tokenised text, the substitute, head scores, and the model's files. Out: the answers of
     each row. Where: a worker.
     """
+    from papa.native.observing import unseen_by_position
     from papa.native.outputs import class_names, has_many_labels
-    from papa.probes.evaluate import unseen_by
 
     substitute = heads.load_substitute(context, encoder, task)
     corpus = context.open_text(text)
@@ -56,7 +56,7 @@ def answer(
         # Of a head that answers each label by itself no class is the answer to a text.
         "classes": () if has_many_labels(native.model.config) else class_names(native.model),
         "constant_heads": constant_heads,
-        "unseen_share": unseen_by(substitute, validation),
+        "unseen_share": unseen_by_position(substitute, validation.lengths),
     }
     with context.published() as folder:
         (folder / ABOUT).write_text(json.dumps(about) + "\n")

@@ -92,14 +92,27 @@ def tokenise_step(pair: Pair, text: TaskSpec) -> Step:
     )
 
 
-def average_step(pair: Pair, text: TaskSpec) -> Step:
-    """Return the step that averages the encoder's attention over a text."""
+def average_step(pair: Pair, text: TaskSpec, *, plain: bool = False) -> Step:
+    """Return the step that averages attention over a text: of the model with the task's native
+    head, or of the plain encoder in the layout, as for a probe.
+    """
     return average.step(
         f"average · {pair.label} · {text.name}",
         encoder=pair.encoder,
         text=pair.text if text == pair.task else tokenise_step(pair, text),
         slots=text.slots,
+        task=None if plain else native_task(pair.task),
     )
+
+
+def native_task(task: TaskSpec) -> TaskSpec | None:
+    """Return what of a task decides which native head runs and how its outputs are read; None for a
+    task with a probe. Metrics that read the same answers are one.
+    """
+    if task.head == "probe":
+        return None
+    metric = "cosine" if task.of_embeddings else "agreement"
+    return task_with(task, "head", "labels", columns=label_column(task), metric=metric)
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:

@@ -18,7 +18,7 @@ from papa.ranking.head_scores import HeadScores, divided_rows, order_of_rows, ro
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import RankingSpec, TaskSpec
 from papa.storage.artifacts import verified
-from papa.tasks.context import Context
+from papa.tasks.context import Context, is_native
 from papa.tasks.head_scores import LAMBDA, publish_head_scores
 from papa.tasks.step import Step, stage
 
@@ -181,12 +181,8 @@ def score_heads(
         order = order_of_rows(rows, ranking.rows or VALUED_ROWS, seed or 0)
     else:
         _, order = divided_rows(rows, ranking.rows, seed or 0, seeds)
-    # A label-free method is given no ``head`` of the task, and a decoder has no other.
-    if encoder.causal or (not entry.label_free and task.head == "native"):
-        if entry.label_free:
-            native = context.open_native_head(text["task"], encoder, corpus.split("train"))
-        else:
-            native = open_native_loss(context, encoder, corpus, task)
+    if is_native(task):
+        native = open_native_loss(context, encoder, corpus, task)
         scores_by_method = _score_native_head(
             context, native, constants, task, ranking, methods, seed, seeds
         )

@@ -13,7 +13,7 @@ from papa.ranking.head_scores import order_of_rows
 from papa.ranking.orders import HEAD_SCORES, scored_by
 from papa.spec import Order, TaskSpec
 from papa.spec.study import CONTROL_SEEDS
-from papa.tasks.pair import Pair, label_column, reduced, task_with
+from papa.tasks.pair import Pair, average_step, label_column, native_task, reduced, task_with
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
 from papa.tasks.step import Step
 from papa.tasks.sweep import SWEPT_METHOD, sweep_heads
@@ -78,9 +78,13 @@ def _scores_step(
         sorted(key for key, entry in HEAD_SCORES.items() if entry.streamed and entry.in_studies)
     )
     frozen_probe: Step | None = None
-    if method.label_free:
+    average = pair.average
+    loss = native_task(pair.task)
+    if method.label_free and (loss is None or not method.streamed):
+        # A plain encoder in the layout; it alone keeps hidden states.
         loss = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))
-    else:
+        average = average_step(pair, pair.task, plain=True)
+    elif not method.label_free:
         loss = _loss_of(pair.task, probe=pair.task.probe)
         if pair.task.head == "probe" and method.frozen_probe:
             probe_name = pair.name_of("train_frozen_probe", seed, study.ranking_seeds)
@@ -92,7 +96,7 @@ def _scores_step(
         pair.name_of(f"score_heads · {methods}", seed, seeds),
         encoder=pair.encoder,
         text=pair.text,
-        average=pair.average,
+        average=average,
         task=loss,
         ranking=reduced(study.ranking, "rows", *method.reads),
         methods=streamed if method.streamed else (name,),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from papa.spec import ConstantsSpec, TaskSpec
 from papa.spec.substitutes import entry_of
-from papa.tasks.pair import Pair, average_step
+from papa.tasks.pair import Pair, average_step, native_task
 from papa.tasks.step import Step
 from papa.tasks.substitutes import (
     SubstituteSource,
@@ -26,6 +26,7 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
     entry = entry_of(kind)
     if entry.origin in ("slots", "attention"):
         return SubstituteSource(kind, spec.parameters)
+    native = native_task(pair.task)
     source: Step
     if entry.origin == "outputs":
         name = f"constant_outputs · {pair.title} · {kind}"
@@ -36,10 +37,11 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
             slots=pair.task.slots,
             kind=kind,
             seed=seed if entry.drawn else None,
+            task=native,
         )
-    elif entry.is_by_distance and pair.encoder.causal:
+    elif entry.is_by_distance and native is not None:
         name = f"average_by_distance · {pair.title}"
-        source = average_by_distance.step(name, encoder=pair.encoder, text=pair.text)
+        source = average_by_distance.step(name, encoder=pair.encoder, text=pair.text, task=native)
     elif kind in pair.inputs.matrices:
         name = f"supplied_matrices · {pair.label} · {kind}"
         source = supplied_matrices.step(

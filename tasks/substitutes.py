@@ -1,8 +1,8 @@
 """Substitutes: what takes a head's attention's place, beside the average over the task's own text.
 
 What takes milliseconds (identity, Toeplitz, a matrix derived from an average) is computed where it
-is used and is no step. Steps are what needs the encoder: constant outputs, and a decoder's average
-by distance; and matrices that a user of the library supplied.
+is used and is no step. Steps are what needs the encoder: constant outputs, and of a native head the
+average by distance; and matrices that a user of the library supplied.
 """
 
 from __future__ import annotations
@@ -12,16 +12,20 @@ from dataclasses import dataclass, field, replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
 
+import numpy as np
+from jaxtyping import Int
+
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import ConstantsKind, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
-from papa.tasks.context import Context
+from papa.tasks.context import Context, is_native
 from papa.tasks.step import Step, stage
 
 if TYPE_CHECKING:
     from papa.heads.constants import ConstantMatrices
     from papa.heads.substitutes import Substitute
+    from papa.models.layer import Observe
 
 DISTANCES = "distances.safetensors"
 
@@ -68,25 +72,34 @@ class SubstituteSource:
             rule: Substitute = resolve_name(entry.rule)(**self.parameters)
             return rule
         if entry.origin == "slots":
-            return control(self.kind, encoder.layers, encoder.heads, task.slots, **self.parameters)
-        assert artifact is not None
-        if entry.origin == "outputs":
-            return read_outputs(artifact, self.kind)
-        if entry.is_by_distance and encoder.causal:
-            tensors = load_file(verified(artifact, DISTANCES) / DISTANCES)
-            return ByDistance(tensors["weights"], tensors["ends"])
-        matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
-        if entry.function:
-            special = special_slots_of(encoder, task)
-            return derived(self.kind, matrices, special, **self.parameters)
+            matrices = control(
+                self.kind, encoder.layers, encoder.heads, task.slots, **self.parameters
+            )
+        else:
+            assert artifact is not None
+            if entry.origin == "outputs":
+                return read_outputs(artifact, self.kind)
+            if entry.is_by_distance and is_native(task):
+                tensors = load_file(verified(artifact, DISTANCES) / DISTANCES)
+                return ByDistance(tensors["weights"], tensors["ends"])
+            matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
+            if entry.function:
+                special = special_slots_of(encoder, task)
+                matrices = derived(self.kind, matrices, special, **self.parameters)
+        if matrices.special is None and is_native(task):
+            # Slots are positions, also of the last token.
+            return replace(matrices, special=())
         return matrices
 
 
 def special_slots_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
-    """Return the slots of [CLS] and [SEP] in a task's text."""
+    """Return the slots of [CLS] and [SEP] in a task's text, as far as all texts have them there."""
     from papa.text.layout import special_slots
     from papa.text.tokens import special_tokens_of
 
+    if task.kind == "pair" and is_native(task):
+        # The second text follows the first.
+        return special_slots("text", task.slots)
     tokens = special_tokens_of(load_tokenizer(encoder), task.kind)
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
@@ -99,31 +112,48 @@ def constant_outputs(
     slots: int,
     kind: ConstantsKind,
     seed: int | None = None,
+    task: TaskSpec | None = None,
 ) -> None:
     """Compute constant outputs of an encoder's heads: their mean, or drawn from the training text.
 
     In: the tokenised text and the encoder. Out: values [L, H, positions, d / H]. Where: a worker.
+
+    Args:
+        context: What the body may use.
+        encoder: The encoder.
+        text: The tokenised text.
+        slots: S.
+        kind: Which outputs.
+        seed: Of the draw.
+        task: The task whose native head the model has; None runs the plain encoder.
     """
     from papa.heads.outputs import FILE, outputs_over
+    from papa.text.batches import micro_batches
 
-    loaded = context.loaded_encoder
-    outputs = outputs_over(
-        loaded,
-        context.open_text(text).split("train"),
-        kind,
-        batch_tokens=loaded.tokens_per_batch(context.execution.batch_tokens),
-        seed=seed,
-        progress=context.progress,
-    )
+    split = context.open_text(text).split("train")
+
+    def observe_rows(observe: Observe, rows: Int[np.ndarray, " rows"]) -> None:
+        if task is not None:
+            native = context.open_native_head(task, encoder, split)
+            native.observe(observe, rows, context.progress)
+            return
+        loaded = context.loaded_encoder
+        tokens = loaded.tokens_per_batch(context.execution.batch_tokens)
+        batches = micro_batches(split, rows, tokens)
+        loaded.observe(observe, batches, len(rows), context.progress)
+
+    outputs = outputs_over(observe_rows, split, kind, (encoder.layers, encoder.heads), seed)
     with context.published() as folder:
         outputs.save(folder / FILE)
 
 
 @stage("average_by_distance", version=2)
-def average_by_distance(context: Context, encoder: EncoderReference, text: Step) -> None:
-    """Average a decoder's attention by the distance between query and key.
+def average_by_distance(
+    context: Context, encoder: EncoderReference, text: Step, task: TaskSpec
+) -> None:
+    """Average the attention of a model with its native head by the distance between query and key.
 
-    In: the tokenised text and the decoder. Out: weights by distance. Where: a worker.
+    In: the tokenised text and the model. Out: weights by distance. Where: a worker.
     """
     from safetensors.torch import save_file
 
@@ -131,7 +161,7 @@ def average_by_distance(context: Context, encoder: EncoderReference, text: Step)
 
     average = AverageByDistance()
     split = context.open_text(text).split("train")
-    native = context.open_native_head(text["task"], encoder, split)
+    native = context.open_native_head(task, encoder, split)
     native.observe(average.observe, progress=context.progress)
     by_distance = average.substitute()
     tensors = {
@@ -150,5 +180,5 @@ def supplied_matrices(
 
     Where: in a thread of the driver, which has them; no worker is called.
     """
-    plain = replace(matrices, kind="custom", counts=None, encoder_digest=None, special=None)
+    plain = replace(matrices, kind="custom", counts=None, encoder_digest=None)
     plain.save(context.step.folder(context.store), encoder, context.metadata())

@@ -10,7 +10,7 @@ entry that n inputs have, in batches of b, the error is at most b · 2^-24 · c 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -33,10 +33,14 @@ GRID = 2.0**32
 
 @dataclass(frozen=True)
 class AttentionSums:
-    """Σ A over some inputs, in multiples of 2^-32, and how many have both slots; float64."""
+    """Σ A over some inputs, in multiples of 2^-32, and how many have both slots; float64.
+
+    ``special`` is that of their average (``ConstantMatrices``).
+    """
 
     sums: Float[Tensor, "layers heads slots slots"]
     counts: Float[Tensor, "slots slots"]
+    special: tuple[int, ...] | None = None
 
     @torch.inference_mode()
     def merge(self, shard: AttentionSums) -> None:
@@ -50,25 +54,39 @@ class AttentionSums:
         # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
         for layer, sums in enumerate(self.sums):
             average[layer] = sums / self.counts.clamp(min=1)
-        return ConstantMatrices(average, self.counts > 0, "average", self.counts.clone())
+        counts = self.counts.clone()
+        return ConstantMatrices(average, counts > 0, "average", counts, special=self.special)
 
 
 def attention_averager(model: ObservedModel) -> AttentionAverager:
-    """Return what averages A by slot (paper, Section 3.1)."""
-    return AttentionAverager(model.layers, model.heads, device=model.device)
+    """Return what averages A by position, for as many slots as the longest text has tokens."""
+    return AttentionAverager(model.layers, model.heads, device=model.device, by_position=True)
 
 
 class AttentionAverager:
-    """Streams attention into sums of A by slot.
+    """Streams attention into sums of A by slot (paper, Section 3.1).
 
-    With no number of ``slots``, there are as many as the longest text has tokens. An encoder's last
-    token is then in the last of them, whatever the length of its text, as in a study's layout.
+    Args:
+        layers: Number of layers.
+        heads: Number of heads of each.
+        slots: Number of slots; it grows with texts that have more tokens.
+        device: Where sums are kept.
+        by_position: Whether slots are positions of padded texts, and not a layout's. An encoder's
+            last token is then in the last slot, whatever the length of its text, as a layout has
+            it.
     """
 
     def __init__(
-        self, layers: int, heads: int, slots: int = 0, device: torch.device | str = "cpu"
+        self,
+        layers: int,
+        heads: int,
+        slots: int = 0,
+        device: torch.device | str = "cpu",
+        *,
+        by_position: bool = False,
     ) -> None:
-        self._has_end_slot = False if slots else None
+        # Of padded texts the first layer says whether the model is an encoder.
+        self._has_end_slot = None if by_position else False
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)
 
@@ -127,11 +145,11 @@ class AttentionAverager:
         if not self._has_end_slot:
             return AttentionSums(self.sums.cpu(), self.counts.cpu())
         sums = self.sums.cpu().roll((-1, -1), (-2, -1))
-        return AttentionSums(sums, self.counts.cpu().roll((-1, -1), (0, 1)))
+        counts = self.counts.cpu().roll((-1, -1), (0, 1))
+        return AttentionSums(sums, counts, special=(len(counts) - 1,))
 
     def substitute(self) -> ConstantMatrices:
-        average = self.result().average()
-        return replace(average, special=(average.slots - 1,)) if self._has_end_slot else average
+        return self.result().average()
 
 
 @torch.inference_mode()

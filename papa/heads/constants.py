@@ -63,8 +63,9 @@ class ConstantMatrices(Weights):
         seen: whether any input of the average had tokens at both slots; controls see all.
         counts: in how many inputs of the average both slots held a token.
         encoder_digest: of the encoder whose attention was averaged.
-        special: the slots of [CLS] and [SEP] in the average's texts. With the last slot among them,
-            that is the slot of an encoder's last token, whatever the length of a text.
+        special: the slots of [CLS] and [SEP] in the average's texts; of texts that are not laid out
+            in slots the last one alone, or none. With the last slot among them, that is the slot
+            of an encoder's last token, whatever the length of a text.
         entries: counts what packed inputs read, where that is asked.
     """
 
@@ -82,10 +83,16 @@ class ConstantMatrices(Weights):
         return self.matrices.shape[-1]
 
     @property
+    def has_end_slot(self) -> bool:
+        """Whether an encoder's last token has the last slot, whatever the length of its text."""
+        return self.special is not None and self.slots - 1 in self.special
+
+    @property
     def digest(self) -> str:
-        """Of the matrices, and of which entries count as seen."""
+        """Of the matrices, of which entries count as seen, and of how tokens read them."""
         content = hashlib.sha256(self.matrices.numpy().tobytes())
         content.update(self.seen.numpy().tobytes())
+        content.update(repr(self.special).encode())
         return content.hexdigest()
 
     @property
@@ -105,8 +112,8 @@ class ConstantMatrices(Weights):
         rows = indices(heads, matrices.device)
         query_slots = chunk.query_slots
         key_slots = chunk.key_slots
-        end_slot = self.slots - 1
-        if self.special is not None and end_slot in self.special:
+        if self.has_end_slot:
+            end_slot = self.slots - 1
             last = chunk.last_slots[:, 0]
             query_slots = torch.where(query_slots == last, end_slot, query_slots)
             key_slots = torch.where(key_slots == last, end_slot, key_slots)
@@ -129,7 +136,13 @@ class ConstantMatrices(Weights):
     ) -> None:
         """Publish the matrices as an artifact that names the encoder and S they belong to."""
         made_for = {name: getattr(encoder, name) for name in ("name", "revision", "digest")}
-        document = {**metadata, "kind": self.kind, "slots": self.slots, "encoder": made_for}
+        document = {
+            **metadata,
+            "kind": self.kind,
+            "slots": self.slots,
+            "special": self.special,
+            "encoder": made_for,
+        }
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
         if self.counts is not None:
@@ -157,7 +170,14 @@ class ConstantMatrices(Weights):
                     f"{expected[name]}: rerun 'average'"
                 )
         tensors = load_file(folder / FILE)
-        return cls(tensors["matrices"], tensors["seen"], metadata["kind"], tensors.get("counts"))
+        special: list[int] | None = metadata["special"]
+        return cls(
+            tensors["matrices"],
+            tensors["seen"],
+            metadata["kind"],
+            tensors.get("counts"),
+            special=None if special is None else tuple(special),
+        )
 
 
 def control(

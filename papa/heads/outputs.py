@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -17,16 +18,15 @@ from torch import Tensor
 from papa.errors import DataError
 from papa.heads.observers import ObservedModel, Observer
 from papa.heads.substitutes import Substitute
-from papa.models.encoder import Encoder
-from papa.models.layer import Heads, LayerAttention, indices
-from papa.progress import Progress, ignore_progress
+from papa.models.layer import Heads, LayerAttention, Observe, indices
 from papa.spec import ConstantsKind
 from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, verified
-from papa.text.batches import micro_batches
 from papa.text.corpus import TokenisedSplit
 
 FILE = "outputs.safetensors"
+ObserveRows: TypeAlias = Callable[[Observe, Int[np.ndarray, " rows"]], None]
+"""Calls an observer with the attention of every layer in passes over some rows of a text."""
 
 
 @dataclass(frozen=True)
@@ -249,25 +249,29 @@ class OutputObserver(Observer, Protocol):
 
 @torch.inference_mode()
 def outputs_over(
-    encoder: Encoder,
+    observe_rows: ObserveRows,
     split: TokenisedSplit,
     kind: ConstantsKind,
-    *,
-    batch_tokens: int,
+    size: tuple[int, int],
     seed: int | None = None,
-    progress: Progress = ignore_progress,
 ) -> ConstantOutputs:
     """Average A·V over a split, by slot or over all tokens; or, with a seed, draw once the A·V of
     another input of the same number of tokens (causal scrubbing).
+
+    Args:
+        observe_rows: Runs the model on some rows of the split.
+        split: The text.
+        kind: Which outputs.
+        size: (layers, heads in each).
+        seed: Of the draw.
     """
     entry = SUBSTITUTES[kind]
-    model = ObservedModel(encoder.layers, encoder.heads, seed=seed or 0, slots=split.slots)
+    model = ObservedModel(*size, seed=seed or 0, slots=split.slots)
     observer: OutputObserver = resolve_name(entry.observer)(model)
     rows = split.rows
     if entry.drawn:
         rows = np.array(sorted(drawn_rows(split, model.seed).values()))
-    batches = micro_batches(split, rows, batch_tokens)
-    encoder.observe(observer.observe, batches, len(rows), progress)
+    observe_rows(observer.observe, rows)
     return observer.constant_outputs(split.slots)
 
 

@@ -35,7 +35,6 @@ class Dispatch:
         heads: number of heads of each layer, counted by query.
         rules: of the layers that have some, those of outer blocks first.
         batch: the packed batch of the current pass; None where tokens are padded.
-        slots, real: slot of each token and which tokens are real, in packed passes.
         seen_real: which tokens of the current pass and of those cached are real; None if unknown.
         before: number of tokens of each text before those of ``seen_real``, as a cache of a window
             has lost them.
@@ -50,8 +49,6 @@ class Dispatch:
     heads: int
     rules: Mapping[int, tuple[Rule, ...]] = field(default_factory=dict)
     batch: MicroBatch | None = None
-    slots: Int[Tensor, "#batch tokens"] | None = None
-    real: Bool[Tensor, "batch tokens"] | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
     before: Int[Tensor, "batch 1"] | int = 0
     texts: PassTexts | None = None
@@ -64,9 +61,6 @@ class Dispatch:
         """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
         self.batch = batch
         self.reached = self.reached or False
-        if batch is not None:
-            self.slots = batch.columns[None]
-            self.real = batch.attention_mask
         self.calls.clear()
         self.slots_by_size.clear()
 
@@ -106,10 +100,8 @@ class Dispatch:
         size = (query.shape[-2], key.shape[-2], query.device)
         if size in self.slots_by_size:
             return self.slots_by_size[size]
-        if self.slots is not None and self.real is not None:
-            # A model may lie on several devices.
-            on_device = self.slots.to(query.device)
-            slots = packed_slots(on_device, self.real, causal, self.batch is not None)
+        if self.batch is not None:
+            slots = packed_slots(self.batch.columns[None], self.batch.attention_mask, causal)
         else:
             slots = padded_slots(
                 query,

@@ -33,19 +33,16 @@ def packed_slots(
     slots: Int[Tensor, "#batch tokens"],
     real: Bool[Tensor, "batch tokens"],
     causal: bool,
-    has_matrices: bool,
 ) -> TokenSlots:
-    """Return slots that are known, as those of a packed batch.
+    """Return the slots of a packed batch, which its layout knows.
 
     Args:
         slots: Of each token.
         real: Which tokens are no padding.
         causal: Whether the model is.
-        has_matrices: Whether constant matrices have as many slots as the layout.
     """
-    longest = 0 if has_matrices else int(slots.max()) + 1
     last_slots = _last_slots(slots, real, causal)
-    return TokenSlots(slots, slots, real, real.sum(dim=1), last_slots, longest)
+    return TokenSlots(slots, slots, real, real.sum(dim=1), last_slots)
 
 
 def padded_slots(
@@ -71,11 +68,12 @@ def padded_slots(
     first_query = 0
     if seen_real is not None and not causal and seen_real.shape[1] == keys:
         padding = seen_real.int().argmax(dim=1)[:, None].to(device)
-        query_slots = (torch.arange(keys, device=device) - padding).clamp(min=0)
+        slots = (torch.arange(keys, device=device) - padding).clamp(min=0)
+        query_slots = _in_one_row(slots, seen_real.to(device))
         key_slots = query_slots
     elif seen_real is not None and causal:
         real_before = (seen_real.long().cumsum(dim=1) - 1).clamp(min=0)
-        slots = (real_before + before).to(device)
+        slots = _in_one_row((real_before + before).to(device), seen_real.to(device))
         # A cache of a fixed size has keys to come, one of a window has lost the first.
         first_query = min(keys, slots.shape[1]) - queries
         query_slots = slots[:, -queries:]
@@ -94,6 +92,16 @@ def padded_slots(
     lengths = (query_slots * real).amax(dim=1) + 1
     last_slots = _last_slots(query_slots, real, causal)
     return TokenSlots(query_slots, key_slots, real, lengths, last_slots, int(key_slots.max()) + 1)
+
+
+def _in_one_row(
+    slots: Int[Tensor, "batch tokens"], real: Bool[Tensor, "batch tokens"]
+) -> Int[Tensor, "#batch tokens"]:
+    """Return slots that are the same in all texts, as of padding on the right, as one row: matrices
+    are then read, and attention is added up, once for all texts.
+    """
+    row = slots.amax(dim=0, keepdim=True)
+    return row if bool(((slots == row) | ~real).all()) else slots
 
 
 def _last_slots(

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
@@ -38,16 +38,11 @@ class Batch:
         rows: The number of each text.
         labels: Of each text its class, number, or vector of labels; or of each token what is right
             there, -100 where nothing counts. None: what ``inputs`` say.
-        slots: Where a study's layout puts each token; None: positions count from a text's first
-            token.
-        real: Which tokens are no padding, where slots are given.
     """
 
     inputs: Inputs
     rows: Rows
     labels: Shaped[Tensor, "texts ..."] | None = None
-    slots: Int[Tensor, "#texts tokens"] | None = None
-    real: Bool[Tensor, "texts tokens"] | None = None
 
 
 @runtime_checkable
@@ -68,7 +63,8 @@ class Texts(Protocol):
 
 @dataclass(frozen=True)
 class SplitTexts:
-    """The texts of a study's split, padded on the right, with the slots of its layout.
+    """The texts of a study's split, padded on the right: two texts of a pair follow each other, as
+    the model's own tokenizer puts them, whatever their slots in the layout.
 
     Attributes:
         split: The tokenised split.
@@ -101,10 +97,9 @@ class SplitTexts:
             by_row = torch.from_numpy(values.astype(np.int64)).split(tokens.lengths.tolist())
             return pad_sequence(by_row, batch_first=True, padding_value=fill).to(self.device)
 
-        mask = padded(np.ones_like(tokens.input_ids), 0)
         inputs = {
             "input_ids": padded(tokens.input_ids, self.special_tokens.pad),
-            "attention_mask": mask,
+            "attention_mask": padded(np.ones_like(tokens.input_ids), 0),
         }
         if any(self.special_tokens.segments):
             inputs["token_type_ids"] = padded(tokens.token_type_ids, 0)
@@ -115,11 +110,7 @@ class SplitTexts:
             labels = torch.from_numpy(values).to(self.device)
         if self.classes is not None:
             labels = self.classes[labels.clamp(min=0)].where(labels != IGNORED, IGNORED)
-        slots = padded(tokens.slot_ids, 0)
-        if self.split.kind == "causal":
-            # Slots are positions, the same in all texts, which are added up faster as one row.
-            slots = torch.arange(mask.shape[1], device=self.device)[None]
-        return Batch(inputs, rows, labels, slots, mask.bool())
+        return Batch(inputs, rows, labels)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 from papa.errors import DataError, SpecError, joined
 from papa.native.batches import InMemoryTexts, Inputs
 from papa.native.losses import loss_of_answers
-from papa.native.outputs import has_many_labels
+from papa.native.outputs import check_means, has_many_labels
 from papa.native.passes import NativeHead
 from papa.scores.answers import LEAST_SENTENCES, AnswerArrays
 from papa.scores.custom import CustomScore
@@ -52,6 +52,8 @@ def open_in_memory(
     native = NativeHead(model, texts, score=score, part=part, unit=unit)
     with torch.inference_mode():
         answers = native.answers(next(texts.batches(np.arange(1))))
+    if "embeddings" in answers:
+        check_means(model)
     return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))
 
 

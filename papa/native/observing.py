@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+import torch
+from jaxtyping import Int
+
 from papa.errors import NumbersError
 from papa.heads.average import AttentionAverager, AttentionSums
+from papa.heads.constants import ConstantMatrices
+from papa.heads.substitutes import Substitute
 from papa.models.encoder import sum_is_finite
 from papa.native.passes import NativeHead
 from papa.progress import Progress, ignore_progress
@@ -12,10 +18,31 @@ from papa.progress import Progress, ignore_progress
 def average_by_position(
     native: NativeHead, slots: int, progress: Progress = ignore_progress
 ) -> AttentionSums:
-    """Return sums of A over all texts by position, which merge as those of encoders."""
+    """Return sums of A over all texts by position, which merge with those over other texts of the
+    same number of slots.
+    """
     layers = len(native.layers.modules)
-    averager = AttentionAverager(layers, native.heads_per_layer, slots, native.device)
+    averager = AttentionAverager(
+        layers, native.heads_per_layer, slots, native.device, by_position=True
+    )
     native.observe(averager.observe, progress=progress)
     if not sum_is_finite(averager.sums):
-        raise NumbersError("the decoder's attention", "look at the size of its weights")
+        raise NumbersError("the model's attention", "look at the size of its weights")
     return averager.result()
+
+
+def unseen_by_position(
+    substitute: Substitute | None, lengths: Int[np.ndarray, " texts"]
+) -> float | None:
+    """Return the share of entries of C that texts of these lengths read and the average never saw;
+    None for substitutes without an average.
+    """
+    if not isinstance(substitute, ConstantMatrices):
+        return None
+    order = torch.arange(substitute.slots)
+    if substitute.has_end_slot:
+        order = order.roll(1)
+    unseen = ~substitute.seen[order][:, order]
+    # Entry n is the number of unseen entries that a text of n + 1 tokens reads.
+    by_length = unseen.long().cumsum(dim=0).cumsum(dim=1).diagonal().numpy()
+    return float(by_length[lengths - 1].sum() / np.square(lengths.astype(np.int64)).sum())

@@ -121,8 +121,6 @@ def concatenated(
 
 def real_of(model: PreTrainedModel, batch: Batch, outputs: Tensor) -> Bool[Tensor, "texts tokens"]:
     """Return which tokens, or frames of sound, are no padding."""
-    if batch.real is not None:
-        return batch.real
     mask = batch.inputs.get("attention_mask")
     if mask is None:
         return outputs.new_ones(outputs.shape[:2], dtype=torch.bool)
@@ -155,8 +153,6 @@ def _embeddings(
     model: PreTrainedModel, states: Float[Tensor, "texts tokens width"], batch: Batch
 ) -> Answers:
     """Return the means of the last hidden states over tokens."""
-    if batch.slots is None:
-        _check_means(model.name_or_path, getattr(model.config, "_commit_hash", None))
     real = real_of(model, batch, states)[:, :, None]
     states = at_least_single(states)  # A sum of half precision may overflow.
     lengths = torch.ones(len(states), dtype=torch.int64)
@@ -207,10 +203,12 @@ def _words(
 
 
 @lru_cache(maxsize=16)
-def _check_means(name: str, commit: str | None) -> None:
-    """Raise an error if sentence-transformers reads the model of a folder or of the hub another
-    way.
+def check_means(model: PreTrainedModel) -> None:
+    """Raise an error if sentence-transformers computes other embeddings than means over tokens of a
+    model of a folder or of the hub.
     """
+    name = model.name_or_path
+    commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(name)
     if commit is not None and not folder.is_dir():
         try:

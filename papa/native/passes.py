@@ -112,9 +112,7 @@ class NativeHead:
         """
         if rules is None:
             return call_model(self.model, batch.inputs)
-        with routed(self.model, self.layers.modules, rules) as dispatch:
-            dispatch.slots = batch.slots
-            dispatch.real = batch.real
+        with routed(self.model, self.layers.modules, rules):
             return call_model(self.model, batch.inputs)
 
     def answers(self, batch: Batch, rules: Mapping[int, Rule] | None = None) -> Answers:

@@ -53,7 +53,7 @@ class SubstituteEntry:
 
     @property
     def is_by_distance(self) -> bool:
-        """Whether a decoder's heads have it by the distance of tokens, for texts of any length."""
+        """Whether native heads have it by the distance of tokens, for texts of any length."""
         return self.origin == "average" and self.any_length
 
     @property

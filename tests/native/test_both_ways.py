@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,18 +15,19 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForSequenceClassification,
     AutoTokenizer,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
-    RobertaConfig,
-    RobertaForSequenceClassification,
 )
 
 import papa
+from papa.models.reference import embedded_folder
 from papa.scores.summary import summarise
 from tests.finished import Scored, described, score_study
 from tests.heads.copying import HALF, TOKENS, repeated, trained_copier
-from tests.models.inputs import with_tokenizer
 from tests.probes.sentences import SMALL, pairs
 
 pytestmark = pytest.mark.unchecked
@@ -116,116 +118,128 @@ def test_intervals_of_head_scores_are_the_same(
 
 
 SLOTS = 32
+ROWS = 24
+ENCODERS = ["bert", "electra", "distilbert", "modernbert", "roberta"]
+CASES = [*((family, False) for family in ENCODERS), ("bert", True), ("roberta", True)]
+"""Families, and whether they read pairs of texts."""
+ENCODER_SUBSTITUTES = ["average", "relative", "toeplitz", "mean_output"]
+ENCODER_ORDERS = ["effect", "distance", "lambda"]
 
 
 @dataclass(frozen=True)
-class Classifier:
-    """A random classifier on texts of different lengths, and its study; its positions count tokens,
-    wherever a layout puts them.
+class Regression:
+    """A random encoder that answers with a number, on texts of different lengths, and its study.
 
     Attributes:
         model: In memory.
         folder: Of its files.
-        texts: By split.
-        labels: By split.
+        columns: Of its rows, by split.
         study: Scored by name.
     """
 
-    model: RobertaForSequenceClassification
+    model: PreTrainedModel
     folder: Path
-    texts: dict[str, list[str]]
-    labels: dict[str, list[int]]
+    columns: dict[str, dict[str, list[object]]]
     study: Scored
 
     @property
     def tokenizer(self) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(self.folder)
 
+    def measured(
+        self, substitutes: Sequence[object], orders: Sequence[str], keep: Sequence[float]
+    ) -> papa.Measurement:
+        pair = "b" if "b" in self.columns["train"] else None
+        return papa.measure(
+            self.model,
+            self.columns,
+            task=papa.Task(text="a", text_pair=pair, label="label", name="spearman"),
+            tokenizer=self.tokenizer,
+            score="spearman",
+            probe_seeds=[0],
+            ranking_seeds=[0],
+            substitutes=substitutes,
+            orders=orders,
+            keep=keep,
+            progress=False,
+        )
 
-@pytest.fixture(scope="module")
-def classifier(tmp_path_factory: pytest.TempPathFactory) -> Classifier:
+
+def columns_of(split: str, is_pair: bool) -> dict[str, list[object]]:
+    """Texts of different lengths, and a number for each."""
+    first = 0 if split == "train" else ROWS
+    columns: dict[str, list[object]] = {"a": [], "label": []}
+    sentences = pairs(2 * ROWS)
+    for row in range(first, first + ROWS):
+        columns["a"].append(" ".join(str(sentences["a"][row]).split()[: 1 + row % 5]))
+        columns["label"].append(float(row % 7))
+        if is_pair:
+            second = " ".join(str(sentences["b"][row]).split()[: 1 + row % 4])
+            columns.setdefault("b", []).append(second)
+    return columns
+
+
+def write_regression(family: str, folder: Path) -> PreTrainedModel:
+    """Write an encoder with a regression head and its tokenizer, and return it."""
     torch.manual_seed(0)
-    settings = SMALL | {"num_labels": 3, "pad_token_id": 0, "type_vocab_size": 2}
-    config = RobertaConfig.from_dict(settings)
-    model = RobertaForSequenceClassification(config).eval()
-    folder = tmp_path_factory.mktemp("classifier")
-    saved = with_tokenizer(model, folder / "model")
-    sentences = [
-        " ".join(str(sentence).split()[: 1 + index % 5])
-        for index, sentence in enumerate(pairs(48)["a"])
-    ]
-    texts = {"train": sentences[:24], "validation": sentences[24:]}
-    labels = {split: [index % 3 for index in range(24)] for split in texts}
-    for split in texts:
-        lines = [
-            json.dumps({"text": text, "label": label})
-            for text, label in zip(texts[split], labels[split], strict=True)
-        ]
-        (folder / f"{split}.jsonl").write_text("\n".join(lines))
-    columns = {"text": "text", "label": "label"}
-    task = {"kind": "text", "head": "native", "columns": columns, "metric": "accuracy"}
+    has_segments = family not in ("distilbert", "modernbert")
+    sizes = SMALL | {"num_labels": 1, "pad_token_id": 0}
+    if has_segments:
+        sizes |= {"type_vocab_size": 2}
+    if family == "distilbert":
+        sizes |= {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64}
+    config = CONFIG_MAPPING[family].from_dict(sizes)
+    model = AutoModelForSequenceClassification.from_config(config)
+    model.eval().save_pretrained(folder)
+    names = ["input_ids", "attention_mask", *(["token_type_ids"] if has_segments else [])]
+    tokenizer = AutoTokenizer.from_pretrained(embedded_folder(), model_input_names=names)
+    tokenizer.save_pretrained(folder)
+    return model
+
+
+@pytest.fixture(scope="module", params=CASES, ids=[f"{name}-{pair}" for name, pair in CASES])
+def regression(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Regression:
+    family, is_pair = request.param
+    folder = tmp_path_factory.mktemp(family)
+    model = write_regression(family, folder / "model")
+    columns = {split: columns_of(split, is_pair) for split in ("train", "validation")}
+    for split, values in columns.items():
+        pandas.DataFrame(values).to_json(folder / f"{split}.jsonl", orient="records", lines=True)
+    names = {"text": "a", "label": "label", **({"text_pair": "b"} if is_pair else {})}
+    task = {"kind": "pair" if is_pair else "text", "head": "native", "columns": names}
     document = described(
-        saved,
-        {**task, "labels": ["0", "1", "2"], "slots": SLOTS},
-        substitutes=["average"],
-        orders=AVERAGED,
-        keep=[0.5],
+        folder / "model",
+        {**task, "metric": "spearman", "slots": SLOTS},
+        substitutes=ENCODER_SUBSTITUTES,
+        orders=ENCODER_ORDERS,
+        keep=KEEP,
     )
-    return Classifier(model, saved, texts, labels, score_study(document, folder, folder / "store"))
+    study = score_study(document, folder, folder / "store")
+    return Regression(model, folder / "model", columns, study)
 
 
-AVERAGED = ["effect", "distance", "lambda"]
-"""Methods that compare with the average."""
+def test_the_table_of_an_encoder_is_the_same(regression: Regression) -> None:
+    expected = by_cell(summarise(regression.study.table))
+    measured = by_cell(regression.measured(ENCODER_SUBSTITUTES, ENCODER_ORDERS, KEEP).summary)
+    pandas.testing.assert_frame_equal(measured, expected, rtol=0, atol=1e-5)
+    assert expected["mean"].nunique() > 8, "negative control: cells differ"
 
 
-def average_by_position(classifier: Classifier) -> torch.Tensor:
-    """Of each pair of positions, the last tokens of shorter texts as any others."""
-    size = 0
-    matrices: list[torch.Tensor] = []
-    classifier.model.set_attn_implementation("eager")
-    for text in classifier.texts["train"]:
-        inputs = classifier.tokenizer(text, return_tensors="pt")
-        with torch.inference_mode():
-            attention = classifier.model(**inputs, output_attentions=True).attentions
-        matrices.append(torch.cat(attention))
-        size = max(size, matrices[-1].shape[-1])
-    sums = torch.zeros(*matrices[0].shape[:2], size, size)
-    counts = torch.zeros(size, size)
-    for matrix in matrices:
-        length = matrix.shape[-1]
-        sums[..., :length, :length] += matrix
-        counts[:length, :length] += 1
-    return sums / counts.clamp(min=1)
+def scores_in_memory(regression: Regression, substitute: object, method: str) -> np.ndarray:
+    return regression.measured([substitute], [method], [1]).head_scores["score"].to_numpy()
 
 
-def scores_in_memory(
-    classifier: Classifier, method: str, substitute: str | torch.Tensor
-) -> np.ndarray:
-    measurement = papa.measure(
-        classifier.model,
-        {
-            split: {"text": classifier.texts[split], "label": classifier.labels[split]}
-            for split in classifier.texts
-        },
-        tokenizer=classifier.tokenizer,
-        score="accuracy",
-        substitutes=[substitute],
-        orders=[method],
-        keep=[1],
-        probe_seeds=[0],
-        ranking_seeds=[0],
-        progress=False,
-    )
-    return measurement.head_scores["score"].to_numpy()
-
-
-@pytest.mark.parametrize("method", AVERAGED)
+@pytest.mark.parametrize("method", ENCODER_ORDERS)
 def test_scores_of_an_encoder_beside_its_average_are_the_same(
-    classifier: Classifier, method: str
+    regression: Regression, method: str
 ) -> None:
-    (pair,) = classifier.study.steps.pairs
-    expected = pair.head_scores(classifier.study.artifacts)[method].mean.ravel()
-    scores = scores_in_memory(classifier, method, "average")
+    (pair,) = regression.study.steps.pairs
+    expected = pair.head_scores(regression.study.artifacts)[method].mean.ravel()
+    scores = scores_in_memory(regression, "average", method)
     np.testing.assert_allclose(scores, expected, atol=1e-5)
-    by_position = scores_in_memory(classifier, method, average_by_position(classifier))
-    assert np.abs(by_position - expected).max() > 1e-4, "negative control"
+    encoder = papa.load_encoder(regression.folder, slots=SLOTS, device="cpu")
+    of_layout = papa.average(encoder, regression.columns["train"]["a"], progress=False).matrices
+    others = scores_in_memory(regression, of_layout, method)
+    assert np.abs(others - expected).max() > 1e-4, "negative control: an average in the layout"

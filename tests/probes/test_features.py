@@ -18,10 +18,11 @@ from papa.errors import DataError
 from papa.heads.outputs import ConstantOutputs, drawn_rows, outputs_over
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder, load_encoder
+from papa.models.layer import Observe
 from papa.models.reference import EncoderReference, has_bfloat16
 from papa.probes.features import compute_features, values_shape
 from papa.spec import TaskSpec
-from papa.text.batches import micro_batch
+from papa.text.batches import micro_batch, micro_batches
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.make import outputs_of
 from tests.probes.conftest import HEADS as EVERY
@@ -160,8 +161,13 @@ def difference(
     return float((encoder.token_states(batch)[-1] - theirs).abs().max())
 
 
-def of_split(encoder: Encoder, split: TokenisedSplit, kind: str) -> ConstantOutputs:
-    return outputs_over(encoder, split, kind, batch_tokens=256)
+def of_split(
+    encoder: Encoder, split: TokenisedSplit, kind: str, seed: int | None = None
+) -> ConstantOutputs:
+    def observe_rows(observe: Observe, rows: np.ndarray) -> None:
+        encoder.observe(observe, micro_batches(split, rows, 256), len(rows))
+
+    return outputs_over(observe_rows, split, kind, (encoder.layers, encoder.heads), seed)
 
 
 def test_the_mean_is_that_of_papa_ablated(
@@ -208,7 +214,7 @@ def test_means_by_slot_are_those_of_the_stock_model(
 def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
-    outputs = outputs_over(encoder, train, "resampled_output", seed=3, batch_tokens=256)
+    outputs = of_split(encoder, train, "resampled_output", seed=3)
     drawn = drawn_rows(train, 3)
     lengths = train.lengths
     shared = [length for length in drawn if (lengths == length).sum() > 1]
@@ -223,7 +229,7 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
             replaced(encoder, outputs, HEADS),
         ):
             assert difference(encoder, stock, train, rows) < 1e-5
-    of_other_seed = outputs_over(encoder, train, "resampled_output", seed=4, batch_tokens=256)
+    of_other_seed = of_split(encoder, train, "resampled_output", seed=4)
     rows = train.rows[lengths == common]
     with replaced(encoder, outputs, HEADS), torch.inference_mode():
         states = encoder.token_states(micro_batch(train, rows))[-1]
