@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,10 @@ import torch
 import transformers
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import papa
+from papa.heads.constants import ConstantMatrices
 from tests.library.pages import PAGE, pasted
 from tests.make import outputs_of, random_model
 
@@ -183,6 +185,34 @@ def test_a_models_own_head_comes_along(family: str, head: str, tmp_path: Path) -
         expected = expected[moved["attention_mask"].bool()]
     assert difference(logits, expected) < TOLERANCE * float(expected.abs().max())
     assert difference(logits, original_logits) > 0.01
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+@pytest.mark.parametrize(
+    ("special", "other_special"),
+    [((SLOTS - 1,), ()), ((), (SLOTS - 1,))],
+    ids=["average", "matrices of no text"],
+)
+def test_matrices_by_position_are_read_as_papa_ablated_reads_them(
+    special: tuple[int, ...], other_special: tuple[int, ...], pairs: bool, tmp_path: Path
+) -> None:
+    """As a study of a native head has them."""
+    model = headed("BertForSequenceClassification")
+    tokenizer = tokenizer_of()
+    seen = torch.ones(SLOTS, SLOTS, dtype=torch.bool)
+    matrices = ConstantMatrices(constants(), seen, "average", special=special)
+    to = tmp_path / "export"
+    papa.export(model, tokenizer, heads=HEADS, substitute=matrices, folder=to, pairs=pairs)
+    exported = AutoModelForSequenceClassification.from_pretrained(to)
+    inputs = padded(tokenizer, pairs)
+    with torch.no_grad():
+        with papa.ablated(model, HEADS, substitute=matrices):
+            expected = model(**inputs).logits
+        with papa.ablated(model, HEADS, substitute=replace(matrices, special=other_special)):
+            other = model(**inputs).logits
+        logits = exported(**inputs).logits
+    assert difference(logits, expected) < TOLERANCE * float(expected.abs().max())
+    assert difference(other, expected) > 0.01, "negative control: another slot of the last token"
 
 
 def test_pipelines_take_pairs(tmp_path: Path) -> None:
