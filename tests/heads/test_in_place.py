@@ -4,28 +4,22 @@ sharp attention, against plain attention and against the packed way.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from itertools import product
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from torch import Tensor
 
 import papa
 from papa.errors import SpecError
 from papa.heads.attention_layers import attention_modules
-from papa.heads.constants import ConstantMatrices
 from papa.heads.substitutes import Streaming
 from papa.models import layer as layers
-from papa.native.batches import Batch, Rows
-from papa.native.passes import NativeHead
-from tests.heads.substitutes import EXACT, HEADS, LAWS, LAYERS, MATRICES, normalised
+from tests.heads.substitutes import EXACT, HEADS, LAWS, LAYERS
 from tests.make import ABLATED, DECODERS, answers, inputs_of, random_model
-from tests.models.inputs import SLOTS
 from tests.plain import Change, plain_model, plainly
 
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
@@ -73,52 +67,6 @@ def test_replaced_heads_equal_plain(name: str, name_of_law: str) -> None:
     assert torch.equal(answers(model, inputs), before), "the model is as it was"
     with papa.ablated(model, [], substitute="zeros"):
         close(answers(model, inputs), before)
-
-
-@dataclass(frozen=True)
-class OneBatch:
-    """Texts in one batch."""
-
-    batch: Batch
-
-    def __len__(self) -> int:
-        return len(self.batch.rows)
-
-    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
-        yield self.batch
-
-
-@pytest.mark.parametrize("name", OF_THEIR_OWN)
-def test_an_own_head_reads_constants_at_the_slots_of_the_layout(name: str) -> None:
-    """And the model's own positions are those of its padded input."""
-    torch.manual_seed(0)
-    classes = transformers.AutoModelForSequenceClassification
-    model = classes.from_config(random_model(name).config).eval().double()
-    inputs = inputs_of(name)
-    mask = inputs["attention_mask"].bool()
-    slots = torch.arange(mask.shape[1]).expand(mask.shape) + 3 * (torch.arange(9) > 4)
-    native = NativeHead(model, OneBatch(Batch(inputs, np.arange(2), None, slots * mask, mask)))
-    constants = ConstantMatrices(MATRICES, torch.ones(SLOTS, SLOTS, dtype=torch.bool), "own")
-
-    def change(layer: int) -> Change:
-        def apply(probabilities: Tensor) -> Tensor:
-            replaced_attention = probabilities.clone()
-            for head in (head for text_slots, head in SOME_HEADS if text_slots == layer):
-                for row, text_slots in enumerate(slots * mask):
-                    replaced_attention[row, head] = normalised(
-                        MATRICES[layer, head][text_slots][:, text_slots] * mask[row]
-                    )
-            return replaced_attention
-
-        return apply
-
-    logits = native.all_answers(constants, SOME_HEADS)["logits"]
-    before = native.all_answers()["logits"]
-    plain = plain_model(model)
-    with torch.no_grad(), plainly(attention_modules(plain), change):
-        expected = plain(**inputs).logits
-    np.testing.assert_allclose(logits, expected.float(), atol=EXACT)
-    assert np.abs(logits - before).max() > 0.01, "negative control"
 
 
 @pytest.mark.parametrize("name", ABLATED)

@@ -1,0 +1,68 @@
+"""The average of a native head in shards: the same bits for any division among workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForSequenceClassification
+
+from papa.heads.constants import ConstantMatrices
+from papa.models.native import load_native_model, native_class
+from papa.progress import ignore_progress
+from papa.spec import ExecutionSpec
+from papa.storage.store import Store
+from papa.tasks.average import ShardSums, publish_average, sum_shards
+from tests.finished import described, score_study
+from tests.models.inputs import with_tokenizer
+from tests.tasks.word_order import LABELS, SHAPE, write_rows
+
+pytestmark = pytest.mark.unchecked
+ROWS = 24
+TASK = {"kind": "text", "head": "native", "columns": {"text": "text"}, "metric": "agreement"}
+
+
+def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = BertForSequenceClassification(BertConfig(**SHAPE, **LABELS))
+    folder = with_tokenizer(model.eval(), tmp_path / "model")
+    execution = {"shard_rows": ROWS // 4}
+    data = write_rows(tmp_path / "data", ROWS)
+    document = described(folder, TASK, keep=[0], execution=execution)
+    study = score_study(document, data, tmp_path / "store")
+    (step,) = (step for step in study.steps.steps if step.stage.name == "average")
+    reference = step["encoder"]
+    of_shards = partial(
+        sum_shards,
+        step=step,
+        store=study.store,
+        execution=ExecutionSpec(),
+        progress=ignore_progress,
+        model=load_native_model(reference, native_class(step["task"], reference)),
+    )
+
+    def published(name: str, *calls: Sequence[int]) -> np.ndarray:
+        total: ShardSums | None = None
+        for shards in calls:
+            sums = of_shards(shards=shards)
+            total = sums if total is None else total.merged(sums)
+        store = Store(tmp_path / name)
+        store.make()
+        publish_average(
+            total=total,
+            folder=step.folder(store),
+            averaged_encoder=reference,
+            metadata={},
+            progress=ignore_progress,
+        )
+        return ConstantMatrices.load(step.folder(store), encoder=reference).matrices.numpy()
+
+    whole = published("whole", range(4))
+    np.testing.assert_array_equal(published("divided", [3], [0, 2], [1]), whole)
+    stored = ConstantMatrices.load(study.artifacts[step]).matrices.numpy()
+    np.testing.assert_array_equal(stored, whole)
+    assert not np.array_equal(published("part", [3], [0, 2]), whole), "negative control"
