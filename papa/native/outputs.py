@@ -207,7 +207,7 @@ def check_means(model: PreTrainedModel) -> None:
     """Raise an error if sentence-transformers computes other embeddings than means over tokens of a
     model of a folder or of the hub.
     """
-    name = model.name_or_path
+    name = model.name_or_path or ""
     commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(name)
     if commit is not None and not folder.is_dir():

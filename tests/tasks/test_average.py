@@ -28,10 +28,10 @@ TASK = {"kind": "text", "head": "native", "columns": {"text": "text"}, "metric":
 
 def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig(**SHAPE, **LABELS))
+    model = BertForSequenceClassification(BertConfig.from_dict(SHAPE | LABELS))
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     execution = {"shard_rows": ROWS // 4}
-    data = write_rows(tmp_path / "data", ROWS)
+    data = write_rows(tmp_path, ROWS)
     document = described(folder, TASK, keep=[0], execution=execution)
     study = score_study(document, data, tmp_path / "store")
     (step,) = (step for step in study.steps.steps if step.stage.name == "average")
