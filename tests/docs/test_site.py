@@ -9,8 +9,6 @@ from pathlib import Path
 
 import pytest
 
-import papa
-from papa.flows.cli import COMMANDS
 from tests.flows.conftest import environment
 from tests.reporting.browser import chromium
 
@@ -62,17 +60,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("page", ["tutorial", "tutorial-classifier", "tutorial-embeddings"])
 def test_a_page_for_one_question_prints_what_is_shown(page: str, tmp_path: Path) -> None:
     follow(page, tmp_path)
-
-
-def test_the_references_name_everything_and_formulas_are_mathml(site: Path) -> None:
-    library, commands = (
-        (site / "reference" / f"{page}.html").read_text() for page in ("library", "commands")
-    )
-    assert all(f'id="papa{name.lower()}"' in library for name in papa.__all__)
-    assert all(f'<h2 id="{name}">' in commands for name in COMMANDS)
-    page = (site / "method.html").read_text()
-    assert page.count("<mfrac>") >= 4
-    assert "arithmatex" not in page
 
 
 def test_notebooks_are_pages_with_their_pictures(site: Path) -> None:

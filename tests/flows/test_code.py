@@ -6,13 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from papa.errors import PapaError
 from papa.flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.store import Store
-from papa.tasks.manifest import open_study
 from tests.flows.conftest import FEW, SMALL, artifacts, invoke, known, papa, refusal, write_study
 
 CODE = """
@@ -71,28 +69,6 @@ def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     run = papa("run", study, *code_option, *store_option, extra_environment=prefect)
     assert run.code == 0, run.err
     return code.parent / "store"
-
-
-def scores(store: Path, task: str, order: str = "last_to_first") -> list[float]:
-    results = open_study(Store(store), "small").results
-    return results.query("task == @task and order == @order and fraction == 0.5")["score"].tolist()
-
-
-@pytest.mark.server
-def test_a_study_computes_what_its_code_says(store: Path) -> None:
-    by_name = scores(store, "reviews")
-    assert scores(store, "share") == by_name, "the same probe by a metric that is accuracy"
-    assert scores(store, "linear") != by_name, "another probe"
-    tasks = ("reviews", "share", "linear")
-    by_named_order = [scores(store, task) for task in tasks]
-    assert [scores(store, task, "my_code:last") for task in tasks] == by_named_order
-    # One task alone may score the same with other heads: its probe answers 100 rows.
-    assert [scores(store, task, "reversed:my_code:last") for task in tasks] != by_named_order
-    metrics = open_study(Store(store), "small").results.groupby("task")["metric"].unique()
-    assert metrics["share"].tolist() == ["my_code:share"]
-    study = yaml.safe_load((store / "studies" / "small.yaml").read_text())
-    assert [entry["name"] for entry in study["code"]] == ["my_code"]
-    assert [entry["name"] for entry in study["scores"]] == ["my_code:last"]
 
 
 @pytest.mark.server

@@ -7,17 +7,13 @@ from __future__ import annotations
 import doctest
 import json
 import re
-import string
 from pathlib import Path
 
 import pytest
-import tokenizers
-from transformers import PreTrainedTokenizerFast
 
 import papa
 import papa.library
 from tests.library.pages import PAGE, pasted
-from tests.native.models import gpt
 
 HOW_TO = PAGE.parent / "how-to"
 
@@ -63,31 +59,6 @@ def test_an_ablated_model_in_the_evaluators_of_sentence_transformers() -> None:
     left = evaluations(1)
     assert left["before"] == left["after"]
     assert left["before"] != left["inside"]
-
-
-@pytest.mark.server
-@pytest.mark.filterwarnings("default")
-def test_an_ablated_model_in_the_harness_of_language_models(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("lm_eval", reason="lm-evaluation-harness is not installed")
-    characters = {
-        character: number for number, character in enumerate(f"?.{string.ascii_letters} ")
-    }
-    split = tokenizers.Tokenizer(tokenizers.models.WordLevel(characters, unk_token="?"))
-    split.pre_tokenizer = tokenizers.pre_tokenizers.Split("", "isolated")
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=split, eos_token=".", pad_token=".", unk_token="?"
-    )
-    tokenizer.save_pretrained(tmp_path / "my-decoder")
-    gpt().save_pretrained(tmp_path / "my-decoder")
-    questions = [{"question": "Snow is", "choices": ["cold", "a song"], "answer": 0}] * 3
-    (tmp_path / "questions.jsonl").write_text("\n".join(map(json.dumps, questions)))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    left = evaluations(2)
-    assert left["before"] == left["after"]
-    assert left["before"][0] != left["inside"][0]
 
 
 def test_the_page_names_every_public_function() -> None:

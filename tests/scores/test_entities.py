@@ -20,8 +20,3 @@ def test_entities_are_those_of_seqeval(tags: list[str]) -> None:
     for _ in range(500):
         sentence = random.choice(tags, size=random.integers(0, 12)).tolist()
         assert entities_of(sentence) == set(get_entities(sentence)), sentence
-
-
-def test_adjacent_entities_are_two() -> None:
-    assert entities_of(["B-PER", "I-PER"]) == {("PER", 0, 1)}
-    assert entities_of(["B-PER", "B-PER"]) == {("PER", 0, 0), ("PER", 1, 1)}
