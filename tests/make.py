@@ -217,3 +217,24 @@ def answers(model: tf.PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
     output = outputs_of(model, inputs)
     outputs = output.logits if "logits" in output else output.last_hidden_state
     return outputs[inputs["attention_mask"].bool()] if "attention_mask" in inputs else outputs
+
+
+def generated(
+    model: tf.PreTrainedModel,
+    inputs: Mapping[str, Tensor],
+    *,
+    cache: str | None = None,
+    use_cache: bool = True,
+) -> Tensor:
+    """The logits of six tokens that a model adds to each text."""
+    outputs = model.generate(
+        **inputs,
+        max_new_tokens=6,
+        min_new_tokens=6,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+        cache_implementation=cache,
+        use_cache=use_cache,
+    )
+    return torch.stack(outputs.logits)

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel, StaticCache
 
 import papa
 from papa.errors import DataError
-from tests.make import Make, decoder, random_model
+from tests.make import Make, decoder, generated, random_model
 
 HEADS = [(0, 1), (1, 0), (1, 2), (2, 3)]
 LONG = torch.tensor([[1, 21, 22, 23, 24, 25, 26, 2]])
@@ -59,22 +59,6 @@ def boolean(mask: torch.Tensor, causal: bool) -> torch.Tensor:
     length = mask.shape[1]
     visible = torch.ones(length, length, dtype=torch.bool)
     return (visible.tril() if causal else visible) & mask[:, None, None].bool()
-
-
-def generated(
-    model: PreTrainedModel, inputs: dict[str, torch.Tensor], cache_implementation: str | None = None
-) -> torch.Tensor:
-    """The logits of six tokens that a model adds to each text."""
-    outputs = model.generate(
-        **inputs,
-        max_new_tokens=6,
-        min_new_tokens=6,
-        do_sample=False,
-        output_logits=True,
-        return_dict_in_generate=True,
-        cache_implementation=cache_implementation,
-    )
-    return torch.stack(outputs.logits)
 
 
 def four_dimensions(mask: torch.Tensor) -> torch.Tensor:
@@ -147,7 +131,7 @@ def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Subs
     original = generated(model, inputs)
     with papa.ablated(model, HEADS, substitute=substitute):
         expected = generated(model, inputs)
-        static = generated(model, inputs, cache_implementation="static")
+        static = generated(model, inputs, cache="static")
     torch.testing.assert_close(static, expected, atol=1e-4, rtol=0)
     assert float((expected - original).abs().max()) > 0.01, "negative control"
 

@@ -19,7 +19,7 @@ from papa.heads.attention_layers import attention_modules
 from papa.heads.substitutes import Streaming
 from papa.models import layer as layers
 from tests.heads.substitutes import EXACT, HEADS, LAWS, LAYERS
-from tests.make import ABLATED, DECODERS, answers, inputs_of, random_model
+from tests.make import ABLATED, DECODERS, answers, generated, inputs_of, random_model
 from tests.plain import Change, plain_model, plainly
 
 EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
@@ -105,22 +105,10 @@ def test_a_decoder_generates_with_a_cache_as_without(name: str, substitute: str)
     model = random_model(name)
     inputs = {"input_ids": inputs_of(name)["input_ids"][:1]}
     data = [inputs_of(name, 4, 3, 20)]
-
-    def generated(*, use_cache: bool = True) -> Tensor:
-        outputs = model.generate(
-            **inputs,
-            max_new_tokens=6,
-            do_sample=False,
-            output_logits=True,
-            return_dict_in_generate=True,
-            use_cache=use_cache,
-        )
-        return torch.stack(outputs.logits)
-
-    original = generated()
+    original = generated(model, inputs)
     with papa.ablated(model, EVERY_HEAD, substitute=substitute, data=data):
-        fast = generated()
-        close(fast, generated(use_cache=False))
+        fast = generated(model, inputs)
+        close(fast, generated(model, inputs, use_cache=False))
     assert (fast[0] - original[0]).abs().max() > 0.1
 
 

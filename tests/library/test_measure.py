@@ -5,6 +5,7 @@ same heads however they are given, by name in its tables.
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -103,21 +104,10 @@ def test_what_a_measurement_computed_serves_other_calls(
     ).results
     results = measurement.results
     assert repeated["score"].tolist() == results[results["fraction"] > 0]["score"].tolist()
-
-    def scores(substitute: object, seeds: list[int]) -> pandas.DataFrame:
-        return papa.head_scores(
-            encoder,
-            reviews,
-            task=TASK,
-            substitute=substitute,
-            ranking_seeds=seeds,
-            rows=16,
-            progress=False,
-        )
-
+    scores = partial(papa.head_scores, encoder, reviews, task=TASK, rows=16, progress=False)
     for constants in (average, "average"):
-        pandas.testing.assert_frame_equal(scores(constants, [0, 1, 2]), measurement.head_scores)
-    by_zeros = scores("zeros", [1])
+        pandas.testing.assert_frame_equal(scores(substitute=constants), measurement.head_scores)
+    by_zeros = scores(substitute="zeros", ranking_seeds=[1])
     difference = by_zeros["score"] - measurement.head_scores["score"]
     assert difference.abs().max() > 1e-5, "negative control"
     assert by_zeros["low"].isna().all(), "one seed has no interval"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -32,29 +33,14 @@ from tests.tasks.word_order import NAMES, SHARP, rows
 Reviews = dict[str, pandas.DataFrame]
 
 
-def measured(
-    encoder: Encoder,
-    data: object,
-    task: papa.Task,
-    *,
-    seeds: Sequence[int] = (0, 1),
-    rows: int | None = None,
-    store: Path | None = None,
-) -> papa.Measurement:
-    """No and all heads constant."""
-    return papa.measure(
-        encoder,
-        data,
-        task=task,
-        substitutes=["zeros"],
-        orders=["first_to_last"],
-        keep=[1, 0],
-        probe_seeds=seeds,
-        train_rows=rows,
-        validation_rows=rows,
-        store=store,
-        progress=False,
-    )
+quick_measure = partial(
+    papa.measure,
+    substitutes=["zeros"],
+    orders=["first_to_last"],
+    keep=[1, 0],
+    probe_seeds=[0, 1],
+    progress=False,
+)
 
 
 def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -72,7 +58,7 @@ TASK = papa.Task(text="review", label="verdict", epochs=1)
 @pytest.mark.unchecked
 def test_a_metric_may_be_a_function(encoder: Encoder, reviews: Reviews) -> None:
     by_name, custom, balanced = (
-        measured(encoder, reviews, replace(TASK, metric=metric), seeds=(0, 1, 2))
+        quick_measure(encoder, reviews, task=replace(TASK, metric=metric), probe_seeds=[0, 1, 2])
         for metric in ("accuracy", share_right, balanced_accuracy_score)
     )
     assert scores(custom, 1) == scores(by_name, 1)
@@ -94,7 +80,7 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
 ) -> None:
     monkeypatch.setattr(features, "WINDOW_ROWS", 20)
     probe = LogisticRegression(C=0.5)
-    measurement = measured(encoder, reviews, replace(TASK, probe=probe))
+    measurement = quick_measure(encoder, reviews, task=replace(TASK, probe=probe))
 
     def fitted() -> list[float]:
         sides = []
@@ -110,7 +96,7 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
     assert scores(measurement, 1) == pytest.approx(fitted())
     with papa.replaced(encoder, np.zeros((2, 12)), substitute="zeros"):
         assert scores(measurement, 0) == pytest.approx(fitted())
-    by_papas_probe = measured(encoder, reviews, TASK)
+    by_papas_probe = quick_measure(encoder, reviews, task=TASK)
     assert scores(measurement, 1) != scores(by_papas_probe, 1), "negative control"
     assert not hasattr(probe, "coef_"), "copies are fitted"
 
@@ -119,7 +105,7 @@ def test_words_have_a_prediction_each(encoder: Encoder) -> None:
     data = {"words": [[*"abc"], [*"ab"]] * 6, "tags": [[*"NVN"], [*"NV"]] * 6}
     splits = {"train": data, "validation": data}
     task = papa.Task(words="words", label="tags", metric=share_right, probe=LogisticRegression())
-    assert scores(measured(encoder, splits, task), 1) == [1.0, 1.0]
+    assert scores(quick_measure(encoder, splits, task=task), 1) == [1.0, 1.0]
 
 
 def right(outputs: ModelOutput, batch: Mapping[str, object]) -> torch.Tensor:
@@ -144,8 +130,8 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     model, encoder, data = classifier
 
     native = papa.Task(head="native")
-    custom = measured(encoder, data, replace(native, score=right))
-    by_name = measured(encoder, data, native)
+    custom = quick_measure(encoder, data, task=replace(native, score=right))
+    by_name = quick_measure(encoder, data, task=native)
     for fraction in (1, 0):
         assert scores(custom, fraction) == pytest.approx(scores(by_name, fraction))
     assert (custom.summary["low"] > by_name.summary["low"]).all(), (
@@ -160,10 +146,12 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     assert scores(custom, 1) == pytest.approx([fidelity["score_before"]] * 2)
     assert scores(custom, 0) == pytest.approx([fidelity["score_after"]] * 2)
     certainty = replace(native, label=None, score=lambda outputs, batch: outputs.logits.amax(1))
-    sure = measured(encoder, data, certainty)
+    sure = quick_measure(encoder, data, task=certainty)
     assert scores(sure, 1) != scores(custom, 1)
     with pytest.raises(papa.PapaError, match="number for each text"):
-        measured(encoder, data, replace(native, score=lambda outputs, batch: outputs.logits))
+        quick_measure(
+            encoder, data, task=replace(native, score=lambda outputs, batch: outputs.logits)
+        )
 
 
 @pytest.fixture
@@ -184,7 +172,7 @@ def test_a_store_knows_code_by_its_module(
 
     def stored_probes(metric: object) -> set[str]:
         task = papa.Task(epochs=1, metric=metric)
-        measured(encoder, data, task, rows=16, store=store)
+        quick_measure(encoder, data, task=task, train_rows=16, validation_rows=16, store=store)
         return set(artifacts(store, "probe"))
 
     first = stored_probes(module.score)

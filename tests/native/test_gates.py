@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pandas
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedModel
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
 from tests.native.models import bert, texts
@@ -50,29 +52,13 @@ def planted() -> GPT2LMHeadModel:
 DATA = [{"input_ids": torch.arange(WORDS)[:, None].expand(WORDS, size)} for size in (5, 6, 7, 8)]
 
 
-def gate_scores(
-    model: PreTrainedModel,
-    data: list[dict[str, torch.Tensor]],
-    seeds: list[int],
-    *,
-    substitute: str = "zeros",
-    epochs: int | None = None,
-) -> pandas.DataFrame:
-    return papa.head_scores(
-        model,
-        data,
-        method="causal_gates",
-        substitute=substitute,
-        epochs=epochs,
-        ranking_seeds=seeds,
-        progress=False,
-    )
+gate_scores = partial(papa.head_scores, method="causal_gates", substitute="zeros", progress=False)
 
 
 @pytest.mark.slow
 def test_planted_heads_have_their_roles() -> None:
     model = planted()
-    gates = gate_scores(model, DATA, [0, 1])
+    gates = gate_scores(model, DATA, ranking_seeds=[0, 1])
     assert gates["role"].tolist() == ["facilitating", "interfering", *["irrelevant"] * 2]
     assert gates["score"][0] > 0.9 > 0.1 > gates["score"][1:].max()
     effects = papa.head_scores(model, DATA, method="effect", substitute="zeros", progress=False)
@@ -80,15 +66,17 @@ def test_planted_heads_have_their_roles() -> None:
     assert loss[0] > 0.05 > 0 > loss[1], "what the roles say"
     assert loss[2:].abs().max() < 1e-6
     single_rows = [{"input_ids": row[None]} for batch in DATA for row in batch["input_ids"]]
-    pandas.testing.assert_frame_equal(gate_scores(model, single_rows, [0, 1]), gates)
+    pandas.testing.assert_frame_equal(gate_scores(model, single_rows, ranking_seeds=[0, 1]), gates)
     # Of one word over and over the first is like any.
-    assert set(gate_scores(model, DATA, [0], substitute="first")["role"]) == {"irrelevant"}
+    assert set(gate_scores(model, DATA, ranking_seeds=[0], substitute="first")["role"]) == {
+        "irrelevant"
+    }
 
 
 def test_gates_that_still_move_give_no_role() -> None:
-    assert gate_scores(planted(), DATA, [0], epochs=3)["role"].isna().all()
+    assert gate_scores(planted(), DATA, ranking_seeds=[0], epochs=3)["role"].isna().all()
 
 
 def test_gates_need_a_loss() -> None:
     with pytest.raises(papa.PapaError, match="causal_gates"):
-        gate_scores(bert(), texts(), [0])
+        gate_scores(bert(), texts(), ranking_seeds=[0])

@@ -16,7 +16,6 @@ from transformers import (
     AutoModelForSequenceClassification,
     AutoTokenizer,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
 )
 from transformers.utils import ModelOutput
 
@@ -37,27 +36,8 @@ def halves() -> Splits:
     return dict(zip(("train", "validation"), ([batch] for batch in texts()), strict=True))
 
 
-def measured(
-    model: PreTrainedModel,
-    data: object,
-    *,
-    score: object = None,
-    substitute: object = "average",
-    task: papa.Task | None = None,
-    tokenizer: PreTrainedTokenizerBase | None = None,
-) -> papa.Measurement:
-    """No and all heads constant."""
-    return papa.measure(
-        model,
-        data,
-        task=task,
-        score=score,
-        substitutes=[substitute],
-        orders=["first_to_last"],
-        keep=[1, 0],
-        tokenizer=tokenizer,
-        progress=False,
-    )
+quick_measure = partial(papa.measure, orders=["first_to_last"], keep=[1, 0], progress=False)
+"""With no and with all heads constant."""
 
 
 def mean(measurement: papa.Measurement, fraction: float) -> float:
@@ -89,7 +69,7 @@ def test_each_kind_of_model_has_the_numbers_of_fidelity(
     model: PreTrainedModel, score: str | None, metric: str, measure: str, substitute: str
 ) -> None:
     data = halves()
-    measurement = measured(model, data, score=score, substitute=substitute)
+    measurement = quick_measure(model, data, score=score, substitutes=[substitute])
     assert set(measurement.summary["metric"]) == {metric}
     expected = papa.fidelity(
         model,
@@ -131,7 +111,7 @@ def test_custom_scores_of_labelled_data() -> None:
         return outputs.logits.softmax(1).amax(1)
 
     measurements = {
-        score: measured(model, data, score=score)
+        score: quick_measure(model, data, score=score)
         for score in ("accuracy", "negative_log_perplexity", certainty)
     }
     assert mean(measurements["accuracy"], 1) == pytest.approx(right.mean().item())
@@ -143,7 +123,7 @@ def test_custom_scores_of_labelled_data() -> None:
     batch["labels"][::2] = -100
     counted = batch["labels"] != -100
     some = {
-        score: mean(measured(model, {**data, "validation": [batch]}, score=score), 1)
+        score: mean(quick_measure(model, {**data, "validation": [batch]}, score=score), 1)
         for score in ("accuracy", "negative_log_perplexity")
     }
     assert some["accuracy"] == pytest.approx(right[counted].mean().item())
@@ -161,10 +141,10 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
         ("accuracy", shares.max().item()),
         ("negative_log_perplexity", -entropy),
     ):
-        summary = measured(model, data, score=score).summary
+        summary = quick_measure(model, data, score=score).summary
         assert summary["always_one_answer"].tolist() == pytest.approx([expected] * 2)
         assert summary["beats_baseline"].notna().all()
-    unlabelled = measured(model, data, score="agreement").summary
+    unlabelled = quick_measure(model, data, score="agreement").summary
     assert unlabelled[["always_one_answer", "beats_baseline"]].isna().all(axis=None)
 
 
@@ -172,7 +152,7 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
 def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> None:
     model = bert("ForSequenceClassification", labels=3)
     model.classifier.bias.data = torch.tensor([0.0, 50.0, 0.0])
-    measurement = measured(model, labelled(halves()), score=score)
+    measurement = quick_measure(model, labelled(halves()), score=score)
     heads = measurement.heads()
     assert [*heads["verdict"]] == ["undecided"]
     assert heads["reason"].all()
@@ -181,12 +161,12 @@ def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> Non
 
 def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:
     model = bert("ForTokenClassification", labels=5).bfloat16()
-    measurement = measured(model, halves(), substitute="zeros")
+    measurement = quick_measure(model, halves(), substitutes=["zeros"])
     assert mean(measurement, 1) == 1 > mean(measurement, 0)
     with torch.no_grad():
         embeds = bert().half()
         embeds.encoder.layer[-1].output.LayerNorm.bias[0] = 1.2e4
-    assert 0.9 < mean(measured(embeds, halves()), 1) <= 1, "sums do not overflow"
+    assert 0.9 < mean(quick_measure(embeds, halves()), 1) <= 1, "sums do not overflow"
 
 
 def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:
@@ -224,8 +204,8 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
     def losses(data: object, task: papa.Task | None = None) -> list[float]:
         splits = {"train": data, "validation": data}
         score = "negative_log_perplexity"
-        measurement = measured(
-            model, splits, score=score, substitute="zeros", task=task, tokenizer=tokenizer
+        measurement = quick_measure(
+            model, splits, score=score, substitutes=["zeros"], task=task, tokenizer=tokenizer
         )
         return measurement.summary["mean"].tolist()
 
@@ -284,5 +264,5 @@ def test_texts_of_both_splits_are_counted(shallow: str) -> None:
     model = AutoModel.from_pretrained(shallow).eval()
     tokenizer = AutoTokenizer.from_pretrained(shallow)
     data = {"train": SENTENCES[:4], "validation": SENTENCES[2:]}
-    measurement = measured(model, data, substitute="zeros", tokenizer=tokenizer)
+    measurement = quick_measure(model, data, substitutes=["zeros"], tokenizer=tokenizer)
     assert "2 of 4 validation rows" in measurement.answers[-1]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas
@@ -29,24 +30,8 @@ Batches = list[dict[str, torch.Tensor]]
 EVERY = [(layer, head) for layer in range(LAYERS) for head in range(HEADS)]
 
 
-def scores(
-    model: PreTrainedModel,
-    data: Batches,
-    method: str,
-    substitute: str = "zeros",
-    *,
-    seeds: Sequence[int] = (0, 1, 2),
-    epochs: int | None = None,
-) -> pandas.DataFrame:
-    return papa.head_scores(
-        model,
-        data,
-        method=method,
-        substitute=substitute,
-        ranking_seeds=seeds,
-        epochs=epochs,
-        progress=False,
-    )
+effects = partial(papa.head_scores, method="effect", progress=False)
+lambdas_of = partial(papa.head_scores, method="lambda", substitute="zeros", progress=False)
 
 
 @pytest.mark.parametrize(
@@ -70,7 +55,7 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
     change_of: Callable[[pandas.Series], float],
     substitute: str,
 ) -> None:
-    head_effects = scores(model, texts(), "effect", substitute)
+    head_effects = effects(model, texts(), substitute=substitute)
     assert head_effects[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert (set(head_effects["method"]), head_effects.attrs["measure"]) == ({"effect"}, measure)
     expected = [
@@ -89,7 +74,7 @@ def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -
     model stays whole.
     """
     weights = {name: parameter.clone() for name, parameter in model.state_dict().items()}
-    lambdas = scores(model, texts(), "lambda", epochs=4, seeds=[0, 1])
+    lambdas = lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1])
     assert lambdas[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert (lambdas["score"] - 0.5).abs().max() > 0.05
     assert (lambdas["low"] < lambdas["score"]).all()
@@ -100,7 +85,7 @@ def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -
         parameter.requires_grad and parameter.grad is None for parameter in model.parameters()
     )
     pandas.testing.assert_frame_equal(
-        scores(model, texts(), "lambda", epochs=4, seeds=[0, 1]), lambdas
+        lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1]), lambdas
     )
 
 
@@ -111,21 +96,21 @@ def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -
 def test_lambda_does_not_depend_on_how_texts_are_batched(
     model: PreTrainedModel, data: Batches
 ) -> None:
-    expected = scores(model, texts(), "lambda", "average", seeds=[0, 1])
-    lambdas = scores(model, data, "lambda", "average", seeds=[0, 1])
+    expected = lambdas_of(model, texts(), substitute="average", ranking_seeds=[0, 1])
+    lambdas = lambdas_of(model, data, substitute="average", ranking_seeds=[0, 1])
     # Padding of a batch changes the order of sums, which three epochs of training carry on.
     pandas.testing.assert_frame_equal(lambdas, expected, rtol=1e-3, atol=1e-4)
-    assert (scores(model, texts(), "lambda", seeds=[0, 2])["score"] != expected["score"]).any()
+    assert (lambdas_of(model, texts(), ranking_seeds=[0, 2])["score"] != expected["score"]).any()
 
 
 def test_intervals_of_lambda_need_seeds_with_texts_of_their_own() -> None:
     model = gpt()
     one_batch = in_one_batch()
-    enough = scores(model, one_batch, "lambda", seeds=[0, 1, 2])
+    enough = lambdas_of(model, one_batch, ranking_seeds=[0, 1, 2])
     assert (enough["high"] - enough["low"] > 1e-3).all()
     few = [{name: rows[:8] for name, rows in one_batch[0].items()}]
     for data, seeds in ((few, [0, 1, 2]), (one_batch, [0]), (one_batch, [0, 0])):
-        unknown = scores(model, data, "lambda", seeds=seeds)
+        unknown = lambdas_of(model, data, ranking_seeds=seeds)
         assert unknown[["low", "high"]].isna().all(axis=None)
         assert (unknown["score"] != 0.5).all()
 
@@ -138,7 +123,7 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
     for seed in range(60):
         draw = torch.Generator().manual_seed(seed)
         ids = torch.randint(1, 99, (24, 6), generator=draw)
-        lambdas_by_seed.append(scores(model, [{"input_ids": ids}], "lambda", "average"))
+        lambdas_by_seed.append(lambdas_of(model, [{"input_ids": ids}], substitute="average"))
     truth = np.mean([frame["score"] for frame in lambdas_by_seed], axis=0)
     covered = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in lambdas_by_seed]
     assert 0.85 < np.mean(covered) < 0.99
@@ -147,7 +132,7 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
 def test_packed_rows_stay_whole_with_a_warning() -> None:
     packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
     with pytest.warns(UserWarning, match="1 of 1 batches"):
-        scores(gpt(), [packed], "lambda", seeds=[0])
+        lambdas_of(gpt(), [packed], ranking_seeds=[0])
 
 
 def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,12 @@ import torch
 from papa.cores import WorkerCores
 from papa.errors import PapaError
 from papa.heads.average import average_split
-from papa.heads.constants import ConstantMatrices, control
+from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.chunks import probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
-from papa.scores.metrics import Scored
 from papa.spec import Columns, EmbeddedSource, TaskSpec
 from papa.text.batches import MicroBatch, micro_batch
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -71,13 +71,9 @@ def test_a_seeds_score_depends_on_no_seed_beside_it(
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
 
-    def scores_of(*seeds: int) -> np.ndarray:
-        return scores(
-            cell(name, seeds=seeds, epochs=1, constants=constants, heads=HEADS, trained=trained)
-        )
-
-    separate = np.concatenate([scores_of(7), scores_of(3)])
-    np.testing.assert_array_equal(scores_of(7, 3), separate)
+    scored = partial(cell, name, epochs=1, constants=constants, heads=HEADS, trained=trained)
+    separate = np.concatenate([scores(scored(seeds=[seed])) for seed in (7, 3)])
+    np.testing.assert_array_equal(scores(scored(seeds=[7, 3])), separate)
     assert name != "wikitext" or abs(separate[0] - separate[1]) > 1e-3
 
 
@@ -88,18 +84,16 @@ def test_a_cell_on_unused_cores_has_the_same_scores(
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
     threads: set[int] = set()
-
-    def scored() -> list[Scored]:
-        return cell(
-            name,
-            seeds=(0, 1, 2),
-            budget=budget,
-            epochs=1,
-            constants=constants,
-            heads=HEADS[::2],
-            progress=lambda done, total: threads.add(threading.active_count()),
-        )
-
+    scored = partial(
+        cell,
+        name,
+        seeds=(0, 1, 2),
+        budget=budget,
+        epochs=1,
+        constants=constants,
+        heads=HEADS[::2],
+        progress=lambda done, total: threads.add(threading.active_count()),
+    )
     single_core = scored()
     threads_alone = max(threads)
     with WorkerCores(tmp_path, 0, 2).used():
@@ -208,25 +202,14 @@ def test_a_cell_sees_its_constants_with_those_around_it(
     budget: float, dropout: bool, cell: Cell, encoder: Encoder
 ) -> None:
     identity = control("identity", LAYERS, 12, 32)
-
-    def scored(constants: ConstantMatrices | None = None) -> np.ndarray:
-        return scores(
-            cell(
-                "wikitext",
-                seeds=(0,),
-                budget=budget,
-                dropout=dropout,
-                constants=constants,
-                heads=HEADS[::2] if constants else (),
-            )
-        )
-
-    before = scored()
+    scored = partial(cell, "wikitext", seeds=(0,), budget=budget, dropout=dropout)
+    before = scores(scored())
     with replaced(encoder, identity, HEADS[::2]):
-        inside = scored()
+        inside = scores(scored())
     assert np.abs(inside - before).min() > 1e-3
-    np.testing.assert_allclose(scored(identity), inside, atol=1e-6)
-    np.testing.assert_allclose(scored(), before, atol=1e-6)
+    in_cell = scores(scored(constants=identity, heads=HEADS[::2]))
+    np.testing.assert_allclose(in_cell, inside, atol=1e-6)
+    np.testing.assert_allclose(scores(scored()), before, atol=1e-6)
 
 
 def test_training_moves_the_matrices_of_constant_heads_alone(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -14,23 +14,8 @@ from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from papa.text.corpus import TokenisedCorpus
 from tests.probes.conftest import LAYERS
 
-
-def sequence_probe(
-    seeds: Sequence[int], labels: int = 2, *, regression: bool = False, dropout: float = 0.0
-) -> SequenceProbe:
-    return SequenceProbe(
-        seeds,
-        layers=LAYERS + 1,
-        width=384,
-        slots=64,
-        labels=labels,
-        regression=regression,
-        dropout=dropout,
-    )
-
-
-def token_probe(*seeds: int) -> TokenProbe:
-    return TokenProbe(seeds, layers=LAYERS + 1, width=384, labels=13)
+sequence_probe = partial(SequenceProbe, layers=LAYERS + 1, width=384, slots=64)
+token_probe = partial(TokenProbe, layers=LAYERS + 1, width=384, labels=13)
 
 
 @pytest.fixture
@@ -45,10 +30,10 @@ def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
     features = compute_features(encoder, corpora["wnut17"].split("train"), 512, "float32")
     rows = torch.arange(6).view(2, 3)
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
-    seed_losses = token_probe(0, 1).losses(features, rows)
+    seed_losses = token_probe((0, 1)).losses(features, rows)
     for seed in range(2):
         first, last = features.offsets[[3 * seed, 3 * seed + 3]]
-        logits = token_probe(seed)(features.values[first:last].flatten(1)[None])[0]
+        logits = token_probe((seed,))(features.values[first:last].flatten(1)[None])[0]
         chosen = torch.arange(len(logits)), features.labels[first:last]
         torch.testing.assert_close(seed_losses[seed], -logits.log_softmax(-1)[chosen].mean())
 
@@ -63,7 +48,7 @@ def test_dropout_drops_a_tenth_by_seed() -> None:
 
 
 def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> None:
-    probe = sequence_probe((0,), dropout=0.1)
+    probe = sequence_probe((0,), labels=2, dropout=0.1)
     rows = torch.arange(8)[None]
     losses = [probe.losses(features, rows, seeds).item() for seeds in (None, (1,), (1,), (2,))]
     assert losses[1] == losses[2]
@@ -71,7 +56,7 @@ def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> 
 
 
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
-    probe, single_probe = (sequence_probe(seeds) for seeds in ((5, 9), (9,)))
+    probe, single_probe = (sequence_probe(seeds, labels=2) for seeds in ((5, 9), (9,)))
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)

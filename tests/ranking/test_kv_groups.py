@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import pandas
@@ -13,7 +14,6 @@ from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
 import papa
 from papa.errors import EncoderError, SpecError
 from papa.heads.attention_layers import heads_per_kv_group
-from papa.spec.orders import Unit
 from tests.make import Settings
 
 LAYERS = 2
@@ -32,38 +32,10 @@ SIZES: Settings = {
 Batches = list[dict[str, torch.Tensor]]
 
 
-def scores_by(
-    method: str, model: LlamaForCausalLM, data: Batches, unit: Unit = "kv_group"
-) -> pandas.DataFrame:
-    return papa.head_scores(
-        model,
-        data,
-        method=method,
-        unit=unit,
-        evaluations=80,
-        epochs=1,
-        ranking_seeds=[0],
-        progress=False,
-    )
-
-
-def measured(
-    model: LlamaForCausalLM,
-    data: Batches,
-    order: object,
-    keep: list[float],
-    unit: Unit = "kv_group",
-) -> papa.Measurement:
-    return papa.measure(
-        model,
-        data,
-        unit=unit,
-        orders=[order],
-        keep=keep,
-        probe_seeds=[3],
-        ranking_seeds=[0],
-        progress=False,
-    )
+quick_scores = partial(
+    papa.head_scores, evaluations=80, epochs=1, ranking_seeds=[0], progress=False
+)
+quick_measure = partial(papa.measure, probe_seeds=[3], ranking_seeds=[0], progress=False)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +57,7 @@ def scores_of(frame: pandas.DataFrame) -> np.ndarray:
 def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
     llama: LlamaForCausalLM, batches: Batches
 ) -> None:
-    frame = scores_by("effect", llama, batches)
+    frame = quick_scores(llama, batches, method="effect", unit="kv_group")
     sets = [[(layer, head) for head in pair] for layer in range(LAYERS) for pair in PAIRS]
     effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False).effects
     expected = effects["joint"].to_numpy().reshape(LAYERS, GROUPS)
@@ -100,8 +72,8 @@ def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
 def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
     llama: LlamaForCausalLM, batches: Batches
 ) -> None:
-    by_group = scores_by("output_norm", llama, batches)
-    by_head = scores_by("output_norm", llama, batches, unit="head")
+    by_group = quick_scores(llama, batches, method="output_norm", unit="kv_group")
+    by_head = quick_scores(llama, batches, method="output_norm")
     expected = scores_of(by_head).mean(axis=2)
     np.testing.assert_allclose(scores_of(by_group)[..., 1], expected, rtol=1e-6)
     assert np.ptp(scores_of(by_head), axis=2).max() > 0.01, "negative control"
@@ -111,7 +83,7 @@ def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
 def test_heads_of_a_group_have_one_score(
     llama: LlamaForCausalLM, batches: Batches, method: str
 ) -> None:
-    grouped = scores_of(scores_by(method, llama, batches))
+    grouped = scores_of(quick_scores(llama, batches, method=method, unit="kv_group"))
     np.testing.assert_array_equal(grouped[..., 0], grouped[..., 1])
     assert np.ptp(grouped) > 0, "negative control"
 
@@ -120,8 +92,8 @@ def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
     llama: LlamaForCausalLM,
 ) -> None:
     text = {"input_ids": torch.arange(12)[None]}
-    grouped = scores_by("gradient", llama, [text])
-    by_head = scores_by("gradient", llama, [text], unit="head")
+    grouped = quick_scores(llama, [text], method="gradient", unit="kv_group")
+    by_head = quick_scores(llama, [text], method="gradient")
     # |a + b| of one text lies between ||a| - |b|| and |a| + |b|.
     first, second = np.moveaxis(scores_of(by_head), -1, 0)
     group = scores_of(grouped)[..., 0]
@@ -131,7 +103,9 @@ def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
 
 @pytest.mark.parametrize("order", ["lambda", "random", "first_to_last", "reversed:effect"])
 def test_orders_take_whole_groups(llama: LlamaForCausalLM, batches: Batches, order: str) -> None:
-    measurement = measured(llama, batches, order, keep=[1, 0.875, 0.5, 0])
+    measurement = quick_measure(
+        llama, batches, unit="kv_group", orders=[order], keep=[1, 0.875, 0.5, 0]
+    )
     for cell, heads in measurement.constant_heads.items():
         assert heads is not None
         assert len(heads) == round((1 - cell.fraction) * LAYERS * HEADS)
@@ -140,7 +114,8 @@ def test_orders_take_whole_groups(llama: LlamaForCausalLM, batches: Batches, ord
 
 
 def test_random_heads_break_groups(llama: LlamaForCausalLM, batches: Batches) -> None:
-    (heads,) = measured(llama, batches, "random", keep=[0.5], unit="head").constant_heads.values()
+    measurement = quick_measure(llama, batches, orders=["random"], keep=[0.5])
+    (heads,) = measurement.constant_heads.values()
     assert heads is not None
     assert len({(layer, head // 2) for layer, head in heads}) > len(heads) / 2
 
@@ -151,7 +126,7 @@ def test_a_custom_order_takes_a_group_by_its_highest_head(
     scores = np.ones((LAYERS, HEADS))
     scores[1, [2, 3]] = 0.0
     scores[0, 0] = -5.0  # The other head of its group is kept, and so is the group.
-    measurement = measured(llama, batches, scores, keep=[0.875])
+    measurement = quick_measure(llama, batches, unit="kv_group", orders=[scores], keep=[0.875])
     assert [*measurement.constant_heads.values()] == [((1, 2), (1, 3))]
 
 
@@ -179,7 +154,7 @@ def test_groups_of_different_sizes_are_refused() -> None:
 
 
 def test_a_search_takes_whole_groups(llama: LlamaForCausalLM, batches: Batches) -> None:
-    frame = scores_by("effect", llama, batches)
+    frame = quick_scores(llama, batches, method="effect", unit="kv_group")
     # So high a limit that every group is within it.
     search = papa.search_heads(llama, batches, scores=frame, max_effect=1e3, progress=False)
     assert search.heads == papa.constant_heads(frame, keep=0)
