@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 
 import pandas
 import pytest
@@ -13,14 +14,9 @@ from tests.reporting.studies import results
 
 
 def scored(
-    score: dict[float, float],
-    *,
-    encoders: Sequence[str] = ("all-MiniLM-L6-v2",),
-    tasks: Sequence[tuple[str, str]] = (("reviews", "accuracy"),),
-    seeds: Sequence[int] = (0, 1, 2),
+    score: dict[float, float], results_of: Callable[..., pandas.DataFrame] = results
 ) -> pandas.DataFrame:
-    frame = results(encoders, tasks, fractions=tuple(score), seeds=seeds)
-    frame = frame.assign(word_embeddings=0.6)
+    frame = results_of(fractions=tuple(score)).assign(word_embeddings=0.6)
     return frame.assign(score=frame["fraction"].map(score))
 
 
@@ -32,7 +28,7 @@ def test_a_sentence_has_the_drop_with_its_interval() -> None:
 
 
 def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
-    frame = scored({1.0: 0.03, 0.0: 0.001}, tasks=(("cola", "matthews"),))
+    frame = scored({1.0: 0.03, 0.0: 0.001}, partial(results, tasks=(("cola", "matthews"),)))
     frame["score"] += frame["seed"] * 0.005
     frame = frame.assign(always_one_answer=-0.2, word_embeddings=-0.1)
     assert summarise(frame)["relative_drop"].iloc[1:].isna().all()
@@ -47,7 +43,7 @@ def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
         # A task of which 65 % is one class, on which every probe answers that class.
         scored({1.0: 0.65, 0.0: 0.65}).assign(word_embeddings=0.65),
         scored({1.0: 0.65, 0.0: 0.65}).assign(always_one_answer=0.65),
-        scored({1.0: 0.8, 0.0: 0.8}, seeds=(0,)),
+        scored({1.0: 0.8, 0.0: 0.8}, partial(results, seeds=(0,))),
         scored({0.0: 0.7}),
     ],
     ids=["word embeddings", "one answer", "one seed", "no original"],
@@ -60,7 +56,7 @@ def test_no_drop_is_told_where_nothing_is_significant(frame: pandas.DataFrame) -
 
 def test_mean_drops_of_encoders_leave_out_what_is_not_significant() -> None:
     tasks = (("cola", "matthews"), ("sst2", "accuracy"), ("rte", "accuracy"), ("mlm", "accuracy"))
-    frame = scored({1.0: 0.8, 0.0: 0.72}, encoders=("a", "b"), tasks=tasks)
+    frame = scored({1.0: 0.8, 0.0: 0.72}, partial(results, ("a", "b"), tasks))
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
     frame.loc[frame["task"] == "mlm", "score"] -= 2
     frame.loc[frame["task"] == "rte", "score"] = frame["fraction"].map({1.0: 1.0, 0.0: 0.4})
