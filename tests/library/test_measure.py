@@ -163,7 +163,7 @@ def test_an_encoder_in_memory_has_no_store(encoder: Encoder, tmp_path: Path) -> 
     ids=["array", "tensor", "lists", "frame", "heads", "first heads", "function"],
 )
 def test_every_form_is_the_same_order(order: object) -> None:
-    named = named_orders(["lambda", order, order], 2, 3)
-    assert named["orders"] == ["lambda", "scores:custom", "scores:custom 2"]
-    for entry in named["scores"]:
+    study_orders = named_orders(["lambda", order, order], 2, 3)
+    assert study_orders["orders"] == ["lambda", "scores:custom", "scores:custom 2"]
+    for entry in study_orders["scores"]:
         assert papa.constant_heads(entry["values"], keep=0) == tuple(HEADS)

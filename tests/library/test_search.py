@@ -127,6 +127,6 @@ def test_an_average_comes_of_the_texts_that_were_given_for_it(
         return search.trials["effect"].tolist()
 
     ids = torch.randint(1, 50, (16, 10), generator=torch.Generator().manual_seed(3))
-    other = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    other_texts = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
     assert effects(batches) == pytest.approx(effects(None))
-    assert effects(other)[0] != pytest.approx(effects(None)[0], rel=1e-3)
+    assert effects(other_texts)[0] != pytest.approx(effects(None)[0], rel=1e-3)

@@ -82,7 +82,7 @@ def test_labels_that_are_decided_one_by_one_have_no_accuracy(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("modules", "named"),
+    ("modules", "message_part"),
     [
         ([mean, dense], "Dense"),
         ([lambda: Pooling(32, "cls")], "cls"),
@@ -90,10 +90,10 @@ def test_labels_that_are_decided_one_by_one_have_no_accuracy(tmp_path: Path) -> 
     ],
 )
 def test_other_embeddings_than_means_are_refused_by_name(
-    tmp_path: Path, modules: Sequence[Callable[[], torch.nn.Module]], named: str
+    tmp_path: Path, modules: Sequence[Callable[[], torch.nn.Module]], message_part: str
 ) -> None:
     folder = sentence_encoder(tmp_path, *modules)
-    with pytest.raises(EncoderError, match=named):
+    with pytest.raises(EncoderError, match=message_part):
         original(folder, pairs(24), metric=SIMILAR)
 
 

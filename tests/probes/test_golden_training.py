@@ -188,7 +188,7 @@ def test_ten_steps_of_a_probe_are_the_authors(golden: Golden, minilm: Encoder, c
 
 @pytest.mark.parametrize(
     ("change", "chunk_tokens"),
-    [({}, 10**6), ({}, 100), *((one, 10**6) for one in CONTROLS)],
+    [({}, 10**6), ({}, 100), *((control, 10**6) for control in CONTROLS)],
     ids=str,
 )
 def test_ten_steps_of_theta_with_a_probe_are_the_authors(

@@ -37,12 +37,12 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
     assert HALF.result() == HALF
-    for other in (
+    for other_cell in (
         replace(HALF, encoder="other"),
         replace(HALF, task="other"),
         replace(HALF, fraction=0.25),
     ):
-        assert other.result() != HALF.result()
+        assert other_cell.result() != HALF.result()
 
 
 def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:

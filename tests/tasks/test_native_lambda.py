@@ -45,9 +45,9 @@ def test_the_default_rate_moves_the_planted_head(data: Path, tmp_path: Path) -> 
                 weight[:, head * width : (head + 1) * width] = 0
     encoder = with_tokenizer(model, tmp_path / "model")
     trained = trained_lambda(data, tmp_path / "store", encoder, COSINE)
-    others = np.delete(trained.ravel(), np.ravel_multi_index(planted, trained.shape))
+    other_shares = np.delete(trained.ravel(), np.ravel_multi_index(planted, trained.shape))
     assert trained[planted] > 0.54
-    assert np.abs(others - 0.5).max() < 1e-6
+    assert np.abs(other_shares - 0.5).max() < 1e-6
     slow = {"learning_rate": 1e-4, "batch_size": 16, "epochs": 4}
     still = trained_lambda(data, tmp_path / "slow", encoder, COSINE | {"probe": slow})
     assert abs(still[planted] - 0.5) < 0.001, "negative control: at a probe's rate"
