@@ -57,6 +57,7 @@ def aggregate(
     from papa.scores.order_comparison import compare_orders
     from papa.scores.summary import summarise
     from papa.tasks.findings import findings_of
+    from papa.tasks.joint_effects import joint_effects_table
     from papa.tasks.results import head_orders, heads_table, results_table
 
     artifacts = context.artifacts
@@ -67,6 +68,9 @@ def aggregate(
         comparison = compare_orders(results, head_orders(pairs, artifacts))
         for name, table in zip(manifest.OF_ORDERS, comparison or (), strict=False):
             table.to_csv(folder / name, index=False)
+        effects = joint_effects_table(pairs, artifacts)
+        if effects is not None:
+            effects.to_csv(folder / manifest.JOINT_EFFECTS, index=False)
         scores_by_pair = {pair.pair: pair.head_scores(artifacts) for pair in pairs}
         heads_table(scores_by_pair, study).to_parquet(folder / manifest.HEADS, index=False)
         document = manifest.Manifest(

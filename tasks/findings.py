@@ -36,6 +36,7 @@ def findings_of(finished: FinishedStudy) -> Findings:
         finished.summary,
         finished.heads,
         orders=finished.orders,
+        joint_effects=finished.joint_effects,
         averages=averages,
         agreement=manifest.agreement,
         texts=manifest.texts,

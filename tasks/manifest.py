@@ -26,7 +26,7 @@ from papa.tasks.substitutes import SubstituteSource
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-VERSION = 17
+VERSION = 18
 """Of the stage that writes results."""
 MANIFEST = "manifest.json"
 SPECIFICATION = "study.yaml"
@@ -34,8 +34,11 @@ SUMMARY = "summary.csv"
 RESULTS = "results.parquet"
 HEADS = "heads.parquet"
 OF_ORDERS = ("orders.csv", "order_scores.csv")
+JOINT_EFFECTS = "joint_effects.csv"
 PAPER = "paper.csv"
-"""Where a study has several head orders, or numbers of the paper to be compared with."""
+"""Where a study has several head orders, an order by effect of a native head, or numbers of the
+paper to be compared with.
+"""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """What is made from the others, and made again by ``papa report``."""
 
@@ -142,6 +145,13 @@ class FinishedStudy:
             return None
         pairs, scores = map(self._table, OF_ORDERS)
         return pairs, scores
+
+    @cached_property
+    def joint_effects(self) -> DataFrame | None:
+        """A row for each encoder, task and set of heads; None without an order by effect of a
+        native head.
+        """
+        return self._table(JOINT_EFFECTS) if (self.folder / JOINT_EFFECTS).exists() else None
 
     def _table(self, name: str) -> DataFrame:
         from pandas import read_parquet

@@ -35,6 +35,8 @@ class PairSteps:
             step, none without labels.
         controls: λ trained on shuffled labels, by ranking seed; {} without a control.
         frozen_probes: The probes that methods of scoring heads read.
+        joint_effects: What compares the effects of sets of heads with those of their heads; None
+            of a probe, and where no order follows effects.
     """
 
     encoder_label: str
@@ -47,6 +49,7 @@ class PairSteps:
     baselines: tuple[Step, ...]
     controls: Mapping[int, Step]
     frozen_probes: tuple[Step, ...]
+    joint_effects: Step | None
 
     @property
     def pair(self) -> tuple[str, str]:

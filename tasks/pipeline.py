@@ -10,6 +10,8 @@ For each encoder and task, after the inputs in brackets:
                                   [tokenise, substitute, head order]: a cell for each substitute,
                                   head order and fraction
     baseline                      [tokenise]
+    joint_effects                 [tokenise, average, score_heads]: of a native head, for the order
+                                  by effect
 
 In the end: aggregate, of all. The fraction is the share of heads that stay input-dependent: the
 first heads of the order become constant, the others stay. Steps with equal keys are one step.
@@ -33,7 +35,7 @@ from papa.tasks.cell_steps import baseline_steps, cell_step, draws_by_seeds
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
-from papa.tasks.rank_steps import control_steps, ranking_steps
+from papa.tasks.rank_steps import control_steps, joint_effects_step, ranking_steps
 from papa.tasks.step import Step, with_inputs
 from papa.tasks.substitute_steps import substitute_source
 from papa.tasks.substitutes import SubstituteSource
@@ -123,4 +125,5 @@ def build_pair(pair: Pair) -> PairSteps:
             for step in steps_by_seed.values()
             if step.arguments.get("frozen_probe")
         ),
+        joint_effects=joint_effects_step(pair, rankings),
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from papa.native.passes import NativeHead
     from papa.probes.probes import Probe
     from papa.text.corpus import TokenisedCorpus
+    from papa.text.sources import Split
 
 PROBE = "probe.safetensors"
 
@@ -103,12 +104,16 @@ def train_lambda(
 
 
 def open_native_loss(
-    context: Context, encoder: EncoderReference, corpus: TokenisedCorpus, task: TaskSpec
+    context: Context,
+    encoder: EncoderReference,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    split: Split = "train",
 ) -> NativeHead:
-    """Return the native head on the training text, with the loss of the task."""
+    """Return the native head on a split of the text, with the loss of the task."""
     from papa.native.losses import loss_of_task
 
-    native = context.open_native_head(task, encoder, corpus.split("train"), corpus.label_names)
+    native = context.open_native_head(task, encoder, corpus.split(split), corpus.label_names)
     return replace(native, loss=loss_of_task(task))
 
 

@@ -12,7 +12,10 @@ from collections.abc import Mapping
 from papa.ranking.head_scores import order_of_rows
 from papa.ranking.orders import HEAD_SCORES, scored_by
 from papa.spec import Order, TaskSpec
+from papa.spec.orders import constant_count
 from papa.spec.study import CONTROL_SEEDS
+from papa.tasks.cell import ConstantHeads
+from papa.tasks.joint_effects import joint_effects
 from papa.tasks.pair import Pair, average_step, label_column, native_task, reduced, task_with
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
 from papa.tasks.step import Step
@@ -140,6 +143,35 @@ def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step
         seed: step.changed(f"{step.name} · shuffled labels", shuffled=True)
         for seed, step in rankings.items()
     }
+
+
+def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -> Step | None:
+    """Return the step that compares what the first heads of the order by effect cost together with
+    what each costs; None of a probe, whose loss has no value for each text, and without the order.
+
+    Args:
+        pair: The encoder and the task.
+        rankings: The steps that scores follow from, by order.
+    """
+    study = pair.study
+    fewest_kept = min(study.keep)
+    is_comparable = constant_count(fewest_kept, pair.heads) > 1
+    if pair.task.head != "native" or SWEPT_METHOD not in rankings or not is_comparable:
+        return None
+    return joint_effects.step(
+        f"joint_effects · {pair.title}",
+        encoder=pair.encoder,
+        text=pair.text,
+        average=pair.average,
+        task=_loss_of(pair.task, probe=pair.task.probe),
+        ranking=reduced(study.ranking, "rows"),
+        heads=ConstantHeads(
+            size=(pair.encoder.layers, pair.encoder.heads),
+            order=SWEPT_METHOD,
+            rankings=rankings[SWEPT_METHOD],
+        ),
+        keep=study.keep,
+    )
 
 
 def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:

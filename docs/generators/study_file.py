@@ -53,6 +53,9 @@ _ROWS = {
     ),
     "order_scores.csv": "a row for every head order, where several are",
     "heads.parquet": "a row for every head and method",
+    "joint_effects.csv": (
+        "for native heads and the order `effect` a row for every number of constant heads"
+    ),
 }
 SECTIONS: dict[str, type[BaseModel]] = {
     "The study": StudySpec,

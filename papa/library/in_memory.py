@@ -21,6 +21,7 @@ from papa.errors import DataError, SpecError
 from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, check_answering
 from papa.library.measurement import Measurement, compared_with_random
+from papa.library.redundancy import JointEffects
 from papa.library.splits import splits_of
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.tasks import Task, as_list
@@ -32,16 +33,18 @@ from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.native.scores import ScoringSettings, score_native_heads
 from papa.progress import bar
 from papa.ranking.external_scores import CustomOrder
-from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
+from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda, rows_of_seed
 from papa.ranking.kv_groups import with_group_column
+from papa.ranking.loss_scores import VALUED_ROWS
+from papa.ranking.redundancy import joint_effects_of_order
 from papa.reporting.answers import answers as sentences_of
-from papa.reporting.answers import certainty
+from papa.reporting.answers import certainty, redundancy
 from papa.scores.answers import AnswerArrays, commonest_answer, same_answer, score_answers
 from papa.scores.custom import CustomScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise
 from papa.spec import Metric
-from papa.spec.orders import Cell, Head, Unit, constant_heads, heads_of_units
+from papa.spec.orders import Cell, Head, Unit, constant_count, constant_heads, heads_of_units
 from papa.spec.task import LOSS
 
 OpenHead: TypeAlias = Callable[..., NativeHead]
@@ -172,13 +175,46 @@ def measure_in_memory(
         for seed in design.probe_seeds
     }
     results, constant = _score_cells(cells, ordered, design.keep, task.name, progress)
+    effects: JointEffects | None = None
+    if "effect" in orders.names:
+        compared = native
+        if custom is None:
+            compared = _by_own_answers(open_head, validation, "effect", labelled)
+        order = orders.arranged("effect", scores, (0, 0))
+        first = next(iter(by_name.values()))
+        effects = _joint_effects(compared, first, order, design.keep, progress)
+    if effects is not None:
+        cell = results[["encoder", "task"]].iloc[0]
+        sentences += redundancy(effects.effects.assign(**cell))
     frames = [numbered(native, of_method.frame(method)) for method, of_method in scores.items()]
     return Measurement(
         results,
         pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
         sentences_of(summarise(results)) + compared_with_random(results) + sentences,
         constant,
+        effects,
     )
+
+
+def _joint_effects(
+    native: NativeHead,
+    substitute: Substitute,
+    order: Sequence[Head],
+    keep: Sequence[float],
+    progress: bool,
+) -> JointEffects | None:
+    """Return what the first units of an order cost together, on texts that did not decide it; None
+    where no share leaves two units constant.
+    """
+    if constant_count(min(keep), len(order)) < 2:
+        return None
+    rows = np.sort(rows_of_seed(len(native.texts), VALUED_ROWS, 0))
+    with bar("joint effects", progress) as report:
+        effects = joint_effects_of_order(
+            native, substitute.to(native.device), order, keep, rows, report
+        )
+    effects["count"] *= native.heads_per_unit
+    return JointEffects(effects)
 
 
 def _score_cells(

@@ -11,6 +11,7 @@ import pandas
 
 from papa.errors import SpecError
 from papa.files import write_atomically
+from papa.library.redundancy import JointEffects
 from papa.reporting.answers import against_random
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
@@ -76,12 +77,15 @@ class Measurement:
         answers: Sentences: what was measured, and what it says.
         constant_heads: The constant heads of each cell, as (layer, head) from 0; None if each seed
             has others.
+        joint_effects: What the first heads of the order "effect" cost together, beside the sum of
+            what each costs, on validation texts; None without that order, and of probes.
     """
 
     results_with_influence: pandas.DataFrame
     head_scores: pandas.DataFrame
     answers: list[str]
     constant_heads: Mapping[Cell, tuple[Head, ...] | None]
+    joint_effects: JointEffects | None = None
 
     @property
     def results(self) -> pandas.DataFrame:

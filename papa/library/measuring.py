@@ -17,6 +17,7 @@ from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import Design, measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random
+from papa.library.redundancy import JointEffects
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for
@@ -24,7 +25,7 @@ from papa.library.tasks import Task, as_list, study_inputs
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
-from papa.reporting.answers import answers, certainty, corpus_warnings
+from papa.reporting.answers import answers, certainty, corpus_warnings, redundancy
 from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order
@@ -32,6 +33,7 @@ from papa.spec.orders import Cell, Head, Unit
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
+from papa.tasks.joint_effects import joint_effects_table
 from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.results import results_table
@@ -238,4 +240,8 @@ def _measurement(
         by_seed = {read_scores(artifacts[step]).constant_heads for step in steps}
         heads[Cell.from_row(vars(cell))] = by_seed.pop() if len(by_seed) == 1 else None
     frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    return Measurement(results, frame, sentences, heads)
+    effects = joint_effects_table([pair], artifacts)
+    if effects is None:
+        return Measurement(results, frame, sentences, heads)
+    sentences += redundancy(effects)
+    return Measurement(results, frame, sentences, heads, JointEffects(effects))

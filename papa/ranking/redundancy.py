@@ -12,7 +12,7 @@ from papa.probes.training import Rows
 from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import HeadLoss
 from papa.ranking.set_values import effect_of_losses
-from papa.spec.orders import Head
+from papa.spec.orders import Head, constant_count
 
 
 def joint_effects_of(
@@ -61,3 +61,32 @@ def joint_effects_of(
         columns[f"{name}_low"] = low[0]
         columns[f"{name}_high"] = high[0]
     return pandas.DataFrame(columns)
+
+
+def joint_effects_of_order(
+    loss: HeadLoss,
+    substitute: Substitute,
+    order: Sequence[Head],
+    keep: Sequence[float],
+    rows: Rows,
+    progress: Progress = ignore_progress,
+) -> pandas.DataFrame:
+    """Return the joint effects of the first heads of an order.
+
+    Args:
+        loss: Of a native head, on these ``rows``, which should not have decided the order.
+        substitute: What heads output instead, on the model's device.
+        order: All heads, the first to become constant first.
+        keep: Shares of heads that stay input-dependent; those that leave fewer than two constant
+            heads have no row.
+        rows: The texts.
+        progress: Called with (done, total) passes.
+
+    Returns:
+        As ``joint_effects_of``, with the share as ``fraction``, and without the heads.
+    """
+    counts = {fraction: constant_count(fraction, len(order)) for fraction in keep}
+    counts = {fraction: count for fraction, count in counts.items() if count > 1}
+    head_sets = [order[:count] for count in counts.values()]
+    effects = joint_effects_of(loss, substitute, head_sets, rows, progress)
+    return effects.drop(columns="heads").assign(fraction=[*counts])

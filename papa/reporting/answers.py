@@ -190,6 +190,41 @@ def against_random(pairs: pandas.DataFrame) -> list[str]:
     return sentences
 
 
+def redundancy(effects: pandas.DataFrame) -> list[str]:
+    """Return a sentence for each encoder and task: whether heads replace each other, so that the
+    effects of single heads do not say what a set of them costs.
+
+    It is of one set, the largest that is not all heads: of all sets at once the chance of a wrong
+    sentence would be more than 5 %.
+
+    Args:
+        effects: ``joint_effects.csv``.
+    """
+    sentences = []
+    for (encoder, task), sets in effects.groupby(_PAIR, sort=False):
+        partial = sets[sets["fraction"] > 0]
+        row = (partial if len(partial) else sets).nlargest(1, "count").to_dict("records")[0]
+        joint = score_label(row["joint"], row["joint_low"], row["joint_high"])
+        single = score_label(row["single_sum"], row["single_sum_low"], row["single_sum_high"])
+        difference = interval_label("redundancy", row)
+        if pandas.isna(row["redundancy_low"]) or row["redundancy_low"] == row["redundancy_high"]:
+            conclusion = "whether heads replace each other is unknown, as no interval follows"
+        elif row["redundancy_low"] > 0:
+            conclusion = (
+                f"significantly more, by {difference}: heads replace each other, so judge sets, "
+                "not single heads"
+            )
+        elif row["redundancy_high"] < 0:
+            conclusion = f"significantly less, by {difference}: single effects overstate the cost"
+        else:
+            conclusion = f"not significantly different ({difference}): no redundancy was found"
+        sentences.append(
+            f"{encoder} on {task}: the {row['count']} heads of the smallest effects cost {joint} "
+            f"of the loss together, and {single} in the sum of each alone; {conclusion}."
+        )
+    return sentences
+
+
 def _random_lists_needed(means: pandas.DataFrame) -> int:
     """Return how many random lists it takes for a significant difference from random orders."""
     with_random = means[(means["order"] == RANDOM) | (means["other"] == RANDOM)]

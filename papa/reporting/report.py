@@ -27,8 +27,16 @@ from papa.reporting.answers import (
     mean_drops,
     orders_note,
     plan_sentence,
+    redundancy,
 )
-from papa.reporting.tables import by_task, comparison_table, marks, order_table, score_tables
+from papa.reporting.tables import (
+    by_task,
+    comparison_table,
+    effects_table,
+    marks,
+    order_table,
+    score_tables,
+)
 from papa.reporting.wording import MARK, WrittenTable, orders_matter
 from papa.spec import StudySpec
 
@@ -42,6 +50,7 @@ class Findings:
 
     Attributes:
         orders: ``orders.csv`` and ``order_scores.csv`` (docs/results.md).
+        joint_effects: ``joint_effects.csv``.
         agreement: of each encoder and task the facts of λ's certainty.
         texts: the metadata of each corpus, by its name.
         paper: the paper's numbers (``papa.reporting.tables.read_reference``).
@@ -52,6 +61,7 @@ class Findings:
     summary: pandas.DataFrame
     heads: pandas.DataFrame
     orders: tuple[pandas.DataFrame, pandas.DataFrame] | None = None
+    joint_effects: pandas.DataFrame | None = None
     averages: Sequence[heads.Average] = ()
     agreement: Sequence[Mapping[str, Any]] = ()
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -165,6 +175,13 @@ def _sections(findings: Findings) -> Iterator[Section]:
             "heading": "Head orders compared",
             "note": orders_note(pairs),
             "tables": [order_table(scores, pairs, summary)],
+        }
+    if findings.joint_effects is not None:
+        yield {
+            "heading": "Redundancy of heads",
+            "note": " ".join(redundancy(findings.joint_effects)),
+            "figures": figures.joint_effect_panels(findings.joint_effects),
+            "tables": [effects_table(findings.joint_effects)],
         }
     if len(findings.heads):
         yield {

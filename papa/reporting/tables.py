@@ -66,6 +66,12 @@ _ORDERS = (
     "epochs) are those of the head scores over their seeds; –: counted in the row of another "
     "order."
 )
+_EFFECTS = (
+    "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
+    "with all of them constant (average) and with each alone, in units of the loss; and the "
+    "difference. Each 95 % interval is over texts, of one set. Losses curve, so heads that share "
+    "nothing may have a small redundancy too."
+)
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
 _MEANS = (
@@ -318,6 +324,27 @@ def order_table(
                 }
             )
     return WrittenTable("Head orders", rows, _ORDERS)
+
+
+def effects_table(effects: pandas.DataFrame) -> WrittenTable:
+    """Return a row for every set of heads: its joint effect, the sum of the effects of its heads,
+    and their difference.
+
+    Args:
+        effects: ``joint_effects.csv``.
+    """
+    rows = [
+        {
+            **axis_labels(row, varying_axes(effects, ("encoder", "task"))),
+            "Input-dependent": fraction_label(row["fraction"]),
+            "Constant heads": str(row["count"]),
+            "Together": interval_label("joint", row),
+            "Sum of single heads": interval_label("single_sum", row),
+            "Redundancy": interval_label("redundancy", row),
+        }
+        for row in effects.to_dict("records")
+    ]
+    return WrittenTable("Redundancy", rows, _EFFECTS)
 
 
 def _number(value: float | None, format_spec: str) -> str:

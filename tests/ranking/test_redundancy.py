@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
+
 import pandas
 import pytest
 import torch
@@ -82,6 +84,51 @@ def test_single_effects_are_those_of_head_scores(
     ).effects
     for column, expected in (("joint", "score"), ("joint_low", "low"), ("joint_high", "high")):
         assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize("is_redundant", [True, False], ids=["copies", "one head"])
+def test_measure_finds_redundancy_where_there_is_one(
+    redundant_model: BertForSequenceClassification, is_redundant: bool
+) -> None:
+    model = deepcopy(redundant_model)
+    if not is_redundant:
+        # Without its copy, head 0 does the job by itself.
+        width = 32 // 4
+        output = model.bert.encoder.layer[0].attention.output.dense.weight
+        output.data[:, width : 2 * width] = 0
+    ids = torch.randint(1, 50, (64, 10), generator=torch.Generator().manual_seed(3))
+    measurement = papa.measure(
+        model,
+        [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}],
+        substitutes=["zeros"],
+        orders=["effect"],
+        keep=[1, 0.5, 0],
+        probe_seeds=[0],
+        progress=False,
+    )
+    assert measurement.joint_effects is not None
+    effects = measurement.joint_effects.effects
+    assert effects["count"].tolist() == [2, 4], "one head alone is no set"
+    all_heads = effects.iloc[-1]
+    assert (all_heads["redundancy_low"] > 0) == is_redundant
+    if not is_redundant:
+        assert all_heads["joint"] > 0.01
+        assert all_heads["redundancy"] == pytest.approx(0, abs=1e-6)
+    assert measurement.joint_effects.plot().data["set"].nunique() == 2
+
+
+def test_measure_by_another_order_has_no_joint_effects(
+    redundant_model: BertForSequenceClassification,
+) -> None:
+    measurement = papa.measure(
+        redundant_model,
+        [{"input_ids": torch.arange(1, 33).reshape(4, 8)}],
+        orders=["first_to_last"],
+        keep=[0.5],
+        probe_seeds=[0],
+        progress=False,
+    )
+    assert measurement.joint_effects is None
 
 
 @pytest.mark.parametrize("head_sets", [[], [[]], [[(0, 4)]]], ids=["none", "empty", "no head"])

@@ -15,7 +15,7 @@ import pytest
 from papa.reporting.report import page
 from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.order_comparison import compare_orders
-from tests.reporting.studies import average_of, findings, results, scores_of
+from tests.reporting.studies import average_of, findings, joint_effects, results, scores_of
 
 
 def shown(text: str) -> dict[str, object]:
@@ -103,7 +103,13 @@ def test_an_original_that_does_not_beat_its_baselines_is_marked(
     assert ("† all-MiniLM-L6-v2, reviews:" in text) == is_marked
 
 
-HEADINGS = ("Head orders compared", "Encoders compared", "Heads at a glance", "Contrasts")
+HEADINGS = (
+    "Head orders compared",
+    "Encoders compared",
+    "Redundancy of heads",
+    "Heads at a glance",
+    "Contrasts",
+)
 
 
 def test_a_page_has_sections_of_its_data_alone(frame: pandas.DataFrame) -> None:
@@ -114,6 +120,7 @@ def test_a_page_has_sections_of_its_data_alone(frame: pandas.DataFrame) -> None:
         findings(
             rows,
             orders=compare_orders(rows, {}),
+            joint_effects=joint_effects(),
             averages=[average],
             heads=scores_of(average),
             agreement=[{"encoder": "a", "task": "reviews", "seeds": 1}],
@@ -121,7 +128,7 @@ def test_a_page_has_sections_of_its_data_alone(frame: pandas.DataFrame) -> None:
         )
     )
     single = page(findings(frame))
-    assert [heading in text for heading in HEADINGS] == [True] * 4
-    assert [heading in single for heading in HEADINGS] == [False] * 4
+    assert [heading in text for heading in HEADINGS] == [True] * 5
+    assert [heading in single for heading in HEADINGS] == [False] * 5
     assert "0.987" in text, "the paper's score"
     assert "reviews</td><td>0.500</td>" in text, "of six heads three are diagonal"

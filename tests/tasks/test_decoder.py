@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 import papa
 from papa.errors import PapaError
 from papa.models.reference import EMBEDDED
+from papa.spec.orders import Head
+from papa.tasks.joint_effects import joint_effects_table
 from tests.finished import Scored, described, score_study
 from tests.heads.copying import HALF, HEADS, repeated, trained_copier
 from tests.tasks.copier import METRIC, TASK
@@ -116,6 +119,38 @@ def test_heads_by_lambda_are_missed_less_than_the_others(copier: Path, tmp_path:
     selected = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[selected].groupby("order")["score"].mean()
     assert loss["lambda"] > loss["reversed:lambda"] + 0.02
+
+
+@torch.no_grad()
+def loss_of_stock(heads: Sequence[Head]) -> float:
+    """The stock model's loss on validation texts, with heads at the average of training texts."""
+    model = trained_copier().eval()
+    ids = repeated(10_001)
+    with papa.ablated(model, heads, data=[{"input_ids": repeated(20_000)}]):
+        return float(model(input_ids=ids, labels=ids).loss)
+
+
+def test_joint_effects_are_those_of_the_ablated_stock_model(copier: Path, tmp_path: Path) -> None:
+    settings = {
+        "substitutes": ["zeros"],
+        "orders": ["effect", "random"],
+        "keep": [1, 0.5, 0],
+        "ranking_seeds": [0],
+    }
+    task = {"metric": METRIC, **TASK}
+    steps, _, _, artifacts = finished(copier, tmp_path / "store", settings, [task])
+    table = joint_effects_table(steps.pairs, artifacts)
+    assert table is not None
+    scores = steps.pairs[0].head_scores(artifacts)["effect"].mean
+    original = loss_of_stock([])
+    for keep, row in zip((0.5, 0), table.to_dict("records"), strict=True):
+        heads = papa.constant_heads(scores, keep=keep)
+        assert (row["fraction"], row["count"]) == (keep, len(heads))
+        assert row["joint"] == pytest.approx(loss_of_stock(heads) - original, abs=1e-4)
+        single_effects = [loss_of_stock([head]) - original for head in heads]
+        assert row["single_sum"] == pytest.approx(sum(single_effects), abs=1e-4)
+        assert row["redundancy_low"] < row["redundancy"] < row["redundancy_high"]
+    assert table["joint"].std() > 1e-3, "negative control: sets differ"
 
 
 NEAREST = {"kind": "text", "metric": "nearest_10"}

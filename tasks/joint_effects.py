@@ -1,0 +1,84 @@
+"""Joint effects: what the first heads of the order by ``effect`` cost a native head together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import pandas
+
+from papa.models.reference import EncoderReference
+from papa.ranking.head_scores import rows_of_seed
+from papa.spec import RankingSpec, TaskSpec
+from papa.storage.artifacts import verified
+from papa.tasks.cell import ConstantHeads
+from papa.tasks.context import Context
+from papa.tasks.pair_steps import Artifacts, PairSteps
+from papa.tasks.rank import open_native_loss
+from papa.tasks.step import Step, stage
+
+EFFECTS = "effects.csv"
+
+
+@stage("joint_effects", version=1)
+def joint_effects(
+    context: Context,
+    encoder: EncoderReference,
+    text: Step,
+    average: Step,
+    task: TaskSpec,
+    ranking: RankingSpec,
+    heads: ConstantHeads,
+    keep: tuple[float, ...],
+) -> None:
+    """Compute the loss with sets of heads constant, and with each of their heads alone.
+
+    On validation texts, because heads that were chosen for their small effect on training texts
+    cost more on others: only there is the sum of their effects without bias. In: the tokenised
+    text, the task's own average, the effects of single heads, and the model's files. Out: a row for
+    each set. Where: a worker.
+
+    Args:
+        context: What the body may use.
+        encoder: The model.
+        text: The tokenised text.
+        average: The average over the task's own text.
+        task: What decides the loss.
+        ranking: Rows.
+        heads: The order; how many of its heads are constant, ``keep`` says.
+        keep: Shares of heads that stay input-dependent.
+    """
+    from papa.heads.constants import ConstantMatrices
+    from papa.ranking.loss_scores import VALUED_ROWS
+    from papa.ranking.redundancy import joint_effects_of_order
+
+    native = open_native_loss(context, encoder, context.open_text(text), task, "validation")
+    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
+    effects = joint_effects_of_order(
+        native,
+        constants.to(native.device),
+        heads.in_order(context.artifacts),
+        keep,
+        np.sort(rows_of_seed(len(native.texts), ranking.rows or VALUED_ROWS, 0)),
+        context.progress,
+    )
+    with context.published() as folder:
+        effects.to_csv(folder / EFFECTS, index=False)
+
+
+def joint_effects_table(
+    pairs: Iterable[PairSteps], artifacts: Artifacts
+) -> pandas.DataFrame | None:
+    """Return the frame of ``joint_effects.csv``; None where no pair has joint effects."""
+    frames = [
+        pandas.read_csv(verified(artifacts[pair.joint_effects], EFFECTS) / EFFECTS).assign(
+            encoder=pair.encoder_label, task=pair.task.name
+        )
+        for pair in pairs
+        if pair.joint_effects
+    ]
+    if not frames:
+        return None
+    table = pandas.concat(frames, ignore_index=True)
+    names = ["encoder", "task", "fraction"]
+    return table[[*names, *table.columns.drop(names)]]
