@@ -10,8 +10,10 @@ Each type runs in a process of its own, so that one that crashes or hangs is one
 from __future__ import annotations
 
 import argparse
+import csv
 import multiprocessing
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -28,7 +30,6 @@ from papa.models.architectures import (  # noqa: E402
     Architecture,
     Outcome,
     read_architectures,
-    write_architectures,
 )
 from tests.architectures.model_types import architectures_of  # noqa: E402
 
@@ -42,6 +43,16 @@ _HEADINGS = {
     Outcome.REFUSED: "`papa.ablated` refuses the model with this message.",
     Outcome.FAILS: "A law does not hold. Do not use these.",
 }
+
+
+def _write_architectures(rows: Iterable[Architecture], path: Path = TABLE) -> None:
+    """Write the table, sorted by model type and part."""
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["model_type", "part", "outcome", "note"])
+        for row in sorted(rows, key=lambda row: (row.model_type, row.part)):
+            note = " ".join(row.note.split())
+            writer.writerow([row.model_type, row.part, row.outcome.value, note])
 
 
 def run_type(model_type: str) -> list[Architecture]:
@@ -130,7 +141,7 @@ def main() -> None:
             types = options.types or sorted(CONFIG_MAPPING_NAMES)
             for rows in pool.map(run_type, types):
                 table[rows[0].model_type] = rows
-                write_architectures([row for rows in table.values() for row in rows])
+                _write_architectures([row for rows in table.values() for row in rows])
     write_page(sorted(read_architectures(), key=lambda row: (row.model_type, row.part)))
 
 

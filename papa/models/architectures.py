@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -49,13 +48,3 @@ def read_architectures(path: Path = TABLE) -> list[Architecture]:
             Architecture(row["model_type"], row["part"], Outcome(row["outcome"]), row["note"])
             for row in csv.DictReader(file)
         ]
-
-
-def write_architectures(rows: Iterable[Architecture], path: Path = TABLE) -> None:
-    """Write the table, sorted by model type and part."""
-    with path.open("w", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["model_type", "part", "outcome", "note"])
-        for row in sorted(rows, key=lambda row: (row.model_type, row.part)):
-            note = " ".join(row.note.split())
-            writer.writerow([row.model_type, row.part, row.outcome.value, note])

@@ -6,7 +6,7 @@ import hashlib
 import re
 import warnings
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from io import BytesIO
@@ -112,12 +112,6 @@ def load_model(
     mismatched = sorted(key for key in loading["mismatched_keys"] if "pooler" not in key[0])
     if mismatched:
         name, stored, expected = mismatched[0]
-        pruned = _pruned_weight(mismatched, config)
-        if pruned:
-            raise EncoderError(
-                f"{subject} has layers from which heads were removed ({pruned}), and PAPA measures "
-                "all heads of a layer: give the model as it was before heads were pruned"
-            )
         raise EncoderError(
             f"{subject}: {len(mismatched)} weights do not fit the {kind} encoder that "
             f"{CONFIGURATION} describes: {name} is {list(stored)}, expected {list(expected)}: "
@@ -176,21 +170,6 @@ def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
                 ) from None
         weights |= {name: torch.zeros(()).expand(*shape) for name, shape in shapes.items()}
     return weights
-
-
-def _pruned_weight(
-    mismatched: Sequence[tuple[str, Sequence[int], Sequence[int]]], config: PreTrainedConfig
-) -> str:
-    """Return which weight lacks whole heads, with both its shapes; empty where none does."""
-    width = config.hidden_size // config.num_attention_heads
-    for name, stored, expected in mismatched:
-        if len(stored) != 2 or len(expected) != 2:
-            continue
-        rows_missing = expected[0] - stored[0]
-        is_projection = tuple(expected) == (config.hidden_size, config.hidden_size)
-        if is_projection and stored[1] == expected[1] and rows_missing > 0 == rows_missing % width:
-            return f"{name} is {list(stored)}, expected {list(expected)}"
-    return ""
 
 
 def _tensors(data: bytes, path: Path, subject: str) -> dict[str, Tensor]:

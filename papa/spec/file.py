@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -36,34 +35,15 @@ RENAMED_KEYS = {
     "ranking.seeds": "ranking_seeds",
 }
 """Today's names of keys of a study, by the earlier ones."""
-_YAML_1_1_INTEGER = re.compile(r"[-+]?0[0-7_]+|.+:.+")
-"""Digits in base 8 or 60, as YAML 1.1 reads them and no one who writes 010 or 1:4 expects."""
 
 
 class _Loader(yaml.SafeLoader):
     """Aliases can make a short text endless, and of a key given twice YAML keeps the last."""
 
-    def __init__(self, stream: str) -> None:
-        super().__init__(stream)
-        self.keys: list[str] = []
-
-    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node:
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
             self._refuse(self.peek_event(), "an alias is not read: write the value out")
-        # The index is a key's node in a mapping, a number in a list, else None.
-        key = index.value if isinstance(index, yaml.Node) else index
-        self.keys += [] if key is None else [str(key)]
-        node: Any = super().compose_node(parent, index)
-        if node.tag.endswith((":int", ":float")) and _YAML_1_1_INTEGER.fullmatch(node.value):
-            where = f"'{'.'.join(self.keys)}'" if self.keys else "it"
-            self._refuse(
-                node,
-                f"{where} is {node.value}, which YAML reads as {self.construct_object(node)}: "
-                "write it in decimal, or in quotes if it is text",
-            )
-        if key is not None:
-            self.keys.pop()
-        return node
+        return super().compose_node(parent, index)
 
     def construct_mapping(
         self, node: yaml.MappingNode, deep: bool = False

@@ -207,34 +207,6 @@ def test_a_file_of_almost_the_same_name_is_suggested(tmp_path: Path) -> None:
         load_study(tmp_path / "deom.yaml")
 
 
-@pytest.mark.parametrize("number", ["010", "1:4"])
-@pytest.mark.parametrize(
-    ("text", "key"),
-    [
-        ("probe_seeds: [1, {}]", "probe_seeds.1"),
-        ("probe_seeds:\n- 1\n- {}", "probe_seeds.1"),
-        ("tasks:\n- name: cola\n  probe:\n    epochs: {}", "tasks.0.probe.epochs"),
-    ],
-)
-def test_numbers_in_base_8_are_refused(tmp_path: Path, text: str, key: str, number: str) -> None:
-    path = tmp_path / "study.yaml"
-    path.write_text(text.format(number))
-    with pytest.raises(SpecError) as refused:
-        load_study(path)
-    for expected in (str(path), f"'{key}'", number):
-        assert expected in str(refused.value)
-    with pytest.raises(SpecError, match=re.escape(f"--set {key}={number}")):
-        study(tmp_path, SMALLEST, f"{key}={number}")
-
-
-@pytest.mark.parametrize("name", ["'010'", '"1:4"', "a:b", "0x1", "00a"])
-def test_texts_that_look_like_such_numbers_are_read(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "study.yaml"
-    written = json.dumps(SMALLEST | {"tasks": [OWN]}).replace('"a"', name.replace("0x1", "'0x1'"))
-    path.write_text(written)
-    assert load_study(path).tasks[0].columns.text == name.strip("'\"")
-
-
 RENAMED: list[tuple[dict[str, object], str, str]] = [
     ({"constants": ["zeros"]}, "constants", "substitutes"),
     ({"fractions": [1, 0]}, "fractions", "keep"),
