@@ -92,21 +92,21 @@ class AttentionAverager:
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         """Add A of one layer over one batch; the first layer's call also counts the inputs."""
-        growth = attention.longest - len(self.counts)
+        growth = attention.slots.longest - len(self.counts)
         if growth > 0:
             self.sums = F.pad(self.sums, (0, growth, 0, growth))
             self.counts = F.pad(self.counts, (0, growth, 0, growth))
         if self._has_end_slot is None:
-            self._has_end_slot = bool((attention.last_slots >= 0).all())
+            self._has_end_slot = bool((attention.slots.last >= 0).all())
         if layer == 0:
-            real = attention.real.double()
+            real = attention.slots.real.double()
             self._add(self.counts[None], attention, (real[:, :, None] * real[:, None, :])[:, None])
         outputs: list[Tensor] = []
         for chunk in attention.chunks():
             probabilities = chunk.probabilities(chunk.all_heads)
             outputs.append(probabilities @ chunk.value.to(probabilities.dtype))
             # A row of an input without a token there adds nothing.
-            self._add(self.sums[layer], chunk, probabilities * chunk.real[:, None, :, None])
+            self._add(self.sums[layer], chunk, probabilities * chunk.slots.real[:, None, :, None])
         return (
             attention.output(attention.all_heads) if attention.rules else torch.cat(outputs, dim=2)
         )
@@ -118,8 +118,8 @@ class AttentionAverager:
         weights: Float[Tensor, "batch heads queries keys"],
     ) -> None:
         """Add weights of pairs at their slots, rounded to the grid."""
-        query_slots = self._rows_of(chunk.query_slots, chunk)
-        key_slots = self._rows_of(chunk.key_slots, chunk)
+        query_slots = self._rows_of(chunk.slots.queries, chunk)
+        key_slots = self._rows_of(chunk.slots.keys, chunk)
         pairs = query_slots[:, :, None] * len(self.counts) + key_slots[:, None, :]
         if len(pairs) == 1:
             weights = weights.sum(dim=0, keepdim=True)
@@ -139,7 +139,7 @@ class AttentionAverager:
             return slots
         # Beyond its last token a text has padding, which adds nothing.
         following = (slots + 1).clamp(max=len(self.counts) - 1)
-        return torch.where(slots == chunk.last_slots[:, 0], 0, following)
+        return torch.where(slots == chunk.slots.last[:, 0], 0, following)
 
     def result(self) -> AttentionSums:
         if not self._has_end_slot:
@@ -226,9 +226,9 @@ def _distance_columns(chunk: LayerAttention, reach: int) -> Int[Tensor, "#batch 
     """Return the column of each pair of tokens in a table of the first key, the last one, and 2 ·
     ``reach`` + 1 distances, farthest ahead first.
     """
-    keys = chunk.key_slots[:, None, :]
-    columns = (chunk.query_slots[:, :, None] - keys).clamp(-reach, reach) + reach + _BOUNDARY
-    return torch.where(keys == 0, 0, torch.where(keys == chunk.last_slots, 1, columns))
+    keys = chunk.slots.keys[:, None, :]
+    columns = (chunk.slots.queries[:, :, None] - keys).clamp(-reach, reach) + reach + _BOUNDARY
+    return torch.where(keys == 0, 0, torch.where(keys == chunk.slots.last, 1, columns))
 
 
 def average_by_distance(_model: ObservedModel) -> AverageByDistance:
@@ -248,23 +248,23 @@ class AverageByDistance:
         heads = len(attention.all_heads)
         empty = attention.value.new_zeros(heads + 1, _BOUNDARY + 1, dtype=torch.float64)
         sums = self.sums.get(layer, empty)
-        growth = attention.longest - 1 - (sums.shape[1] - _BOUNDARY) // 2
+        growth = attention.slots.longest - 1 - (sums.shape[1] - _BOUNDARY) // 2
         if growth > 0:
             distances = F.pad(sums[:, _BOUNDARY:], (growth, growth))
             sums = torch.cat([sums[:, :_BOUNDARY], distances], dim=1)
         self.sums[layer] = sums
         reach = (sums.shape[1] - _BOUNDARY) // 2
         for chunk in attention.chunks():
-            pairs = chunk.real[:, :, None].expand(-1, -1, chunk.key.shape[-2])
+            pairs = chunk.slots.real[:, :, None].expand(-1, -1, chunk.key.shape[-2])
             pairs = pairs if chunk.mask is None else pairs & chunk.mask[:, 0]
             weights = chunk.probabilities(chunk.all_heads).double() * pairs[:, None]
             columns = _distance_columns(chunk, reach).expand(pairs.shape).flatten()
             sums[:-1].index_add_(1, columns, weights.transpose(0, 1).flatten(1))
             sums[-1].index_add_(0, columns, pairs.double().flatten())
             if attention.sinks is not None:
-                shares = (1 - weights.sum(dim=-1)) * chunk.real[:, None]
+                shares = (1 - weights.sum(dim=-1)) * chunk.slots.real[:, None]
                 self.sink_sums[layer] = self.sink_sums.get(layer, 0) + shares.sum(dim=(0, 2))
-                self.queries[layer] = self.queries.get(layer, 0) + int(chunk.real.sum())
+                self.queries[layer] = self.queries.get(layer, 0) + int(chunk.slots.real.sum())
         return attention.output(attention.all_heads)
 
     def substitute(self) -> ByDistance:

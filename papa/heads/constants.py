@@ -103,18 +103,19 @@ class ConstantMatrices(Weights):
         return replace(self, matrices=values, kind="trained")
 
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        if chunk.longest > self.slots:
+        longest = chunk.slots.longest
+        if longest > self.slots:
             raise DataError(
-                f"a text has {chunk.longest} tokens and the constant matrices have {self.slots} "
-                'slots: cut it, or take matrices for more slots, or "relative", which has no limit'
+                f"a text has {longest} tokens and the constant matrices have {self.slots} slots: "
+                'cut it, or take matrices for more slots, or "relative", which has no limit'
             )
         matrices = self.matrices[layer].to(chunk.value.device)
         rows = indices(heads, matrices.device)
-        query_slots = chunk.query_slots
-        key_slots = chunk.key_slots
+        query_slots = chunk.slots.queries
+        key_slots = chunk.slots.keys
         if self.has_end_slot:
             end_slot = self.slots - 1
-            last = chunk.last_slots[:, 0]
+            last = chunk.slots.last[:, 0]
             query_slots = torch.where(query_slots == last, end_slot, query_slots)
             key_slots = torch.where(key_slots == last, end_slot, key_slots)
         return read_at(matrices, rows, query_slots, key_slots)

@@ -51,8 +51,8 @@ class ConstantOutputs(Substitute):
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         lengths, slots = self.index.shape
-        length = attention.lengths.clamp(max=lengths - 1)[:, None]
-        index = self.index.to(length.device)[length, attention.query_slots.clamp(max=slots - 1)]
+        length = attention.slots.lengths.clamp(max=lengths - 1)[:, None]
+        index = self.index.to(length.device)[length, attention.slots.queries.clamp(max=slots - 1)]
         outputs = self.values[layer * self.calls + attention.call].to(index.device)
         return outputs[indices(heads, index.device)][:, index].transpose(0, 1)
 
@@ -76,8 +76,8 @@ class MeanOutputs:
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         output = attention.output(attention.all_heads)
-        real = attention.real
-        slots = attention.query_slots.clamp(max=self.slots - 1).expand(real.shape).flatten()
+        real = attention.slots.real
+        slots = attention.slots.queries.clamp(max=self.slots - 1).expand(real.shape).flatten()
         states = output.double() * real[:, None, :, None]
         empty = states.new_zeros(output.shape[1], self.slots, output.shape[-1])
         added = states.transpose(0, 1).flatten(1, 2)
@@ -138,16 +138,16 @@ class DrawnOutputs:
 
     def observe(self, attention: LayerAttention, layer: int) -> Tensor:
         output = attention.output(attention.all_heads)
-        real = attention.real
+        real = attention.slots.real
         self.calls = max(self.calls, attention.call + 1)
         if layer == 0 and attention.call == 0:
-            slots = attention.query_slots.expand(real.shape).cpu()
+            slots = attention.slots.queries.expand(real.shape).cpu()
             real_here = real.cpu()
             self.drawn = {}
             for row, text in enumerate(_digests(attention, len(output))):
                 self._draw(row, Donor(text, slots[row, real_here[row]], []))
         for row, donor in self.drawn.items():
-            donor.outputs.append(output[row][:, attention.real[row]].float().cpu())
+            donor.outputs.append(output[row][:, attention.slots.real[row]].float().cpu())
         return output
 
     def _draw(self, row: int, donor: Donor) -> None:
@@ -222,7 +222,7 @@ class Resampled(Substitute):
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         output = self.choices[0].output(attention, layer, heads)
-        lengths = attention.lengths.clamp(max=len(self.texts) - 1).tolist()
+        lengths = attention.slots.lengths.clamp(max=len(self.texts) - 1).tolist()
         is_donor = [
             text is not None and text == self.texts[length]
             for text, length in zip(_digests(attention, len(lengths)), lengths, strict=True)

@@ -117,8 +117,8 @@ class Streaming(Weights):
             )
 
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        keys = chunk.key_slots[:, None, :]
-        near = (chunk.query_slots[:, :, None] - keys).abs() < self.recent
+        keys = chunk.slots.keys[:, None, :]
+        near = (chunk.slots.queries[:, :, None] - keys).abs() < self.recent
         visible = (near | (keys < self.sinks))[:, None]
         mask = visible if chunk.mask is None else visible & chunk.mask
         return replace(chunk, mask=mask).probabilities(heads)
@@ -133,13 +133,13 @@ class FunctionMatrices(Weights):
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
         device = chunk.value.device
         rows: list[Tensor] = []
-        lengths, group = chunk.lengths.unique(return_inverse=True)
+        lengths, group = chunk.slots.lengths.unique(return_inverse=True)
         for number, slots in enumerate(lengths.tolist()):
             of_heads = torch.stack([self.matrix(layer, head, slots) for head in heads]).to(device)
             # What lies beyond a text is padding, which nobody reads.
             query_slots, key_slots = (
                 token_slots.clamp(max=slots - 1).expand(len(group), -1)[group == number]
-                for token_slots in (chunk.query_slots, chunk.key_slots)
+                for token_slots in (chunk.slots.queries, chunk.slots.keys)
             )
             all_heads = torch.arange(len(heads), device=device)
             rows.append(read_at(of_heads, all_heads, query_slots, key_slots))

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from papa.errors import EncoderError
+from papa.models.slots import TokenSlots
 from papa.text.batches import MicroBatch
 
 Heads = tuple[int, ...]
@@ -53,10 +54,7 @@ class LayerAttention:
         query, key: of the ``dependent`` heads; None means of every head.
         value: of every head; keys and values that heads share are repeated.
         mask: whether a query may look at a key; None where all may.
-        query_slots, key_slots: the slot of each; one row where all inputs have the same.
-        real, lengths: which queries are tokens, and how many each input has up to the last query.
-        last_slots: the slot of each text's last token where it is apart, as in an encoder; else -1.
-        longest: how many slots matrices need, of padded texts.
+        slots: where queries and keys stand in their texts.
         bias: added to the scaled scores, which ``softcap`` bounds where it is set (Gemma 2).
         sinks: a learned score of each head beside those of its keys, so that its weights sum to
             less than one (gpt-oss); None in other models.
@@ -71,12 +69,7 @@ class LayerAttention:
     value: Float[Tensor, "batch heads keys value_width"]
     mask: Bool[Tensor, "#batch #heads #queries keys"] | None
     scaling: float
-    query_slots: Int[Tensor, "#batch queries"]
-    key_slots: Int[Tensor, "#batch keys"]
-    real: Bool[Tensor, "batch queries"]
-    lengths: Int[Tensor, " batch"]
-    last_slots: Int[Tensor, "#batch 1 1"]
-    longest: int = 0
+    slots: TokenSlots
     bias: Float[Tensor, "#batch #dependent #queries keys"] | None = None
     sinks: Float[Tensor, " heads"] | None = None
     softcap: float | None = None
@@ -112,8 +105,7 @@ class LayerAttention:
                 query=self.query[:, :, some],
                 mask=_of_queries(self.mask, some),
                 bias=_of_queries(self.bias, some),
-                query_slots=self.query_slots[:, some],
-                real=self.real[:, some],
+                slots=self.slots.of_queries(some),
             )
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:

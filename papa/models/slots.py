@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -15,18 +15,22 @@ class TokenSlots:
     """Where the queries and keys of a call stand in their texts.
 
     Attributes:
-        query_slots, key_slots: the slot of each; one row where all inputs have the same.
+        queries, keys: the slot of each; one row where all inputs have the same.
         real, lengths: which queries are tokens, and how many each input has up to the last query.
-        last_slots: the slot of each text's last token where it is apart, as in an encoder; else -1.
+        last: the slot of each text's last token where it is apart, as in an encoder; else -1.
         longest: how many slots matrices need, of padded texts.
     """
 
-    query_slots: Int[Tensor, "#batch queries"]
-    key_slots: Int[Tensor, "#batch keys"]
+    queries: Int[Tensor, "#batch queries"]
+    keys: Int[Tensor, "#batch keys"]
     real: Bool[Tensor, "batch queries"]
     lengths: Int[Tensor, " batch"]
-    last_slots: Int[Tensor, "#batch 1 1"]
+    last: Int[Tensor, "#batch 1 1"]
     longest: int = 0
+
+    def of_queries(self, queries: slice) -> TokenSlots:
+        """Return the slots of a call with some of the queries."""
+        return replace(self, queries=self.queries[:, queries], real=self.real[:, queries])
 
 
 def packed_slots(
@@ -118,9 +122,9 @@ def no_slots(query: Tensor, key: Tensor) -> TokenSlots:
     """Return slots of attention without rules, such as a decoder's to an encoder's tokens."""
     zeros = query.new_zeros
     return TokenSlots(
-        query_slots=zeros(1, query.shape[-2], dtype=torch.long),
-        key_slots=zeros(1, key.shape[-2], dtype=torch.long),
+        queries=zeros(1, query.shape[-2], dtype=torch.long),
+        keys=zeros(1, key.shape[-2], dtype=torch.long),
         real=zeros(len(query), query.shape[-2], dtype=torch.bool),
         lengths=zeros(len(query), dtype=torch.long),
-        last_slots=zeros(1, 1, 1, dtype=torch.long),
+        last=zeros(1, 1, 1, dtype=torch.long),
     )

@@ -113,15 +113,15 @@ def streamed(
 
 
 def _no_separators(attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
-    return torch.zeros_like(attention.real)
+    return torch.zeros_like(attention.slots.real)
 
 
 def _separators(batch: Batch, attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
     ids = batch.inputs.get("input_ids")
-    is_causal = bool((attention.last_slots < 0).any())
-    if not isinstance(ids, Tensor) or ids.shape != attention.real.shape or is_causal:
+    is_causal = bool((attention.slots.last < 0).any())
+    if not isinstance(ids, Tensor) or ids.shape != attention.slots.real.shape or is_causal:
         return _no_separators(attention)
-    is_last = (attention.query_slots == attention.last_slots[:, 0]) & attention.real
+    is_last = (attention.slots.queries == attention.slots.last[:, 0]) & attention.slots.real
     return torch.isin(ids, ids[is_last])
 
 

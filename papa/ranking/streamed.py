@@ -154,7 +154,7 @@ class RowMeans:
             constant,
             value,
             self.output_maps[layer] if self.output_maps is not None else value.new_zeros(0),
-            attention.real,
+            attention.slots.real,
             self.separators(attention),
             attention.sinks is not None,
         )

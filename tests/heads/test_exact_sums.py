@@ -19,6 +19,7 @@ from papa.heads.constants import ConstantMatrices, constant_product, control
 from papa.heads.kinds import Averages, low_rank, relative
 from papa.models.layer import Heads, LayerAttention
 from papa.models.reference import EMBEDDED, resolve_encoder
+from papa.models.slots import TokenSlots
 from papa.spec import EncoderSpec
 
 LAYERS = 2
@@ -55,20 +56,9 @@ def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) ->
             attention = probabilities[chosen, layer]
             slots = torch.arange(SLOTS)[None]
             real = mask[chosen]
-            last_slots = slots[:, -1:, None]
-            of_batch = (
-                attention,
-                attention,
-                attention,
-                None,
-                1,
-                slots,
-                slots,
-                real,
-                real.sum(1),
-                last_slots,
-            )
-            averager.observe(Given(*of_batch), layer)
+            token_slots = TokenSlots(slots, slots, real, real.sum(1), slots[:, -1:, None])
+            given = Given(attention, attention, attention, None, 1, token_slots)
+            averager.observe(given, layer)
     return averager.result()
 
 

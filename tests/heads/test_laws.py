@@ -17,6 +17,7 @@ from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.layer import LayerAttention, Observing
+from papa.models.slots import TokenSlots
 from tests.heads.cases import EVERY, HALF, Case, distance
 from tests.make import DROPOUT
 from tests.models.inputs import some_inputs
@@ -180,7 +181,7 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
     drawn = torch.randn(3, 4, 4, batch.shape[1], 8, dtype=torch.float64).repeat(1, copies, 1, 1, 1)
     slots = batch.columns[None]
     real = batch.attention_mask
-    layout = slots, slots, real, real.sum(1), slots[:, -1:, None]
+    layout = TokenSlots(slots, slots, real, real.sum(1), slots[:, -1:, None])
     with block_context:
 
         def output(dropout: float) -> Tensor:
@@ -189,7 +190,7 @@ def test_attention_dropout_keeps_the_mean(block: str, lengths: tuple[int, ...]) 
                 *drawn,
                 mask,
                 0.3,
-                *layout,
+                layout,
                 dropout=dropout,
                 batch=batch,
                 rules=case.encoder.dispatch.rules[1],
