@@ -201,10 +201,13 @@ def score_heads(
             seed=seed or 0,
             execution=context.execution,
             progress=context.progress,
-            probe=_load_probe(context, text, task, seed or 0, frozen_probe),
         )
         if entry.streamed:
             scores_by_method = streamed(request, functions)
+        elif frozen_probe is not None:
+            probe = _load_probe(context, text, task, seed or 0, frozen_probe)
+            by_loss = request.by_loss_of(probe, _evaluations(ranking, methods))
+            scores_by_method = {method: score(by_loss) for method, score in functions.items()}
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
     publish_head_scores(context, scores_by_method, order)
@@ -221,20 +224,20 @@ def _score_native_head(
     seeds: tuple[int, ...],
 ) -> dict[str, HeadScores]:
     """Score the heads of a native head, by methods that share a pass."""
-    from papa.native.scores import NativeRequest, score_heads_by
+    from papa.native.scores import score_heads_by
     from papa.native.training import epochs_of_gates
     from papa.ranking.learned import lambda_spec
-    from papa.ranking.loss_scores import VALUED_ROWS
+    from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
 
     entry = HEAD_SCORES[methods[0]]
     count = len(native.texts)
     rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else seeds)
-    request = NativeRequest(
+    request = LossRequest(
         loss=native,
         substitute=constants.to(native.device),
         rows=rows,
         valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed or 0),
-        evaluations=ranking.evaluations if "evaluations" in entry.reads else 0,
+        evaluations=_evaluations(ranking, methods),
         seed=seed or 0,
         progress=context.progress,
     )
@@ -244,16 +247,19 @@ def _score_native_head(
     return score_heads_by(methods, request, spec)
 
 
+def _evaluations(ranking: RankingSpec, methods: tuple[str, ...]) -> int:
+    """Return how often sets of heads may be valued; 0 for methods that value none."""
+    return ranking.evaluations if "evaluations" in HEAD_SCORES[methods[0]].reads else 0
+
+
 def _load_probe(
-    context: Context, text: Step, task: TaskSpec, seed: int, frozen_probe: Step | None
-) -> Probe | None:
+    context: Context, text: Step, task: TaskSpec, seed: int, frozen_probe: Step
+) -> Probe:
     """Return the probe that a step has trained, on the encoder's device."""
     from safetensors.torch import load_file as load_tensors
 
     from papa.probes.evaluate import build_probe
 
-    if frozen_probe is None:
-        return None
     encoder = context.loaded_encoder
     probe = build_probe(encoder, context.open_text(text), task, [seed])
     artifact = context.artifacts[frozen_probe]

@@ -24,7 +24,7 @@ from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.models.layer import Rule
 from papa.native.batches import InMemoryTexts, Rows
 from papa.native.losses import kl_divergence
-from papa.native.outputs import Answers, concatenated
+from papa.native.outputs import Answers, check_means, concatenated
 from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.scores.answers import (
     LEAST_SENTENCES,
@@ -177,6 +177,7 @@ def fidelity(
     before, after = _answers_beside(native, native.rules(replacement, chosen))
     lengths = before["lengths"]
     if "embeddings" in before:
+        check_means(pretrained)
         if len(lengths) < LEAST_SENTENCES:
             raise DataError(
                 f"data holds {len(lengths)} texts, expected {LEAST_SENTENCES} or more: add texts"

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor, nn
 from transformers.pytorch_utils import Conv1D
 
@@ -29,7 +29,7 @@ from papa.native.training import (
 )
 from papa.progress import Progress, bar, ignore_progress
 from papa.ranking.head_scores import HeadScores, TrainedLambda, divided_rows, rows_of_seed
-from papa.ranking.loss_scores import VALUED_ROWS
+from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
 from papa.spec import ProbeSpec
@@ -39,31 +39,13 @@ if TYPE_CHECKING:
     import pandas
 
 
-@dataclass(frozen=True)
-class NativeRequest:
-    """Which heads of a native head are scored, and by what; a ``LossRequest``.
+NativeRequest: TypeAlias = LossRequest[NativeHead]
+"""Which heads of a native head are scored."""
 
-    Attributes:
-        loss: The native head.
-        substitute: What heads output instead, on the model's device.
-        rows: The texts of the seed.
-        valued_rows: The texts on which sets of heads are valued.
-        evaluations: How often they may be.
-        seed: Of what is drawn.
-        progress: Called with (done, total).
-    """
 
-    loss: NativeHead
-    substitute: Substitute
-    rows: Rows
-    valued_rows: Int[np.ndarray, " valued"]
-    evaluations: int
-    seed: int
-    progress: Progress = ignore_progress
-
-    def training(self, spec: ProbeSpec) -> ThetaTraining:
-        """Return how θ is trained by a spec, on the texts of the seed."""
-        return ThetaTraining(self.loss, self.substitute, self.rows, spec, self.seed)
+def _training(request: NativeRequest, spec: ProbeSpec) -> ThetaTraining:
+    """Return how θ is trained by a spec, on the texts of the seed."""
+    return ThetaTraining(request.loss, request.substitute, request.rows, spec, request.seed)
 
 
 @torch.inference_mode()
@@ -182,7 +164,7 @@ def score_heads_by(
         return streamed(request.loss, request.substitute, request.rows, functions, request.progress)
     if {"gates", "causal_gates"} & set(methods):
         assert spec is not None, "gates are trained"
-        training = request.training(spec)
+        training = _training(request, spec)
         if "causal_gates" in methods:
             gates = train_causal_gates(training, progress=request.progress)
             scores = CausalGateScores(
@@ -294,7 +276,7 @@ def score_native_heads(
 def _of_seed(method: str, request: NativeRequest, settings: ScoringSettings) -> HeadScores:
     spec = settings.probe_spec(method, len(request.rows))
     if method == "lambda":
-        by_epoch = train_lambda(request.training(spec), progress=request.progress)
+        by_epoch = train_lambda(_training(request, spec), progress=request.progress)
         return HeadScores(by_epoch[-1:])
     return score_heads_by([method], request, spec)[method]
 

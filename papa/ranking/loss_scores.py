@@ -6,8 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 import torch
@@ -93,26 +92,30 @@ class HeadLoss(Protocol):
         ...
 
 
-@runtime_checkable
-class LossRequest(Protocol):
-    """What the methods below read: the loss, what heads output instead, the rows of the seed and
-    those on which sets are valued, and how often they may be.
+SomeLoss = TypeVar("SomeLoss", bound=HeadLoss, covariant=True)
+
+
+@dataclass(frozen=True)
+class LossRequest(Generic[SomeLoss]):
+    """Which heads are scored by a loss, and how.
+
+    Attributes:
+        loss: Of a frozen probe, or of a native head.
+        substitute: What heads output instead, on the model's device.
+        rows: Those of the seed.
+        valued_rows: Those on which sets of heads are valued.
+        evaluations: How often they may be.
+        seed: Of what is drawn.
+        progress: Called with (done, total).
     """
 
-    @property
-    def loss(self) -> HeadLoss: ...
-    @property
-    def substitute(self) -> Substitute: ...
-    @property
-    def rows(self) -> Rows: ...
-    @property
-    def valued_rows(self) -> Rows: ...
-    @property
-    def evaluations(self) -> int: ...
-    @property
-    def seed(self) -> int: ...
-    @property
-    def progress(self) -> Progress: ...
+    loss: SomeLoss
+    substitute: Substitute
+    rows: Rows
+    valued_rows: Rows
+    evaluations: int
+    seed: int
+    progress: Progress = ignore_progress
 
 
 @dataclass(frozen=True)
@@ -169,14 +172,17 @@ class ProbeLoss:
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """A study's request for scores of heads; with a frozen probe it is a ``LossRequest``.
+    """A study's request for scores of a plain encoder's heads.
 
     Attributes:
-        encoder: The plain encoder.
+        encoder: The encoder.
         constants: What heads output instead.
         corpus: Of which the training split is read.
+        task: What decides a loss.
         ranking: What the method ``reads``.
-        probe: The frozen one.
+        seed: Of rows and of what is drawn.
+        execution: Settings that never change results.
+        progress: Called with (done, total).
     """
 
     encoder: Encoder
@@ -187,35 +193,27 @@ class ScoringRequest:
     seed: int
     execution: ExecutionSpec
     progress: Progress = ignore_progress
-    probe: Probe | None = None
 
     @property
     def rows(self) -> Rows:
         """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
         return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
 
-    @property
-    def valued_rows(self) -> Rows:
-        """The training rows on which sets of heads are valued."""
-        count = self.ranking.rows or VALUED_ROWS
-        return rows_of_seed(len(self.corpus.split("train")), count, self.seed)
-
-    @property
-    def evaluations(self) -> int:
-        return self.ranking.evaluations
-
-    @cached_property
-    def substitute(self) -> Substitute:
-        return self.constants.to(self.loss.device)
-
-    @cached_property
-    def loss(self) -> HeadLoss:
-        """The loss of the frozen probe."""
-        assert self.probe is not None, "a method that reads a loss has a probe"
-        return ProbeLoss(self.encoder, self.probe, self.corpus)
+    def by_loss_of(self, probe: Probe, evaluations: int) -> LossRequest[ProbeLoss]:
+        """Return the request for scores by the loss of a frozen probe."""
+        valued = self.ranking.rows or VALUED_ROWS
+        return LossRequest(
+            loss=ProbeLoss(self.encoder, probe, self.corpus),
+            substitute=self.constants.to(self.encoder.device),
+            rows=self.rows,
+            valued_rows=rows_of_seed(len(self.corpus.split("train")), valued, self.seed),
+            evaluations=evaluations,
+            seed=self.seed,
+            progress=self.progress,
+        )
 
 
-def gradient(request: LossRequest) -> HeadScores:
+def gradient(request: LossRequest[HeadLoss]) -> HeadScores:
     """Compute E_x |∂L(x)/∂g_h| at g = 1 (Michel et al., 2019, Section 4.1, Equation 2): L(x) is the
     mean over the labels of one input. It equals |Σ ctx · ∂L/∂ctx| over tokens and width, with ctx
     what the head outputs; the authors' code sums absolute values of tokens and divides by each

@@ -21,8 +21,9 @@ class ScoringMethod:
     """One way to score heads.
 
     Attributes:
-        function: ``module:name`` of what computes it from a ``ScoringRequest``, or, where it is
-            ``streamed``, a mean over rows of attention, from ``AttentionRows``.
+        function: ``module:name`` of what computes it from a ``ScoringRequest``; from a
+            ``LossRequest`` where it reads a ``frozen_probe``; or, where it is ``streamed``, a mean
+            over rows of attention, from ``AttentionRows``.
         native_head: which tasks of a native head it scores heads of: those of words alone need no
             probe, as a probe answers with none.
         draws_nothing: whether seeds with the same rows have the same scores.

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 
 from papa.progress import Progress, ignore_progress
 from papa.ranking.head_scores import HeadScores
-from papa.ranking.loss_scores import ExampleValues, LossRequest
+from papa.ranking.loss_scores import ExampleValues, HeadLoss, LossRequest
 from papa.scores.intervals import ratio
 from papa.spec.orders import Head
 
@@ -22,7 +22,7 @@ Value = Callable[[Set[Head]], float]
 class LossValue:
     """v(S): the negative mean loss on a sample while all heads outside of S output a substitute."""
 
-    def __init__(self, request: LossRequest) -> None:
+    def __init__(self, request: LossRequest[HeadLoss]) -> None:
         self.size = request.loss.size
         self.heads: list[Head] = [*np.ndindex(*self.size)]
         self.evaluations = 0
@@ -51,7 +51,7 @@ class LossValue:
         return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
 
 
-def effect(request: LossRequest) -> HeadScores:
+def effect(request: LossRequest[HeadLoss]) -> HeadScores:
     """v(all) - v(all without the head), in units of the loss (after Michel et al., 2019, Section
     3.2): 0 for a head that is as good constant, below where it is better. The standard error is
     over texts, where the loss has a value for each.
@@ -94,14 +94,14 @@ def effect_of_losses(
     return HeadScores(mean.reshape(1, *size), error.reshape(size), texts, evaluations)
 
 
-def greedy(request: LossRequest) -> HeadScores:
+def greedy(request: LossRequest[HeadLoss]) -> HeadScores:
     """Return the greedy order: at each step the head whose becoming constant costs least."""
     value = LossValue(request)
     steps = greedy_positions(value, value.heads, request.evaluations, request.progress)
     return value.scores(steps)
 
 
-def shapley(request: LossRequest) -> HeadScores:
+def shapley(request: LossRequest[HeadLoss]) -> HeadScores:
     """Return what heads add to the value of others, over all orders of joining (Held & Yang,
     2022).
     """

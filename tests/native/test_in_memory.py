@@ -258,11 +258,3 @@ def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:
     data = {"text": SENTENCES, "label": [5, *range(5)]}
     with pytest.raises(papa.PapaError, match="label 5"):
         papa.measure(model, data, tokenizer=AutoTokenizer.from_pretrained(shallow))
-
-
-def test_texts_of_both_splits_are_counted(shallow: str) -> None:
-    model = AutoModel.from_pretrained(shallow).eval()
-    tokenizer = AutoTokenizer.from_pretrained(shallow)
-    data = {"train": SENTENCES[:4], "validation": SENTENCES[2:]}
-    measurement = quick_measure(model, data, substitutes=["zeros"], tokenizer=tokenizer)
-    assert "2 of 4 validation rows" in measurement.answers[-1]

@@ -27,9 +27,9 @@ from papa.models.reference import EncoderReference, embedded_folder, load_tokeni
 from papa.native.loading import open_native
 from papa.native.losses import LABELS
 from papa.native.passes import NativeHead
-from papa.native.scores import NativeRequest
 from papa.probes.evaluate import train_probe
-from papa.ranking.loss_scores import LossRequest, ScoringRequest
+from papa.ranking.head_scores import rows_of_seed
+from papa.ranking.loss_scores import VALUED_ROWS, LossRequest, ProbeLoss, ScoringRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
@@ -133,26 +133,21 @@ class Planted(NamedTuple):
 
     head: Head
     scoring_request: ScoringRequest
-    native: NativeHead | None = None
+    loss: ProbeLoss | NativeHead
 
     @property
-    def request(self) -> LossRequest:
-        """Of the native head where there is one, else of the probe."""
-        scoring_request = self.scoring_request
-        if self.native is None:
-            return scoring_request
-        return NativeRequest(
-            self.native,
-            scoring_request.constants,
-            scoring_request.rows,
-            scoring_request.valued_rows,
-            100,
-            0,
+    def request(self) -> LossRequest[ProbeLoss | NativeHead]:
+        """By the loss of the native head or of the probe."""
+        constants = self.scoring_request.constants
+        rows = self.scoring_request.rows
+        return LossRequest(
+            self.loss, constants, rows, rows_of_seed(len(rows), VALUED_ROWS, 0), 100, 0
         )
 
     def weight(self, layer: int) -> Tensor:
-        native: Any = self.native
-        model = native.model.bert if native else self.scoring_request.encoder.model
+        model: Any = self.scoring_request.encoder.model
+        if isinstance(self.loss, NativeHead):
+            model = self.loss.model.base_model
         output_weights: Tensor = model.encoder.layer[layer].attention.output.dense.weight
         return output_weights
 
@@ -193,4 +188,5 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
         native = open_native(model, task, reference, split, corpus.label_names)
         return Planted(head, scoring_request, replace(native, loss=LABELS))
     probe = train_probe(encoder, corpus, task, [0], folder / "features", execution)
-    return Planted(head, replace(scoring_request, probe=probe.requires_grad_(False)))
+    loss = ProbeLoss(encoder, probe.requires_grad_(False), corpus)
+    return Planted(head, scoring_request, loss)

@@ -110,11 +110,12 @@ def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringReques
     torch.testing.assert_close(theta.grad, derivative, rtol=1e-4, atol=1e-7)
 
 
-def test_no_label_is_read(scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_label_is_read(one_head: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise AssertionError
 
+    scoring_request = one_head.scoring_request
     monkeypatch.setattr(type(scoring_request.corpus.split("train")), "labels_of", refuse)
     self_lambda(replace(scoring_request, ranking=RankingSpec(rows=16, epochs=1)))
     with pytest.raises(AssertionError):
-        gradient(scoring_request)
+        gradient(one_head.request)

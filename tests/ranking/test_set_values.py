@@ -15,6 +15,7 @@ from captum.attr import ShapleyValues, ShapleyValueSampling
 from torch import Tensor, ones
 
 from papa.heads.replacement import replaced
+from papa.native.passes import NativeHead
 from papa.probes.features import live_features
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import gradient
@@ -175,8 +176,9 @@ def losses(planted_model: Planted, constant: Sequence[Head] = ()) -> tuple[np.nd
     split = scoring_request.corpus.split("train")
     loss_by_text = list[float]()
     counts = np.array([(split.labels_of([row]) >= 0).sum() for row in split.rows.tolist()])
-    if planted_model.native is not None:
-        answers = planted_model.native.all_answers(scoring_request.constants, constant)
+    loss = planted_model.loss
+    if isinstance(loss, NativeHead):
+        answers = loss.all_answers(scoring_request.constants, constant)
         logits = torch.from_numpy(answers["logits"]).log_softmax(-1)
         truth = torch.from_numpy(split.labels[split.labels >= 0])[:, None]
         loss_by_text = [
@@ -184,13 +186,12 @@ def losses(planted_model: Planted, constant: Sequence[Head] = ()) -> tuple[np.nd
             for text_losses in logits.gather(1, truth)[:, 0].split(counts.tolist())
         ]
         return np.array(loss_by_text), counts
-    assert scoring_request.probe is not None
     with replaced(scoring_request.encoder, scoring_request.constants, constant):
         for row in split.rows.tolist():
             batch = micro_batch(split, [row])
             features = live_features(scoring_request.encoder.token_states(batch), split, batch)
             loss_by_text.append(
-                float(scoring_request.probe.losses(features, torch.zeros(1, 1, dtype=torch.int64)))
+                float(loss.probe.losses(features, torch.zeros(1, 1, dtype=torch.int64)))
             )
     return np.array(loss_by_text), counts
 
