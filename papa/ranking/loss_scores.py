@@ -112,7 +112,7 @@ class LossRequest(Generic[SomeLoss]):
     loss: SomeLoss
     substitute: Substitute
     rows: Rows
-    valued_rows: Rows
+    valued_rows: Int[np.ndarray, " valued"]
     evaluations: int
     seed: int
     progress: Progress = ignore_progress
