@@ -68,6 +68,9 @@ def padded_slots(
     queries = query.shape[-2]
     keys = key.shape[-2]
     device = query.device
+    if seen_real is not None and len(seen_real) != len(query):
+        # The model has folded several rows into one text, as MusicGen does with codebooks.
+        seen_real = None
     # The key at which the first query itself stands.
     first_query = 0
     if seen_real is not None and not causal and seen_real.shape[1] == keys:
