@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -103,18 +102,10 @@ class Tracking:
             self._ended = self._was_finished = run.info.status == "FINISHED"
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
-        self._monitor: Any = None
-        if os.environ.get("MLFLOW_ENABLE_SYSTEM_METRICS_LOGGING", "").lower() in ("1", "true"):
-            from mlflow.system_metrics.system_metrics_monitor import SystemMetricsMonitor as Monitor
-
-            self._monitor = Monitor(self.run_id, resume_logging=True, tracking_uri=self.address)
-            self._monitor.start()
         self._writer.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if self._monitor:
-            self._monitor.finish()
         if kind is not None:
             status = "FAILED" if issubclass(kind, Exception) else "KILLED"
             self._write(partial(self.end, status))

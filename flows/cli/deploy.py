@@ -10,8 +10,8 @@ from typing import Annotated
 
 import typer
 
-from papa.credentials import holds_credentials
 from papa.errors import SpecError, shown
+from papa.flows.check import cluster_address
 from papa.flows.cli import options
 from papa.flows.cli.options import option
 from papa.flows.environment import outside_working_folder, prepare_engines
@@ -49,10 +49,7 @@ def deploy(
         if cron and interval:
             raise SpecError("give --cron or --interval, not both")
         period = duration_of(interval) if interval else None
-        if ray_address and holds_credentials(ray_address):
-            raise SpecError(
-                "--ray-address holds a user or password: remove it, and set RAY_AUTH_TOKEN"
-            )
+        cluster_address(ray_address)  # Refused if it holds a password.
         spec = load_study(study, overrides or ())
         names = [*map(scores_in, spec.orders)]
         for task in spec.tasks:

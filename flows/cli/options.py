@@ -78,7 +78,7 @@ Verbose = Annotated[
 def open_store(address: str) -> Store:
     """Return the store at an address, which answers."""
     store = Store(address)
-    store.is_marked()
+    store.check()
     return store
 
 

@@ -62,17 +62,6 @@ def native_class(task: TaskSpec, reference: EncoderReference) -> str:
     return _CLASSES
 
 
-def native_model_without_weights(reference: EncoderReference, model_class: str) -> PreTrainedModel:
-    """Return a model with its native head whose weights, all zeros, take no memory.
-
-    Raises:
-        EncoderError: The files lack weights, or hold others than the configuration describes.
-    """
-    from papa.models.weights import load_model
-
-    return load_model(reference, head=model_class, with_weights=False).eval()
-
-
 def load_native_model(
     reference: EncoderReference, model_class: str, device: str = "cpu"
 ) -> PreTrainedModel:

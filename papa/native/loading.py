@@ -10,8 +10,9 @@ from transformers import PreTrainedModel
 
 from papa.errors import EncoderError
 from papa.heads.attention_layers import attention_modules
-from papa.models.native import native_class, native_model_without_weights
+from papa.models.native import native_class
 from papa.models.reference import EncoderReference, load_tokenizer
+from papa.models.weights import load_model
 from papa.native.batches import SplitTexts
 from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NativeHead
@@ -65,7 +66,8 @@ def check_native(
             f"the encoder {reference.name} is held in memory, without its native head: give "
             "papa.measure the model itself, with tokenizer="
         )
-    model = native_model_without_weights(reference, native_class(task, reference))
+    head = native_class(task, reference)
+    model = load_model(reference, head=head, with_weights=False).eval()
     attention_modules(model)  # Refused before anything runs.
     in_words = classes_in_words(names, class_names(model), task)
     if rows is not None:

@@ -11,7 +11,14 @@ from pathlib import Path
 from papa.errors import ArtifactError, DamagedError
 from papa.files import cache_folder
 from papa.storage.artifacts import ArtifactReference, Metadata, digest_of, read_metadata
-from papa.storage.files import Address, Files, endpoint, make_folders, without_links
+from papa.storage.files import (
+    Address,
+    Files,
+    endpoint,
+    make_folders,
+    refuse_links,
+    without_links,
+)
 
 MARKER = "papa-store.json"
 FORMAT = 3
@@ -91,6 +98,14 @@ class Store:
                 )
         return None
 
+    def check(self) -> None:
+        """Check that the store answers, and that no link leads out of it."""
+        for pattern in ("*", "artifacts/*", "studies/*", "studies/*/*", "locks/*"):
+            for path in self.root.glob(pattern):
+                if path.is_symlink():
+                    refuse_links(path)
+        self.is_marked()
+
     def is_marked(self) -> bool:
         """Return whether the address says that it is a store."""
         data = self.files.read(MARKER)
@@ -110,10 +125,10 @@ class Store:
 
     def make(self) -> None:
         """Make the store unless other things lie there; check that artifacts can be written."""
-        is_marked = self.is_marked()
+        self.check()
         with Files(self.root).used(""):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not is_marked:
+        if not self.is_marked():
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")
             unknown = [name for name in self.files.find() if not name.startswith(ignored)]
             # Another run may have made it meanwhile.

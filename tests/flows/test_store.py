@@ -226,23 +226,16 @@ def test_links_of_a_store_lead_nowhere(
     assert not [path for path in copied if SECRET.encode() in path.read_bytes()]
 
 
-PLACES = ("studies", "artifacts", "scratch", "locks")
-# A database of another program would be migrated, and files be written over.
-FILES = ("mlflow.db", "mlartifacts/1/report.html")
-
-
 @pytest.mark.server
-@pytest.mark.parametrize("name", [*PLACES, *FILES])
+@pytest.mark.parametrize("name", ["studies", "artifacts", "scratch", "locks"])
 def test_a_link_is_refused(tiny: tuple[str, Path], store: Path, outside: Path, name: str) -> None:
     path = store / name
     before = everything(outside)
     if path.is_dir():
         shutil.rmtree(path)
-    path.unlink(missing_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(outside / "secret.txt" if path.suffix else outside)
+    path.symlink_to(outside)
     arguments = {"run": [tiny[0]], "report": [tiny[0]], "list": [], "prune": ["--delete"]}
-    for command in arguments if name in PLACES else ["run"]:
+    for command in arguments:
         line = refusal(invoke(command, *arguments[command], "--store", str(store)))
         assert f"{path} is a link" in line
     assert everything(outside) == before
