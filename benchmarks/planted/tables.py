@@ -10,6 +10,8 @@ import numpy as np
 import pandas
 from scipy.stats import bootstrap
 
+from papa.ranking.orders import HEAD_SCORES
+
 RESULTS = Path(__file__).with_name("measured.csv")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "which-method.md"
 MARKER = "<!-- tables of benchmarks/planted/measured.csv -->"
@@ -22,6 +24,8 @@ GROUPS = {
     "embeddings": "embeddings",
 }
 """What a model outputs, as a column of the page."""
+NAMES = frozenset({"lambda", *HEAD_SCORES})
+"""The methods of PAPA, by the names that users write."""
 FEWEST_MODELS = 3
 """For an interval over models."""
 
@@ -59,7 +63,7 @@ def table_by_group(results: pandas.DataFrame) -> str:
         by_group = [scores.loc[groups[scores.index] == name, "auroc"] for name in names]
         rows.append(
             [
-                f"`{method}`" if method not in ("random", "EAP-IG") else str(method),
+                f"`{method}`" if method in NAMES else str(method),
                 str(substitute),
                 str(scores["auroc"].notna().sum()),
                 mean_with_interval(scores["auroc"]),
