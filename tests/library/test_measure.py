@@ -71,7 +71,7 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     finished = invoke(
         "heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "30%", "--json"
     )
-    names = ["constant_heads", "fraction", "verdict", "heads"]
+    names = ["constant_heads", "fraction", "drop", "verdict", "heads"]
     expected = [
         [answer["constants"], answer["order"], *(count[name] for name in names), answer["reason"]]
         for answer in json.loads(finished.out)["answers"]
