@@ -19,6 +19,7 @@ import psutil
 from papa.credentials import without_credentials
 from papa.ranking.head_scores import TrainedLambda
 from papa.spec import StudySpec
+from papa.spec.orders import UNIT_LABELS
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
 from papa.tasks.cell import read_scores
@@ -65,14 +66,15 @@ def aggregate(
         results = results_table(pairs, artifacts)
         results.to_parquet(folder / manifest.RESULTS, index=False)
         summarise(results).to_csv(folder / manifest.SUMMARY, index=False)
-        comparison = compare_orders(results, head_orders(pairs, artifacts))
+        comparison = compare_orders(results, head_orders(pairs, artifacts, study.unit))
         for name, table in zip(manifest.OF_ORDERS, comparison or (), strict=False):
             table.to_csv(folder / name, index=False)
         effects = joint_effects_table(pairs, artifacts)
         if effects is not None:
             effects.to_csv(folder / manifest.JOINT_EFFECTS, index=False)
         scores_by_pair = {pair.pair: pair.head_scores(artifacts) for pair in pairs}
-        heads_table(scores_by_pair, study).to_parquet(folder / manifest.HEADS, index=False)
+        heads = heads_table(pairs, scores_by_pair, study)
+        heads.to_parquet(folder / manifest.HEADS, index=False)
         document = manifest.Manifest(
             study=study.name,
             encoders={pair.encoder_label: pair.encoder for pair in pairs},
@@ -134,6 +136,7 @@ def _lambda_agreement(
                 "encoder": pair.encoder_label,
                 "task": pair.task.name,
                 "objective": "" if pair.task.head == "probe" else pair.task.lambda_objective,
+                "units": UNIT_LABELS[study.unit],
                 **trained.facts(study.keep),
             }
 

@@ -17,7 +17,7 @@ from papa.models.reference import EncoderReference
 from papa.ranking.orders import head_order, scored_by
 from papa.scores.answers import ConstantAnswer
 from papa.spec import Order, TaskSpec
-from papa.spec.orders import Head
+from papa.spec.orders import Head, heads_of_units
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context
 from papa.tasks.head_scores import read_head_scores
@@ -54,16 +54,25 @@ class ConstantHeads:
     rankings: Mapping[int, Step] = field(default_factory=dict)
     draw: tuple[int, ...] = ()
 
-    def in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
-        """Return all heads as (layer, head), the first to become constant first."""
+    def units_in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """Return all units that scores are of, the first to become constant first: heads, where the
+        order follows no scores.
+        """
         order: Order = self.order or "first_to_last"  # Any will do where it changes nothing.
         method = scored_by(order)
         scores = None
+        layers, units = self.size
         if method:
             rankings = {seed: artifacts[step] for seed, step in self.rankings.items()}
             scores = read_head_scores(method, rankings).mean
+            layers, units = scores.shape
+        return head_order(order, scores, layers, units, self.draw)
+
+    def in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
+        """Return all heads as (layer, head), the first to become constant first."""
+        units = self.units_in_order(artifacts)
         layers, heads = self.size
-        return head_order(order, scores, layers, heads, self.draw)
+        return heads_of_units(units, layers * heads // len(units))
 
     def chosen(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """Return the constant heads, sorted."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from papa.ranking.orders import draws_of
-from papa.spec import ConstantsSpec, TaskSpec
-from papa.spec.orders import Cell, constant_count
+from papa.ranking.orders import draws_of, head_order
+from papa.spec import ConstantsSpec, Order, TaskSpec
+from papa.spec.orders import Cell, constant_count, heads_of_units
 from papa.spec.substitutes import entry_of
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.native_head import answer, one_answer, score_answers
@@ -29,13 +29,23 @@ def draws_by_seeds(
         result: The cell, with empty values where they change nothing.
 
     Returns:
-        By the seeds of a step, what their head order is drawn from (``ConstantHeads.draw``).
+        By the seeds of a step, what their order of units is drawn from.
     """
-    draws = draws_of(pair.study, result.order or "first_to_last")
+    draws = draws_of(pair.study, result.order or "first_to_last", pair.heads_per_unit)
     is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
     if pair.task.head == "probe" or is_drawn:
         return {(seed,): draw for seeds, draw in draws.items() for seed in seeds}
     return draws
+
+
+def drawn_groups(pair: Pair, order: Order, draw: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the positions of all heads in an order of groups that is drawn, group by group."""
+    layers = pair.encoder.layers
+    groups = head_order(order, None, layers, pair.units // layers, draw)
+    return tuple(
+        layer * pair.encoder.heads + head
+        for layer, head in heads_of_units(groups, pair.heads_per_unit)
+    )
 
 
 def cell_step(

@@ -23,6 +23,7 @@ from papa.models.reference import (
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
+from papa.spec.orders import UNIT_LABELS
 from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.context import in_threads
@@ -241,6 +242,14 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
         name = encoder.name
         layers = encoder.layers
         heads = encoder.heads
+        heads_per_unit = encoder.heads_per_unit(study.unit)
+        # Published shapes do not say which heads share keys and values.
+        if study.unit == "kv_group" and heads_per_unit == 1 and encoder.folder:
+            yield (
+                "unit",
+                f"each of the {heads} heads of a layer of '{name}' has keys and values of its own, "
+                "and kv_group is for heads that share them: set unit: head",
+            )
         for index, task in enumerate(study.tasks):
             where = f"tasks.{index} ({task.name})"
             slots = max(task.slots, task.validation_slots or 0)
@@ -271,12 +280,13 @@ def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
         for method in sorted(methods):
             entry = HEAD_SCORES[method]
             evaluations = study.ranking.evaluations
-            least_evaluations = entry.minimum_evaluations(layers * heads)
+            units = layers * heads // heads_per_unit
+            least_evaluations = entry.minimum_evaluations(units)
             if evaluations < least_evaluations:
                 yield (
                     "ranking",
-                    f"evaluations is {evaluations:,}, and {entry.label} of {layers * heads} heads "
-                    f"take {least_evaluations:,} at least: give as many",
+                    f"evaluations is {evaluations:,}, and {entry.label} of {units} "
+                    f"{UNIT_LABELS[study.unit]} take {least_evaluations:,} at least: give as many",
                 )
 
 

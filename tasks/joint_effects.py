@@ -10,17 +10,18 @@ import pandas
 from papa.models.reference import EncoderReference
 from papa.ranking.head_scores import rows_of_seed
 from papa.spec import RankingSpec, TaskSpec
+from papa.spec.orders import Unit
 from papa.storage.artifacts import verified
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.context import Context
 from papa.tasks.pair_steps import Artifacts, PairSteps
-from papa.tasks.rank import open_native_loss
+from papa.tasks.rank import BY_HEAD, open_native_loss
 from papa.tasks.step import Step, stage
 
 EFFECTS = "effects.csv"
 
 
-@stage("joint_effects", version=1)
+@stage("joint_effects", version=1, keyed_unless=BY_HEAD)
 def joint_effects(
     context: Context,
     encoder: EncoderReference,
@@ -30,6 +31,7 @@ def joint_effects(
     ranking: RankingSpec,
     heads: ConstantHeads,
     keep: tuple[float, ...],
+    unit: Unit = "head",
 ) -> None:
     """Compute the loss with sets of heads constant, and with each of their heads alone.
 
@@ -47,21 +49,23 @@ def joint_effects(
         ranking: Rows.
         heads: The order; how many of its heads are constant, ``keep`` says.
         keep: Shares of heads that stay input-dependent.
+        unit: What becomes constant as a whole.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import VALUED_ROWS
     from papa.ranking.redundancy import joint_effects_of_order
 
-    native = open_native_loss(context, encoder, context.open_text(text), task, "validation")
+    native = open_native_loss(context, encoder, context.open_text(text), task, unit, "validation")
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     effects = joint_effects_of_order(
         native,
         constants.to(native.device),
-        heads.in_order(context.artifacts),
+        heads.units_in_order(context.artifacts),
         keep,
         np.sort(rows_of_seed(len(native.texts), ranking.rows or VALUED_ROWS, 0)),
         context.progress,
     )
+    effects["count"] *= native.heads_per_unit
     with context.published() as folder:
         effects.to_csv(folder / EFFECTS, index=False)
 

@@ -53,6 +53,16 @@ class Pair:
         return self.encoder.layers * self.encoder.heads
 
     @property
+    def heads_per_unit(self) -> int:
+        """How many heads are scored and become constant as a whole."""
+        return self.encoder.heads_per_unit(self.study.unit)
+
+    @property
+    def units(self) -> int:
+        """How many units of heads the encoder has in all."""
+        return self.heads // self.heads_per_unit
+
+    @property
     def code(self) -> CustomCode | None:
         """The user's own metric, probe or score."""
         return self.inputs.code.get(self.task)

@@ -28,10 +28,10 @@ import psutil
 
 from papa.files import sha256_of_file
 from papa.ranking.orders import scored_by
-from papa.spec.orders import Cell, constant_count, partial_counts, without_name
+from papa.spec.orders import SCORES, Cell, constant_count, partial_counts, without_name
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.cell import ConstantHeads
-from papa.tasks.cell_steps import baseline_steps, cell_step, draws_by_seeds
+from papa.tasks.cell_steps import baseline_steps, cell_step, drawn_groups, draws_by_seeds
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
@@ -80,7 +80,7 @@ def build_pair(pair: Pair) -> PairSteps:
     """Build the steps of one encoder on one task."""
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
-    orders = study.orders if partial_counts(study.keep, pair.heads) else []
+    orders = study.orders if partial_counts(study.keep, pair.units) else []
     rankings = {order: ranking_steps(pair, order) for order in orders}
     substitutes: dict[str, SubstituteSource] = {}
     cells: dict[Cell, tuple[Step, ...]] = {}
@@ -88,14 +88,18 @@ def build_pair(pair: Pair) -> PairSteps:
         cell = Cell(pair.label, pair.task.name, substitute.label, order, fraction)
         # Without a constant head the substitute changes nothing, with all heads the order: cells
         # that differ in these alone have one result.
-        result = cell.result(pair.heads)
+        result = cell.result(pair.units)
         scored: list[Step] = []
         for seeds, draw in draws_by_seeds(pair, substitute, result).items():
             source = substitute_source(pair, substitute, seeds[0]) if result.constants else None
+            order_of_heads = without_name(order) if result.order else None
+            if draw and pair.heads_per_unit > 1:
+                order_of_heads = SCORES
+                draw = drawn_groups(pair, order, draw)
             heads = ConstantHeads(
                 size=(pair.encoder.layers, pair.encoder.heads),
                 substitute=source,
-                order=without_name(order) if result.order else None,
+                order=order_of_heads,
                 count=constant_count(result.fraction, pair.heads),
                 rankings=rankings[order] if result.order else {},
                 draw=draw,

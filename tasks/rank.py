@@ -17,6 +17,7 @@ from papa.models.reference import EncoderReference
 from papa.ranking.head_scores import HeadScores, divided_rows, order_of_rows, rows_of_seed
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import RankingSpec, TaskSpec
+from papa.spec.orders import Unit
 from papa.storage.artifacts import verified
 from papa.tasks.context import Context, is_native
 from papa.tasks.head_scores import LAMBDA, publish_head_scores
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
     from papa.text.sources import Split
 
 PROBE = "probe.safetensors"
+BY_HEAD = {"unit": "head"}
+"""What scores were of before stages had the argument ``unit``."""
 
 
-@stage("train_lambda", version=11)
+@stage("train_lambda", version=11, keyed_unless=BY_HEAD)
 def train_lambda(
     context: Context,
     encoder: EncoderReference,
@@ -43,6 +46,7 @@ def train_lambda(
     seed: int,
     seeds: tuple[int, ...] = (),
     shuffled: bool = False,
+    unit: Unit = "head",
 ) -> None:
     """Train λ of every head, with B = λA + (1 - λ)C, on a task's training text.
 
@@ -59,6 +63,7 @@ def train_lambda(
         seed: Decides the rows, their order, and the probe's start.
         seeds: Of a native head all ranking seeds, which divide the rows among them.
         shuffled: Whether labels are shuffled by the seed, for the control.
+        unit: What of a native head is scored as a whole.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.native import training
@@ -71,7 +76,7 @@ def train_lambda(
     order = order_of_rows(rows, ranking.rows, seed)
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     if task.head == "native":
-        native = open_native_loss(context, encoder, corpus, task)
+        native = open_native_loss(context, encoder, corpus, task, unit)
         rows_of_native, order = divided_rows(rows, ranking.rows, seed, seeds)
         theta_training = training.ThetaTraining(
             native=native,
@@ -108,13 +113,14 @@ def open_native_loss(
     encoder: EncoderReference,
     corpus: TokenisedCorpus,
     task: TaskSpec,
+    unit: Unit,
     split: Split = "train",
 ) -> NativeHead:
     """Return the native head on a split of the text, with the loss of the task."""
     from papa.native.losses import loss_of_task
 
     native = context.open_native_head(task, encoder, corpus.split(split), corpus.label_names)
-    return replace(native, loss=loss_of_task(task))
+    return replace(native, loss=loss_of_task(task), unit=unit)
 
 
 @stage("train_frozen_probe", version=2)
@@ -143,7 +149,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=9)
+@stage("score_heads", version=9, keyed_unless=BY_HEAD)
 def score_heads(
     context: Context,
     encoder: EncoderReference,
@@ -155,6 +161,7 @@ def score_heads(
     seed: int | None,
     frozen_probe: Step | None = None,
     seeds: tuple[int, ...] = (),
+    unit: Unit = "head",
 ) -> None:
     """Score all heads by methods that share a pass over the training text.
 
@@ -172,6 +179,7 @@ def score_heads(
         seed: Decides rows and draws; None where nothing is drawn.
         frozen_probe: The probe that the methods read.
         seeds: Of a native head all ranking seeds, which divide the rows among them.
+        unit: What of a native head is scored as a whole.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import VALUED_ROWS, ScoringRequest
@@ -187,7 +195,7 @@ def score_heads(
     else:
         _, order = divided_rows(rows, ranking.rows, seed or 0, seeds)
     if is_native(task):
-        native = open_native_loss(context, encoder, corpus, task)
+        native = open_native_loss(context, encoder, corpus, task, unit)
         scores_by_method = _score_native_head(
             context, native, constants, task, ranking, methods, seed, seeds
         )

@@ -55,6 +55,7 @@ def _lambda_step(pair: Pair, seed: int) -> Step:
         ranking=reduced(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
         seed=seed,
         seeds=_seeds_of_native(pair),
+        unit=study.unit,
     )
 
 
@@ -68,6 +69,7 @@ def _sweep_step(pair: Pair, seed: int) -> Step:
         task=_loss_of(pair.task, probe=pair.task.probe),
         ranking=reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
         seed=seed,
+        unit=study.unit,
     )
 
 
@@ -106,6 +108,7 @@ def _scores_step(
         seed=None if draws_nothing else seed,
         frozen_probe=frozen_probe,
         seeds=() if method.label_free else _seeds_of_native(pair),
+        unit=study.unit,
     )
 
 
@@ -155,7 +158,7 @@ def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -
     """
     study = pair.study
     fewest_kept = min(study.keep)
-    is_comparable = constant_count(fewest_kept, pair.heads) > 1
+    is_comparable = constant_count(fewest_kept, pair.units) > 1
     if pair.task.head != "native" or SWEPT_METHOD not in rankings or not is_comparable:
         return None
     return joint_effects.step(
@@ -171,6 +174,7 @@ def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -
             rankings=rankings[SWEPT_METHOD],
         ),
         keep=study.keep,
+        unit=study.unit,
     )
 
 

@@ -12,12 +12,13 @@ import numpy as np
 import pandas
 
 from papa.ranking.head_scores import HeadScores
+from papa.ranking.kv_groups import COLUMN, group_scores, with_group_column
 from papa.ranking.orders import scored_by
 from papa.scores.intervals import SeedScores
 from papa.scores.metrics import influence
 from papa.scores.order_comparison import StudiedOrder
 from papa.spec import Metric, StudySpec
-from papa.spec.orders import Head
+from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import read_metadata
 from papa.tasks.cell import ScoredSeed, read_baseline, read_examples, read_scores
 from papa.tasks.context import in_threads
@@ -98,14 +99,16 @@ def _measured(
 
 
 def head_orders(
-    pairs: Iterable[PairSteps], artifacts: Artifacts
+    pairs: Iterable[PairSteps], artifacts: Artifacts, unit: Unit
 ) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
-    """Return the head orders of cells with some heads constant, by (encoder, task) and name.
+    """Return the orders of units in cells with some heads constant, by (encoder, task) and name; a
+    group is its first head.
 
     Work that two orders share, such as λ for both of its directions, counts for the first alone.
     """
     orders: dict[tuple[str, str], dict[str, StudiedOrder]] = {}
     for pair in pairs:
+        heads_per_unit = pair.encoder.heads_per_unit(unit)
         orders_of_pair = orders.setdefault(pair.pair, {})
         counted: set[Step] = set()
         for cell, scoring in pair.cells.items():
@@ -116,7 +119,12 @@ def head_orders(
                 continue
             heads_by_seed: dict[int, list[Head]] = {}
             for step in scoring:
-                heads_by_seed |= dict.fromkeys(step["seeds"], step["heads"].in_order(artifacts))
+                order = [
+                    (layer, head)
+                    for layer, head in step["heads"].in_order(artifacts)
+                    if head % heads_per_unit == 0
+                ]
+                heads_by_seed |= dict.fromkeys(step["seeds"], order)
             rankings = dict.fromkeys(heads.rankings.values())
             frozen_probes = {
                 step["frozen_probe"] for step in rankings if step.arguments.get("frozen_probe")
@@ -140,19 +148,29 @@ def head_orders(
 
 
 def heads_table(
-    scores_by_pair: Mapping[tuple[str, str], Mapping[str, Any]], study: StudySpec
+    pairs: Iterable[PairSteps],
+    scores_by_pair: Mapping[tuple[str, str], Mapping[str, HeadScores]],
+    study: StudySpec,
 ) -> pandas.DataFrame:
     """Return the frame of ``heads.parquet``; external scores, which the study names, have no
-    interval.
+    interval. Of groups each head has its group's score, and its number in a column.
     """
-    external = {
-        f"scores:{scores.name}": HeadScores(np.array(scores.values, float)[None])
-        for scores in study.scores
-    }
-    frames = [
-        head_scores.frame(method).assign(encoder=encoder, task=task)
-        for (encoder, task), computed in scores_by_pair.items()
-        for method, head_scores in {**external, **computed}.items()
-    ]
     columns = ["encoder", "task", "method", "layer", "head", "score", "low", "high"]
+    if study.unit == "kv_group":
+        columns.insert(columns.index("head") + 1, COLUMN)
+    frames: list[pandas.DataFrame] = []
+    for pair in pairs:
+        heads_per_unit = pair.encoder.heads_per_unit(study.unit)
+        external = {
+            f"scores:{scores.name}": HeadScores(
+                group_scores(np.array(scores.values, float), heads_per_unit)[None]
+            )
+            for scores in study.scores
+        }
+        encoder, task = pair.pair
+        for method, scores in {**external, **scores_by_pair[pair.pair]}.items():
+            frame = scores.frame(method).assign(encoder=encoder, task=task)
+            if study.unit == "kv_group":
+                frame = with_group_column(frame, heads_per_unit)
+            frames.append(frame)
     return pandas.concat(frames)[columns] if frames else pandas.DataFrame(columns=columns)

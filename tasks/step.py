@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -45,6 +46,7 @@ class Stage:
         version: Part of the key; raised by hand when the body computes other results.
         place: Where the body runs (see ``stage``).
         unkeyed: Names of arguments that change no result.
+        keyed_unless: Values at which arguments are left out of the key (see ``stage``).
         by_seed: Whether steps that differ in their seed alone run in one call (see ``stage``).
     """
 
@@ -56,6 +58,7 @@ class Stage:
         place: Place,
         unkeyed: tuple[str, ...] = (),
         by_seed: bool = False,
+        keyed_unless: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.__doc__ = body.__doc__
         self.__module__ = body.__module__
@@ -66,6 +69,7 @@ class Stage:
         self.place = place
         self.unkeyed = frozenset(unkeyed)
         self.by_seed = by_seed
+        self.keyed_unless = keyed_unless
 
     def step(self, name: str, /, **arguments: Any) -> Step:
         """Return the step that will run the body with these arguments; nothing runs yet.
@@ -85,7 +89,12 @@ class Stage:
 
 
 def stage(
-    name: str, *unkeyed: str, version: int, place: Place = "worker", by_seed: bool = False
+    name: str,
+    *unkeyed: str,
+    version: int,
+    place: Place = "worker",
+    by_seed: bool = False,
+    keyed_unless: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage`` of the pipeline.
 
@@ -99,8 +108,11 @@ def stage(
             thread of the driver, whose body calls workers itself (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
+        keyed_unless: By argument the value at which it is left out of the key: that by which the
+            body computes what it did before it had the argument, so that older artifacts stay
+            valid.
     """
-    return lambda body: Stage(body, name, version, place, unkeyed, by_seed)
+    return lambda body: Stage(body, name, version, place, unkeyed, by_seed, keyed_unless)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,6 +139,7 @@ class Step:
             argument: in_key(value)
             for argument, value in self.arguments.items()
             if argument not in self.stage.unkeyed
+            and (argument, value) not in self.stage.keyed_unless.items()
         }
 
     @cached_property
@@ -187,7 +200,9 @@ def in_key(value: Any) -> Any:
         case EncoderReference():
             return {name: getattr(value, name) for name in _KEYED_BY_ENCODER}
         case StudySpec():
-            return value.model_dump(mode="json", exclude={"execution"})
+            # Studies that were run before there was a unit keep their keys.
+            unkeyed = {"execution", "unit"} if value.unit == "head" else {"execution"}
+            return value.model_dump(mode="json", exclude=unkeyed)
         case TaskSpec():
             return {
                 name: in_key(setting)

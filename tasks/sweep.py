@@ -24,7 +24,7 @@ from papa.models.reference import EncoderReference
 from papa.progress import Progress
 from papa.ranking.head_scores import order_of_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
-from papa.spec.orders import Head
+from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import (
     SHARDS,
     is_complete,
@@ -37,7 +37,7 @@ from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
 from papa.tasks.head_scores import publish_head_scores
-from papa.tasks.rank import open_native_loss
+from papa.tasks.rank import BY_HEAD, open_native_loss
 from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
 from papa.tasks.step import Step, stage
 
@@ -55,7 +55,7 @@ the layers that passes reuse, which is 3 % of 64 heads that start at the middle 
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=2, place="all workers")
+@stage("sweep_heads", version=2, place="all workers", keyed_unless=BY_HEAD)
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,
@@ -64,6 +64,7 @@ def sweep_heads(
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
+    unit: Unit = "head",
 ) -> None:
     """Compute the effect of every head on the loss of a model's native head.
 
@@ -78,6 +79,7 @@ def sweep_heads(
         task: What decides the loss.
         ranking: Rows.
         seed: Decides the rows.
+        unit: What is scored as a whole.
     """
     workers = context.executor
     folder = context.step.folder(context.store)
@@ -88,25 +90,26 @@ def sweep_heads(
     }
     model = model_of(context.step)
     texts: SweptTexts = workers.run(texts_to_sweep, model=model, arguments=step_arguments)
-    heads = [(int(layer), int(head)) for layer, head in np.ndindex(encoder.layers, encoder.heads)]
-    table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(heads) + 1)
+    size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
+    units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
+    table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(units) + 1)
     for losses in _finished_shards(folder):
         table.add(losses)
 
-    def report_heads(done: int, total: int) -> None:
+    def report_units(done: int, total: int) -> None:
         finished_before = table.sums.size - total
         context.progress(
-            len(heads) * (finished_before + done) // table.sums.size,
-            len(heads),
+            len(units) * (finished_before + done) // table.sums.size,
+            len(units),
         )
 
     for losses in run_shards(
         workers,
         losses_of_shard,
-        _shards(texts.batches, [(), *((head,) for head in heads)], workers.size, table),
+        _shards(texts.batches, [(), *((unit,) for unit in units)], workers.size, table),
         arguments={**step_arguments, "reuse_is_exact": texts.reuse_is_exact},
         model=model,
-        progress=report_heads,
+        progress=report_units,
     ):
         table.add(losses)
     workers.run(
@@ -115,7 +118,7 @@ def sweep_heads(
             **step_arguments,
             "added_losses": table.sums[1:] - table.sums[0],
             "lengths": table.lengths,
-            "size": (encoder.layers, encoder.heads),
+            "size": size,
             "worker_seconds": table.worker_seconds,
         },
     )
@@ -272,7 +275,7 @@ def texts_to_sweep(
 
     context = Context((step,), store, execution, progress, model)
     corpus = context.open_text(step["text"])
-    native = open_native_loss(context, step["encoder"], corpus, step["task"])
+    native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
     count = step["ranking"].rows or VALUED_ROWS
     rows = np.sort(rows_of_seed(len(native.texts), count, step["seed"]))
     batches = [batch.rows for batch in native.texts.batches(rows)]
@@ -299,7 +302,7 @@ def losses_of_shard(
     context = Context((step,), store, execution, progress, model)
     encoder: EncoderReference = step["encoder"]
     corpus = context.open_text(step["text"])
-    native = open_native_loss(context, encoder, corpus, step["task"])
+    native = open_native_loss(context, encoder, corpus, step["task"], step["unit"])
     native = replace(native, reuse_is_exact=reuse_is_exact)
     constants = ConstantMatrices.load(
         context.artifacts[step["average"]], encoder=encoder, slots=step["task"].slots

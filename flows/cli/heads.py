@@ -90,6 +90,7 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
         yield {
             **dict(zip(LINE, key, strict=True)),
             "metric": line["metric"].iloc[0],
+            "unit": finished.study.unit,
             "heads_in_all": encoder.layers * encoder.heads,
             "constant_heads": most and most["constant_heads"],
             "heads": most and most["heads"],
@@ -119,7 +120,8 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
-    yield f"{' · '.join(names)}{limit} on these validation rows:"
+    groups = ", by groups of heads that share keys and values" * (answer["unit"] != "head")
+    yield f"{' · '.join(names)}{limit} on these validation rows{groups}:"
     most = answer["constant_heads"] or 0
     verdicts = {"within": " heads may become constant", "undecided": ": cannot tell"}
     for count in answer["counts"] if not answer["reason"] else ():

@@ -23,7 +23,7 @@ from papa.library.unit_orders import METHODS, check_unit, reads_score
 from papa.native.scores import ScoringSettings
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
-from papa.ranking.kv_groups import group_scores, group_size_in
+from papa.ranking.kv_groups import group_scores, group_size_in, with_group_column
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.scores.custom import CustomScore
 from papa.spec.orders import Head, Unit, heads_of_units, read_scores
@@ -102,8 +102,8 @@ def head_scores(
             for ``fidelity``.
         part: For an in-memory model of several parts, the part whose heads are scored, as for
             ``ablated``.
-        unit: For an in-memory model, what is scored: "head", or "kv_group", the heads that share
-            keys and values by the model's configuration, as a cache of keys and values is saved
+        unit: What is scored: "head", or "kv_group", the heads of a decoder or an in-memory model
+            that share keys and values by its configuration, as a cache of keys and values is saved
             only where all of them are constant. They are replaced together, gates and λ are one
             for all, and what is a mean over texts is their mean.
         progress: Whether to show progress bars.
@@ -126,10 +126,9 @@ def head_scores(
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
     check_unit(unit)
-    groups = None if unit == "head" else unit
-    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part, groups)
+    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
-        names = "task" if in_memory else "tokenizer, substitute_data, score, part or unit"
+        names = "task" if in_memory else "tokenizer, substitute_data, score or part"
         raise SpecError(f"this kind of model takes no {names}: leave it out")
     if isinstance(model, nn.Module):
         pretrained = check_answering(model)
@@ -165,6 +164,7 @@ def head_scores(
         "substitutes": ["zeros"],
         "orders": [method],
         "keep": [0.5],
+        "unit": unit,
         "ranking_seeds": as_list(ranking_seeds),
         "ranking": settings,
     }
@@ -197,7 +197,10 @@ def _scores_of_encoder(
             steps = {seed: step.changed(average=average) for seed, step in steps.items()}
         artifacts = run_steps(with_inputs(steps.values()), Store(folder), encoder, inputs, progress)
         by_seed = {seed: artifacts[step] for seed, step in steps.items()}
-        return read_head_scores(method, by_seed).frame(method)
+        frame = read_head_scores(method, by_seed).frame(method)
+        if inputs.study.unit == "head":
+            return frame
+        return with_group_column(frame, pair.encoder.heads_per_unit(inputs.study.unit))
 
 
 @formerly(fraction="keep")

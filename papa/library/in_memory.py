@@ -44,7 +44,15 @@ from papa.scores.custom import CustomScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise
 from papa.spec import Metric
-from papa.spec.orders import Cell, Head, Unit, constant_count, constant_heads, heads_of_units
+from papa.spec.orders import (
+    UNIT_LABELS,
+    Cell,
+    Head,
+    Unit,
+    constant_count,
+    constant_heads,
+    heads_of_units,
+)
 from papa.spec.task import LOSS
 
 OpenHead: TypeAlias = Callable[..., NativeHead]
@@ -319,7 +327,7 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
         **scores.facts(keep),
         "objective": native.loss.objective,
         "label_free": native.loss.is_label_free,
-        "units": "heads" if native.unit == "head" else "groups of heads",
+        "units": UNIT_LABELS[native.unit],
     }
     return [certainty(facts)]
 

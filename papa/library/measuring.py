@@ -25,11 +25,12 @@ from papa.library.tasks import Task, as_list, study_inputs
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
+from papa.ranking.kv_groups import with_group_column
 from papa.reporting.answers import answers, certainty, corpus_warnings, redundancy
 from papa.scores.custom import CustomScore
 from papa.scores.summary import summarise
-from papa.spec import ConstantsSpec, Order
-from papa.spec.orders import Cell, Head, Unit
+from papa.spec import ConstantsSpec, Order, StudySpec
+from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
@@ -115,9 +116,9 @@ def measure(
             the first for a language model, else what the model keeps of its original answers.
         part: For an in-memory model of several parts, the part whose heads are measured, as for
             ``ablated``.
-        unit: For an in-memory model, what is scored and becomes constant as a whole: "head", or
-            "kv_group", the heads that share keys and values, as for ``head_scores``. A custom order
-            takes a group by the highest score of its heads.
+        unit: What is scored and becomes constant as a whole: "head", or "kv_group", the heads of a
+            decoder or an in-memory model that share keys and values, as for ``head_scores``. A
+            custom order takes a group by the highest score of its heads.
         progress: Whether to show progress bars.
 
     Returns:
@@ -169,10 +170,9 @@ def measure(
             progress=progress,
         )
     check_loaded(model, decoder=True, whole=True)
-    groups = None if unit == "head" else unit
-    if any(argument is not None for argument in (tokenizer, score, part, groups)):
+    if any(argument is not None for argument in (tokenizer, score, part)):
         raise SpecError(
-            "tokenizer, score, part and unit are for an in-memory model: leave them out, or give "
+            "tokenizer, score and part are for an in-memory model: leave them out, or give "
             "papa.Task(score=…)"
         )
     if store is not None and not model.path:
@@ -192,6 +192,7 @@ def measure(
         "substitutes": by_name or ["zeros"],
         **named_orders(orders, model.layers, model.heads),
         "keep": as_list(keep),
+        "unit": unit,
         "probe_seeds": as_list(probe_seeds),
         "ranking_seeds": as_list(ranking_seeds),
         "ranking": {"rows": ranking_rows},
@@ -220,20 +221,24 @@ def measure(
                 )
         pipeline = build_pipeline(inputs)
         artifacts = run_steps(pipeline.steps[:-1], Store(folder), model, inputs, progress)
-        return _measurement(pipeline.pairs[0], artifacts, inputs.study.keep)
+        return _measurement(pipeline.pairs[0], artifacts, inputs.study)
 
 
 def _measurement(
-    pair: PairSteps, artifacts: Mapping[Step, ArtifactReference], keep: Sequence[float]
+    pair: PairSteps, artifacts: Mapping[Step, ArtifactReference], study: StudySpec
 ) -> Measurement:
     """Return what the finished steps of an encoder and its task say."""
     scores = pair.head_scores(artifacts)
     frames = [method_scores.frame(method) for method, method_scores in scores.items()]
+    if study.unit == "kv_group":
+        heads_per_group = pair.encoder.heads_per_unit(study.unit)
+        frames = [with_group_column(frame, heads_per_group) for frame in frames]
     results = results_table([pair], artifacts)
     sentences = answers(summarise(results)) + compared_with_random(results)
     trained = scores.get("lambda")
     if isinstance(trained, TrainedLambda):
-        sentences.append(certainty(trained.facts(keep)))
+        facts = {**trained.facts(study.keep), "units": UNIT_LABELS[study.unit]}
+        sentences.append(certainty(facts))
     sentences += corpus_warnings(results, {pair.task.name: read_metadata(artifacts[pair.text])})
     heads: dict[Cell, tuple[Head, ...] | None] = {}
     for cell, steps in pair.cells.items():

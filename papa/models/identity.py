@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from papa.spec import Precision
+from papa.spec.orders import Unit
 
 DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
 """``model_type`` of decoders that studies measure with their native head: those on which
@@ -44,6 +45,12 @@ class EncoderReference:
     def causal(self) -> bool:
         """Whether it is a decoder, which has no packed passes and is asked by its native head."""
         return self.model_type in DECODERS
+
+    def heads_per_unit(self, unit: Unit) -> int:
+        """Return how many heads of a layer are scored and become constant as a whole."""
+        if unit == "head" or self.key_heads is None:
+            return 1
+        return self.heads // self.key_heads
 
     @property
     def display(self) -> str:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from papa.errors import SpecError, joined, meant
+from papa.ranking.kv_groups import group_scores
 from papa.spec import StudySpec
 from papa.spec.orders import REVERSED, Head, module_of, scores_in
 
@@ -177,14 +178,17 @@ def head_order(order: str, scores: Scores, layers: int, heads: int, draw: Draw =
     return order_named(order).arrange(unordered, scores, draw)
 
 
-def draws_of(study: StudySpec, order: str) -> dict[tuple[int, ...], tuple[int, ...]]:
-    """Return the seeds of the study that share a head order, and what ``head_order`` draws theirs
-    from.
+def draws_of(
+    study: StudySpec, order: str, heads_per_unit: int = 1
+) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """Return the seeds of the study that share an order of units, and what ``head_order`` draws
+    theirs from.
     """
     name = scores_in(order)
     if name is not None:
         (values,) = (scores.values for scores in study.scores if scores.name == name)
-        return {study.probe_seeds: tuple(np.argsort(np.ravel(values), kind="stable").tolist())}
+        by_unit = np.ravel(group_scores(np.array(values), heads_per_unit))
+        return {study.probe_seeds: tuple(np.argsort(by_unit, kind="stable").tolist())}
     if order_named(order).differs_by_seed:
         return {(seed,): (study.ranking_seeds[0], seed) for seed in study.probe_seeds}
     return {study.probe_seeds: ()}

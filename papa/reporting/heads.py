@@ -17,10 +17,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from papa.descriptions.patterns import HeadPatterns, head_patterns
+from papa.ranking.kv_groups import COLUMN
 from papa.ranking.orders import HEAD_SCORES
 from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, number
 from papa.reporting.wording import WrittenTable
-from papa.spec.orders import Head
+from papa.spec.orders import UNIT_LABELS, Head, Unit
 
 MOST_ENTRIES = 2_400_000
 """The most entries of all matrices on one page: 12 × 12 heads of 128 × 128 slots stay below 5
@@ -57,7 +58,7 @@ class Average:
 
 
 def head_panels(heads: pandas.DataFrame) -> list[Figure]:
-    """Return a map for each score of one encoder on one task, layer by head.
+    """Return a map for each score of one encoder on one task, layer by head or group of heads.
 
     Where a score has a neutral value (.5 of λ), a head whose 95 % interval excludes it has a dot
     and the colour of the interval's nearer bound; otherwise colours are the scores.
@@ -65,6 +66,11 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
     panels = []
     for key, scores in heads.groupby(["encoder", "task", "method"], sort=False):
         encoder, task, method = key
+        unit: Unit = "head"
+        if COLUMN in scores:
+            # The heads of a group have one score.
+            unit = "kv_group"
+            scores = scores.drop_duplicates(["layer", COLUMN])
         label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
         neutral = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
         # The bound nearer to the neutral value; the value itself if the interval holds it.
@@ -83,8 +89,8 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
             }
             title = [
                 f"Dot, colour: the 95 % interval excludes {neutral:g}.",
-                f"{(nearer != neutral).sum()} of {len(scores)} heads; by chance about "
-                f"{0.05 * len(scores):.2g} would.",
+                f"{(nearer != neutral).sum()} of {len(scores)} {UNIT_LABELS[unit]}; "
+                f"by chance about {0.05 * len(scores):.2g} would.",
             ]
             is_significant = f"datum.nearer !== {neutral}"
             dots = [
@@ -97,7 +103,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
             "height": {"step": 24},
             "title": {"text": title, "fontSize": 11, "fontWeight": "normal"},
             "encoding": {
-                "x": {"field": "head", "type": "ordinal"},
+                "x": {"field": unit, "type": "ordinal"},
                 "y": {"field": "layer", "type": "ordinal"},
             },
             "layer": [squares, *dots],

@@ -41,8 +41,8 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class StudiedOrder:
-    """A head order by the study's seed, and its work over all ranking seeds: None if another order
-    counts the same work, or if there was none.
+    """An order of heads, or of groups by their first heads, by the study's seed, and its work over
+    all ranking seeds: None if another order counts the same work, or if there was none.
     """
 
     by_seed: Mapping[int, Sequence[Head]]
@@ -102,6 +102,7 @@ def compare_orders(
                     "evaluations": work.evaluations if work else None,
                 }
             )
+        heads = cells["heads"].iloc[0]
         constant_heads = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
         for (first, second), test in compare_means(means).items():
             pair = {**group_columns, "order": first, "other": second}
@@ -123,8 +124,8 @@ def compare_orders(
                         "fraction": fraction,
                         **_difference_columns(scores[first][fraction], scores[second][fraction]),
                         "beyond_chance": False,
-                        "kept_by_both": _overlap(first_order, second_order, count),
-                        "kept_by_chance": 1 - count / cells["heads"].iloc[0],
+                        "kept_by_both": _overlap(first_order, second_order, count / heads),
+                        "kept_by_chance": 1 - count / heads,
                     }
                 )
     return (pandas.DataFrame(rows), pandas.DataFrame(mean_rows)) if rows else None
@@ -245,14 +246,17 @@ def _kendall_tau(first: StudiedOrder | None, second: StudiedOrder | None) -> flo
     return float(np.mean(taus)) if taus else math.nan
 
 
-def _overlap(first: StudiedOrder | None, second: StudiedOrder | None, constant_heads: int) -> float:
-    """Return the share of the heads that stay input-dependent by the first order and also do by the
+def _overlap(
+    first: StudiedOrder | None, second: StudiedOrder | None, constant_share: float
+) -> float:
+    """Return the share of the units that stay input-dependent by the first order and also do by the
     second, the mean over seeds; nan if one order is not known.
     """
     shares = []
-    for first_heads, second_heads in _orders_by_seed(first, second):
-        common = {*first_heads[constant_heads:]} & {*second_heads[constant_heads:]}
-        shares.append(len(common) / (len(first_heads) - constant_heads))
+    for first_units, second_units in _orders_by_seed(first, second):
+        constant = round(constant_share * len(first_units))
+        common = {*first_units[constant:]} & {*second_units[constant:]}
+        shares.append(len(common) / (len(first_units) - constant))
     return float(np.mean(shares)) if shares else math.nan
 
 

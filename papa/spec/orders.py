@@ -23,6 +23,8 @@ Head = tuple[int, int]
 Unit = Literal["head", "kv_group"]
 """What is scored and becomes constant as a whole: a head, or the heads that share keys and values.
 """
+UNIT_LABELS: Mapping[Unit, str] = {"head": "heads", "kv_group": "groups of heads"}
+"""What units are in sentences."""
 _NUMPY = b"\x93NUMPY"
 """How a file begins that ``numpy.save`` wrote."""
 

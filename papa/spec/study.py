@@ -8,7 +8,7 @@ from typing import Annotated, Literal, TypeVar
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
 from papa.errors import shown
-from papa.spec.orders import Order
+from papa.spec.orders import Order, Unit
 from papa.spec.substitutes import SUBSTITUTES, entry_of, substitute_names
 from papa.spec.task import (
     Amount,
@@ -217,6 +217,9 @@ class StudySpec(Frozen):
     """The files of code of your own; added by themselves from --code."""
     keep: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; drops are measured against 1, the original."""
+    unit: Unit = "head"
+    """What is scored and becomes constant as a whole: a head, or kv_group, the heads of a decoder
+    that share keys and values, as a cache of these is saved only where all of them are constant."""
     probe_seeds: Seeds = (0, 1, 2)
     """A probe is trained with each seed; intervals need two or more."""
     ranking_seeds: Seeds = (0, 1, 2)
