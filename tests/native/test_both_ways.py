@@ -18,6 +18,8 @@ from transformers import (
     CONFIG_MAPPING,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    LlamaConfig,
+    LlamaForCausalLM,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
@@ -26,6 +28,8 @@ from transformers import (
 import papa
 from papa.models.reference import embedded_folder
 from papa.scores.summary import summarise
+from papa.tasks.joint_effects import joint_effects_table
+from papa.tasks.results import heads_table
 from tests.finished import Scored, described, score_study
 from tests.heads.copying import HALF, TOKENS, repeated, trained_copier
 from tests.probes.sentences import SMALL, pairs
@@ -115,6 +119,90 @@ def test_intervals_of_head_scores_are_the_same(
     np.testing.assert_allclose(scores, expected[["score", "low", "high"]], atol=2e-5)
     assert np.ptp(expected["score"]) > 1e-3, "negative control: heads differ"
     assert (expected["low"] < expected["high"]).all()
+
+
+GROUPED = {
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "hidden_size": 32,
+    "intermediate_size": 32,
+    "vocab_size": TOKENS,
+    "max_position_embeddings": 2 * HALF,
+    "initializer_range": 0.35,
+}
+ORDERS_OF_GROUPS = ["random", "reversed:random", "effect", "lambda", "output_norm"]
+
+
+@pytest.fixture(scope="module")
+def of_groups(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Scored, papa.Measurement]:
+    """A random decoder, by groups of heads that share keys and values: by name, and in memory."""
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(LlamaConfig.from_dict(GROUPED)).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
+    for saved in (model, tokenizer):
+        saved.save_pretrained(folder / "grouped")
+    document = described(
+        folder / "grouped",
+        {**TASK, "metric": METRIC},
+        substitutes=["average"],
+        orders=ORDERS_OF_GROUPS,
+        keep=KEEP,
+        unit="kv_group",
+        probe_seeds=[0, 1],
+        ranking_seeds=[0, 1],
+    )
+    study = score_study(document, folder, tmp_path_factory.mktemp("grouped") / "store")
+    measured = papa.measure(
+        model,
+        {split: texts_of(split) for split in TEXTS},
+        task=papa.Task(name=METRIC),
+        tokenizer=tokenizer,
+        probe_seeds=[0, 1],
+        ranking_seeds=[0, 1],
+        substitutes=["average"],
+        orders=ORDERS_OF_GROUPS,
+        keep=KEEP,
+        unit="kv_group",
+        progress=False,
+    )
+    return study, measured
+
+
+def test_the_table_of_groups_is_the_same(of_groups: tuple[Scored, papa.Measurement]) -> None:
+    study, measured = of_groups
+    expected = by_cell(summarise(study.table))
+    pandas.testing.assert_frame_equal(by_cell(measured.summary), expected, rtol=0, atol=1e-5)
+    assert expected["mean"].nunique() > 4, "negative control: cells differ"
+
+
+def test_joint_effects_of_groups_are_the_same(
+    of_groups: tuple[Scored, papa.Measurement],
+) -> None:
+    study, measured = of_groups
+    table = joint_effects_table(study.steps.pairs, study.artifacts)
+    assert table is not None
+    assert measured.joint_effects is not None
+    effects = measured.joint_effects.effects
+    for column in ("count", "joint", "sum"):
+        np.testing.assert_allclose(effects[column], table[column], atol=2e-5)
+
+
+def test_scores_of_groups_are_the_same(of_groups: tuple[Scored, papa.Measurement]) -> None:
+    study, measured = of_groups
+    aggregate = study.steps.steps[-1]
+    pairs = study.steps.pairs
+    scores = {pair.pair: pair.head_scores(study.artifacts) for pair in pairs}
+    table = heads_table(pairs, scores, aggregate["study"])
+    for method in ("effect", "lambda", "output_norm"):
+        expected = table[table["method"] == method]
+        frame = measured.head_scores[measured.head_scores["method"] == method]
+        for column in ("layer", "head", "kv_group", "score", "low", "high"):
+            np.testing.assert_allclose(frame[column], expected[column], atol=2e-5)
+        assert expected.groupby(["layer", "kv_group"])["score"].nunique().eq(1).all()
+        assert expected["score"].nunique() == 4, "negative control: groups differ"
 
 
 SLOTS = 32

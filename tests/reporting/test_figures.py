@@ -12,6 +12,7 @@ import pandas
 import pytest
 
 from papa.errors import SpecError
+from papa.ranking.kv_groups import with_group_column
 from papa.reporting.figures import (
     Figure,
     drop_panels,
@@ -148,6 +149,13 @@ def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> N
     unknown = scores_of(average, "scores:mine").assign(low=float("nan"), high=float("nan"))
     (plain,) = head_panels(unknown)
     assert marks(plain, "circle") == 0
+
+
+def test_a_group_of_heads_is_one_square() -> None:
+    frame = with_group_column(scores_of(average_of(layers=2, heads=5)), 3)
+    (panel,) = head_panels(frame)
+    assert marks(panel, "circle") == 10
+    assert "10 of 10 groups of heads; by chance about 0.5 would." in texts(panel)
 
 
 def test_matrices_of_each_pattern_are_drawn_on_one_scale() -> None:

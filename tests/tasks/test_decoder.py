@@ -159,6 +159,7 @@ MISFITS: list[tuple[dict[str, object], dict[str, object], str]] = [
     ({"validation_slots": 64}, {"substitutes": ["relative"]}, "slots 64"),
     ({"kind": "mlm"}, {"substitutes": ["average"]}, "causal"),
     ({}, {"encoders": [EMBEDDED]}, "encoder"),
+    ({}, {"unit": "kv_group"}, "unit: "),
     (NEAREST, {"encoders": [EMBEDDED], "substitutes": ["streaming"]}, "'streaming'"),
 ]
 

@@ -115,6 +115,25 @@ def test_what_changes_a_result_changes_the_key(
     assert [stage for stage in same if before[stage] != after[stage]] == []
 
 
+def test_units_are_in_keys_of_scores_of_groups_alone() -> None:
+    task = {**OWN, "kind": "causal", "metric": METRIC, "columns": {"label": None}}
+    design = DESIGN | {"tasks": [task], "substitutes": ["average"], "orders": SCORED}
+    decoder = replace(ENCODER, model_type="llama", key_heads=1)
+    by_head = steps_of(design, decoder).steps
+    by_group = steps_of({**design, "unit": "kv_group"}, decoder).steps
+    assert not any("unit" in step.spec for step in by_head)
+    of_groups = {step.stage.name for step in by_group if "unit" in step.spec}
+    assert of_groups == {"train_lambda", "sweep_heads", "score_heads"}
+    keys_of_heads = {step.key for step in by_head}
+    shared = {step.stage.name for step in by_group if step.key in keys_of_heads}
+    assert {"tokenise", "average", "answer"} <= shared
+    assert not shared & {*of_groups, "aggregate"}
+
+
+METRIC = "negative_log_perplexity"
+SCORED = ["lambda", "effect", "distance"]
+
+
 def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
     if isinstance(value, Step):
