@@ -186,7 +186,7 @@ def test_joint_effects_of_groups_are_the_same(
     assert table is not None
     assert measured.joint_effects is not None
     effects = measured.joint_effects.effects
-    for column in ("count", "joint", "sum"):
+    for column in ("count", "joint", "single_sum"):
         np.testing.assert_allclose(effects[column], table[column], atol=2e-5)
 
 
