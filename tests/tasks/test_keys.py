@@ -123,7 +123,7 @@ def test_units_are_in_keys_of_scores_of_groups_alone() -> None:
     by_group = steps_of({**design, "unit": "kv_group"}, decoder).steps
     assert not any("unit" in step.spec for step in by_head)
     of_groups = {step.stage.name for step in by_group if "unit" in step.spec}
-    assert of_groups == {"train_lambda", "sweep_heads", "score_heads"}
+    assert of_groups == {"train_lambda", "sweep_heads", "score_heads", "joint_effects"}
     keys_of_heads = {step.key for step in by_head}
     shared = {step.stage.name for step in by_group if step.key in keys_of_heads}
     assert {"tokenise", "average", "answer"} <= shared
