@@ -72,7 +72,7 @@ def aggregate(
         effects = joint_effects_table(pairs, artifacts)
         if effects is not None:
             effects.to_csv(folder / manifest.JOINT_EFFECTS, index=False)
-        scores_by_pair = {pair.pair: pair.head_scores(artifacts) for pair in pairs}
+        scores_by_pair = {pair.names: pair.head_scores(artifacts) for pair in pairs}
         heads = heads_table(pairs, scores_by_pair, study)
         heads.to_parquet(folder / manifest.HEADS, index=False)
         document = manifest.Manifest(
@@ -130,7 +130,7 @@ def _lambda_agreement(
 ) -> Iterator[dict[str, Any]]:
     """Yield how far the orders by λ of several seeds agree."""
     for pair in pairs:
-        trained = scores_by_pair[pair.pair].get("lambda")
+        trained = scores_by_pair[pair.names].get("lambda")
         if isinstance(trained, TrainedLambda):
             yield {
                 "encoder": pair.encoder_label,

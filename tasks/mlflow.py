@@ -146,7 +146,7 @@ class Tracking:
                     steps_by_name[f"{method}/seed-{seed}"] = ranking
             for name, computed in steps_by_name.items():
                 if computed == step:
-                    folder = "/".join((*pair.pair, name)).replace(":", ".")
+                    folder = "/".join((*pair.names, name)).replace(":", ".")
                     self._write(partial(self._copy, step.reference(self.store), folder))
         losses = [] if scored else self._losses.pop(step.name, [])
         if losses:

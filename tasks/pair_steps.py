@@ -52,7 +52,7 @@ class PairSteps:
     joint_effects: Step | None
 
     @property
-    def pair(self) -> tuple[str, str]:
+    def names(self) -> tuple[str, str]:
         """The encoder's label and the task's name."""
         return self.encoder_label, self.task.name
 

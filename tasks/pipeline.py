@@ -4,12 +4,14 @@ For each encoder and task, after the inputs in brackets:
 
     tokenise
     average                       [tokenise]
-    train_lambda or score_heads   [tokenise, average]: a head order, for each ranking seed
+    train_lambda, score_heads     [tokenise, average]: a head order, for each ranking seed; by
+    or sweep_heads                what a trained probe says: [train_frozen_probe], too; λ once more
+                                  on shuffled labels, as a control
     other substitutes             [tokenise], where the encoder has to run for them
     probe, or for a native head answer and score_answers
                                   [tokenise, substitute, head order]: a cell for each substitute,
                                   head order and fraction
-    baseline                      [tokenise]
+    baseline or one_answer        [tokenise]
     joint_effects                 [tokenise, average, score_heads]: of a native head, for the order
                                   by effect
 

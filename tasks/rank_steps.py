@@ -10,9 +10,8 @@ import sys
 from collections.abc import Mapping
 
 from papa.ranking.head_scores import order_of_rows
-from papa.ranking.orders import HEAD_SCORES, scored_by
+from papa.ranking.orders import HEAD_SCORES, has_joint_effects, scored_by
 from papa.spec import Order, TaskSpec
-from papa.spec.orders import constant_count
 from papa.spec.study import CONTROL_SEEDS
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.joint_effects import joint_effects
@@ -31,11 +30,11 @@ def ranking_steps(pair: Pair, order: Order) -> Mapping[int, Step]:
     if method == "lambda":
         return {seed: _lambda_step(pair, seed) for seed in study.ranking_seeds}
     # A pass over all rows draws nothing: one serves all seeds.
-    draws_nothing = HEAD_SCORES[method].streamed and study.ranking.rows is None
-    seeds = study.ranking_seeds[:1] if draws_nothing else study.ranking_seeds
+    one_for_all_seeds = HEAD_SCORES[method].streamed and study.ranking.rows is None
+    seeds = study.ranking_seeds[:1] if one_for_all_seeds else study.ranking_seeds
     if method == SWEPT_METHOD and pair.task.head == "native":
         return {seed: _sweep_step(pair, seed) for seed in seeds}
-    return {seed: _scores_step(pair, method, seed, seeds, draws_nothing) for seed in seeds}
+    return {seed: _scores_step(pair, method, seed, seeds, one_for_all_seeds) for seed in seeds}
 
 
 def _lambda_step(pair: Pair, seed: int) -> Step:
@@ -74,7 +73,7 @@ def _sweep_step(pair: Pair, seed: int) -> Step:
 
 
 def _scores_step(
-    pair: Pair, name: str, seed: int, seeds: tuple[int, ...], draws_nothing: bool
+    pair: Pair, name: str, seed: int, seeds: tuple[int, ...], one_for_all_seeds: bool
 ) -> Step:
     """Return the step that scores heads; methods that are means over rows of attention share it."""
     study = pair.study
@@ -105,7 +104,7 @@ def _scores_step(
         task=loss,
         ranking=reduced(study.ranking, "rows", *method.reads),
         methods=streamed if method.streamed else (name,),
-        seed=None if draws_nothing else seed,
+        seed=None if one_for_all_seeds else seed,
         frozen_probe=frozen_probe,
         seeds=() if method.label_free else _seeds_of_native(pair),
         unit=study.unit,
@@ -150,16 +149,16 @@ def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step
 
 def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -> Step | None:
     """Return the step that compares what the first heads of the order by effect cost together with
-    what each costs; None of a probe, whose loss has no value for each text, and without the order.
+    what each costs; None of a probe, whose loss has no value for each text, without the order, and
+    where ``has_joint_effects`` says so.
 
     Args:
         pair: The encoder and the task.
         rankings: The steps that scores follow from, by order.
     """
     study = pair.study
-    fewest_kept = min(study.keep)
-    is_comparable = constant_count(fewest_kept, pair.units) > 1
-    if pair.task.head != "native" or SWEPT_METHOD not in rankings or not is_comparable:
+    is_compared = SWEPT_METHOD in rankings and has_joint_effects(study.keep, pair.units)
+    if pair.task.head != "native" or not is_compared:
         return None
     return joint_effects.step(
         f"joint_effects · {pair.title}",

@@ -109,7 +109,7 @@ def head_orders(
     orders: dict[tuple[str, str], dict[str, StudiedOrder]] = {}
     for pair in pairs:
         heads_per_unit = pair.encoder.heads_per_unit(unit)
-        orders_of_pair = orders.setdefault(pair.pair, {})
+        orders_of_pair = orders.setdefault(pair.names, {})
         counted: set[Step] = set()
         for cell, scoring in pair.cells.items():
             heads = scoring[0]["heads"]
@@ -167,8 +167,8 @@ def heads_table(
             )
             for scores in study.scores
         }
-        encoder, task = pair.pair
-        for method, scores in {**external, **scores_by_pair[pair.pair]}.items():
+        encoder, task = pair.names
+        for method, scores in {**external, **scores_by_pair[pair.names]}.items():
             frame = scores.frame(method).assign(encoder=encoder, task=task)
             if study.unit == "kv_group":
                 frame = with_group_column(frame, heads_per_unit)

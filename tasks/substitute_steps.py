@@ -34,7 +34,6 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
             f"{name} · seed {seed}" if entry.drawn else name,
             encoder=pair.encoder,
             text=pair.text,
-            slots=pair.task.slots,
             kind=kind,
             seed=seed if entry.drawn else None,
             task=native,

@@ -109,7 +109,6 @@ def constant_outputs(
     context: Context,
     encoder: EncoderReference,
     text: Step,
-    slots: int,
     kind: ConstantsKind,
     seed: int | None = None,
     task: TaskSpec | None = None,
@@ -122,7 +121,6 @@ def constant_outputs(
         context: What the body may use.
         encoder: The encoder.
         text: The tokenised text.
-        slots: S.
         kind: Which outputs.
         seed: Of the draw.
         task: The task whose native head the model has; None runs the plain encoder.

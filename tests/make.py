@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import cast
 
 import torch
 import transformers as tf
@@ -215,7 +216,7 @@ def outputs_of(model: tf.PreTrainedModel, inputs: Mapping[str, Tensor]) -> Model
 
 def answers(model: tf.PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor:
     output = outputs_of(model, inputs)
-    outputs = output.logits if "logits" in output else output.last_hidden_state
+    outputs: Tensor = output["logits" if "logits" in output else "last_hidden_state"]
     return outputs[inputs["attention_mask"].bool()] if "attention_mask" in inputs else outputs
 
 
@@ -227,7 +228,9 @@ def generated(
     use_cache: bool = True,
 ) -> Tensor:
     """The logits of six tokens that a model adds to each text."""
-    outputs = model.generate(
+    # PyTorch's stubs say that any attribute of a module is a tensor or a module.
+    generate = cast("Callable[..., ModelOutput]", model.generate)
+    outputs = generate(
         **inputs,
         max_new_tokens=6,
         min_new_tokens=6,
@@ -237,4 +240,4 @@ def generated(
         cache_implementation=cache,
         use_cache=use_cache,
     )
-    return torch.stack(outputs.logits)
+    return torch.stack(outputs["logits"])

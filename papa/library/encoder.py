@@ -88,12 +88,12 @@ class Encoder:
         return f"<{self.reference.display}: {shape}, {self.slots} slots, {device}>"
 
 
-def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False) -> None:
+def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool = False) -> None:
     """Raise SpecError unless ``encoder`` was loaded by ``load_encoder``.
 
     Args:
         encoder: What the user gave.
-        decoder: Whether a decoder is accepted.
+        accepts_decoders: Whether it may be a decoder.
         whole: Whether all its heads must be input-dependent.
     """
     if not isinstance(encoder, Encoder):
@@ -101,7 +101,7 @@ def check_loaded(encoder: object, *, decoder: bool = False, whole: bool = False)
             f"encoder is a {type(encoder).__name__}: give what papa.load_encoder returns, "
             "or use papa.ablated with a model in memory"
         )
-    if encoder.encoder is None and not decoder:
+    if encoder.encoder is None and not accepts_decoders:
         raise SpecError(
             f"{encoder.reference.display} is a decoder, which only papa.measure and "
             "papa.head_scores take: load it with transformers and use papa.ablated"

@@ -153,7 +153,7 @@ def head_scores(
             unit=unit,
             progress=progress,
         )
-    check_loaded(model, decoder=True, whole=True)
+    check_loaded(model, accepts_decoders=True, whole=True)
     settings = {
         "rows": rows,
         "evaluations": evaluations,

@@ -36,6 +36,7 @@ from papa.ranking.external_scores import CustomOrder
 from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda, rows_of_seed
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.loss_scores import VALUED_ROWS
+from papa.ranking.orders import has_joint_effects
 from papa.ranking.redundancy import joint_effects_of_order
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty, redundancy
@@ -49,7 +50,6 @@ from papa.spec.orders import (
     Cell,
     Head,
     Unit,
-    constant_count,
     constant_heads,
     heads_of_units,
 )
@@ -212,9 +212,9 @@ def _joint_effects(
     progress: bool,
 ) -> JointEffects | None:
     """Return what the first units of an order cost together, on texts that did not decide it; None
-    where no share leaves two units constant.
+    where ``has_joint_effects`` says so.
     """
-    if constant_count(min(keep), len(order)) < 2:
+    if not has_joint_effects(keep, len(order)):
         return None
     rows = np.sort(rows_of_seed(len(native.texts), VALUED_ROWS, 0))
     with bar("joint effects", progress) as report:

@@ -169,7 +169,7 @@ def measure(
             unit=unit,
             progress=progress,
         )
-    check_loaded(model, decoder=True, whole=True)
+    check_loaded(model, accepts_decoders=True, whole=True)
     if any(argument is not None for argument in (tokenizer, score, part)):
         raise SpecError(
             "tokenizer, score and part are for an in-memory model: leave them out, or give "
@@ -189,6 +189,7 @@ def measure(
         for number, matrices in enumerate(supplied, 1)
     }
     settings = {
+        # A study names at least one substitute; where all are matrices, they take its place below.
         "substitutes": by_name or ["zeros"],
         **named_orders(orders, model.layers, model.heads),
         "keep": as_list(keep),

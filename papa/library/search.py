@@ -10,7 +10,7 @@ import pandas
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError
+from papa.errors import DataError, SpecError, shown
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
@@ -83,8 +83,9 @@ def search_heads(
         scores: A frame from ``head_scores`` or ``load_scores``, or numbers [layers, heads]; the
             smallest become constant first. With the column ``kv_group`` whole groups do, which are
             those of the model.
-        max_effect: By how much the mean loss may grow, in its units: nats of the model's own loss,
-            or the fall of ``score``.
+        max_effect: By how much the mean loss may grow, in its units: nats of the loss that
+            ``head_scores`` takes (of a language model its own; of a classifier the divergence from
+            its original answers, without labels), or the fall of ``score``.
         substitute: What heads output instead, as for ``ablated``.
         substitute_data: What averages, mean outputs and donors come of; None takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
@@ -100,9 +101,9 @@ def search_heads(
             fewer than two texts.
         DataError: ``data`` cannot be read.
     """
-    if not 0 < max_effect < np.inf:
+    if not isinstance(max_effect, int | float) or not 0 < max_effect < np.inf:
         raise SpecError(
-            f"max_effect is {max_effect}, expected a positive number in units of the loss"
+            f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss"
         )
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)

@@ -63,7 +63,7 @@ def constants(
     Raises:
         SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
     """
-    check_loaded(encoder, decoder=True)
+    check_loaded(encoder, accepts_decoders=True)
     matrices = named_matrices(substitute, encoder, average, **parameters)
     return ConstantMatrices(**vars(matrices))
 

@@ -185,8 +185,8 @@ def _length_of(text: Inputs) -> int:
 
 
 def _single_texts(batches: Sequence[Inputs], *, is_trimmed: bool) -> tuple[list[Inputs], int]:
-    """Split batches into inputs of one text each, in their order, without padding; return also how
-    many batches cannot be split.
+    """Split batches into inputs of one text each, in their order, without padding if
+    ``is_trimmed``; return also how many batches cannot be split.
 
     Padding is what a mask of [texts, tokens] hides at either end of a text. A batch that holds
     tensors without a row for each text stays whole: several texts may be packed in one row, or

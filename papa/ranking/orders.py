@@ -14,7 +14,7 @@ import numpy as np
 from papa.errors import SpecError, joined, meant
 from papa.ranking.kv_groups import group_scores
 from papa.spec import StudySpec
-from papa.spec.orders import REVERSED, Head, module_of, scores_in
+from papa.spec.orders import REVERSED, Head, constant_count, module_of, scores_in
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class ScoringMethod:
 
 
 _RANKING = "papa.ranking"
+_COMPARED_UNITS = 512
+"""Of how many units at most joint effects are computed unasked: GPT-2 medium has 384 heads."""
 _streamed = partial(ScoringMethod, label_free=True, streamed=True, draws_nothing=True)
 _trained = partial(ScoringMethod, reads=("epochs", "learning_rate"))
 _valued = partial(ScoringMethod, frozen_probe=True, values_sets=True)
@@ -176,6 +178,13 @@ def head_order(order: str, scores: Scores, layers: int, heads: int, draw: Draw =
     """Return all heads, the first to become constant first."""
     unordered = [(layer, head) for layer in range(layers) for head in range(heads)]
     return order_named(order).arrange(unordered, scores, draw)
+
+
+def has_joint_effects(keep: Sequence[float], units: int) -> bool:
+    """Return whether a study by effect compares what its sets of heads cost together with what each
+    costs: where a share leaves two constant, and units are so few that a pass for each is quick.
+    """
+    return units <= _COMPARED_UNITS and constant_count(min(keep), units) > 1
 
 
 def draws_of(

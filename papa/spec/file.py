@@ -184,6 +184,9 @@ def sentence(fault: ErrorDetails) -> str:
     value = fault["input"]
     if fault["type"] == "extra_forbidden":
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
+        sections = _sections_with(steps[-1]) if len(steps) == 1 else []
+        if sections:
+            return f"unknown key '{where}': write it as {joined(sections)} (indented below)"
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
         return f"unknown key '{where}'{near}: correct it, or leave it out"
     context = fault.get("ctx", {})
@@ -195,6 +198,17 @@ def sentence(fault: ErrorDetails) -> str:
     quoted = f", found {shown(wrong_value)}" if is_quoted else ""
     message = fault["msg"].removeprefix("Value error, ")
     return f"'{where}': {message}{quoted}{meant(wrong_value, names)}"
+
+
+def _sections_with(key: str) -> list[str]:
+    """Return the sections of a study that have this key, as ``section.key``."""
+    return [
+        f"{name}.{key}"
+        for name, field in StudySpec.model_fields.items()
+        if isinstance(field.annotation, type)
+        and issubclass(field.annotation, Frozen)
+        and key in field.annotation.model_fields
+    ]
 
 
 def _absolute(path: str, folder: Path) -> str:

@@ -10,6 +10,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 import papa
+from papa.ranking.orders import has_joint_effects
 from tests.make import SIZES
 
 COPY = 1
@@ -138,3 +139,19 @@ def test_sets_without_heads_of_the_model_are_refused(
     batches = [{"input_ids": torch.ones(2, 4, dtype=torch.int64)}]
     with pytest.raises(papa.errors.SpecError, match="head"):
         papa.joint_effects(redundant_model, batches, head_sets=head_sets, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("keep", "units", "expected"),
+    [
+        ([1, 0.5], 4, True),
+        ([1, 0.75], 4, False),
+        ([1], 4, False),
+        ([0], 512, True),
+        ([0], 513, False),
+    ],
+)
+def test_sets_are_compared_where_single_units_are_few(
+    keep: list[float], units: int, expected: bool
+) -> None:
+    assert has_joint_effects(keep, units) == expected

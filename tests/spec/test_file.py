@@ -126,6 +126,7 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(OWN | {"metric": "cosine"}), "head: probe"),
     (of_task(OWN | {"head": "native"}, substitutes=["trained"]), "probe"),
     ({"hue": 1}, "'hue'"),
+    ({"workers": 2}, "execution.workers"),
     (of_task(OWN | {"colum": {}}), "'tasks.0.colum'"),
     ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran'"),
     (of_task(OWN | {"probe": NO_RATE}), "'tasks.0.probe.learning_rate'"),
