@@ -194,7 +194,7 @@ def test_scores_of_groups_are_the_same(of_groups: tuple[Scored, papa.Measurement
     study, measured = of_groups
     aggregate = study.steps.steps[-1]
     pairs = study.steps.pairs
-    scores = {pair.pair: pair.head_scores(study.artifacts) for pair in pairs}
+    scores = {pair.names: pair.head_scores(study.artifacts) for pair in pairs}
     table = heads_table(pairs, scores, aggregate["study"])
     for method in ("effect", "lambda", "output_norm"):
         expected = table[table["method"] == method]

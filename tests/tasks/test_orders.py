@@ -118,7 +118,7 @@ def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     pairs = pandas.read_csv(opened(scored).folder / OF_ORDERS[0])
     assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
     assert "train_lambda" not in {step.stage.name for step in steps.steps}
-    ((_, orders),) = head_orders(steps.pairs, artifacts).items()
+    ((_, orders),) = head_orders(steps.pairs, artifacts, "head").items()
     costs = {order: studied_order.evaluations for order, studied_order in orders.items()}
     assert costs == {"distance": 1, "reversed:confidence": None, "variance": None, "gradient": 2}
     timed = {order for order, studied_order in orders.items() if studied_order.seconds}
