@@ -31,11 +31,11 @@ from papa.flows.environment import settle_environment, settle_umask
 from papa.flows.progress import StudyProgress
 from papa.flows.stages import StudyRun, failure_of, reason_of, run_steps
 from papa.spec import StudySpec
-from papa.spec.file import load_study
 from papa.storage.locks import in_use
 from papa.storage.store import Store
 from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session
+from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
@@ -102,7 +102,7 @@ def run_study(
     with ExitStack() as stack:
         if name:
             stack.enter_context(_failure_recorded(opened, name))
-        spec = load_study(Path(_absolute("study", study)), overrides or ())
+        spec = load_to_run(Path(_absolute("study", study)), overrides or ())
         _check_deployed(study, spec, name=name, digest=digest)
         if not name:
             stack.enter_context(_failure_recorded(opened, spec.name))

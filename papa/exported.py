@@ -18,9 +18,10 @@ from huggingface_hub import ModelCard, ModelCardData
 from torch import Tensor, nn
 from torch.nn.functional import pad, scaled_dot_product_attention
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file
 
 from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
-from papa.files import scratch_beside
+from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, checked_heads
 from papa.library.renamed import formerly
@@ -38,19 +39,20 @@ class ConstantHeadsConfig(PreTrainedConfig):
     """The original's ``base``; the constant ``heads`` of each layer; S ``slots`` for one text, or
     two with ``separators`` between; ``placement`` of tokens in them, those of the "layout", or
     "positions" of tokens, of which "ends" puts the last token in the last slot; ``first``, from
-    which positions count, None where they are slots; and what was measured, ``study``.
+    which positions count, None where they are slots; ``sha256`` of the files of weights; and what
+    was measured, ``study``.
     """
 
     model_type = TYPE
 
     def __init__(self, **settings: Any) -> None:
         unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "placement": "layout"}
-        super().__init__(**{**unset, "first": None, "study": {}, **settings})
+        super().__init__(**{**unset, "first": None, "sha256": {}, "study": {}, **settings})
 
 
 class ConstantHeadsModel(PreTrainedModel):
     """An encoder some of whose heads mix by constant matrices (Hassid et al., 2022, Section 3.1),
-    called as the original is; only safetensors are loaded.
+    called as the original is; only safetensors that are as they were saved are loaded.
     """
 
     config_class = ConstantHeadsConfig
@@ -177,8 +179,23 @@ class ConstantHeadsModel(PreTrainedModel):
     def from_pretrained(  # type: ignore[override]
         cls, name: Any, *arguments: Any, **options: Any
     ) -> Any:
-        """Load an export as transformers does, from safetensors alone."""
-        return super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
+        """Load an export as transformers does; weights that changed raise an ``ArtifactError``."""
+        loaded = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
+        sha256 = (loaded[0] if isinstance(loaded, tuple) else loaded).config.sha256
+        for file, digest in (sha256 or {"config.json": ""}).items():
+            if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
+                raise ArtifactError(
+                    f"{name}: {file} was modified after the export: download or export "
+                    "the folder again"
+                )
+        return loaded
+
+    def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
+        """Save an export as transformers does, with the SHA-256 of its weights."""
+        super().save_pretrained(save_directory, *arguments, **options)
+        files = sorted(Path(save_directory).glob("*.safetensors"))
+        self.config.sha256 = {file.name: sha256_of_file(file) for file in files}
+        self.config.save_pretrained(save_directory)
 
 
 def _keep(linear: nn.Linear, rows: Tensor) -> None:

@@ -4,9 +4,9 @@ For each encoder and task, after the inputs in brackets:
 
     tokenise
     average                       [tokenise]
-    train_lambda, score_heads     [tokenise, average]: a head order, for each ranking seed; by
-    or sweep_heads                what a trained probe says: [train_frozen_probe], too; λ once more
-                                  on shuffled labels, as a control
+    train_frozen_probe            [tokenise]: the probe of methods that read a probe's loss
+    train_lambda, score_heads     [tokenise, average, train_frozen_probe]: a head order, for each
+    or sweep_heads                ranking seed; λ also on shuffled labels, as a control
     other substitutes             [tokenise], where the encoder has to run for them
     probe, or for a native head answer and score_answers
                                   [tokenise, substitute, head order]: a cell for each substitute,

@@ -288,6 +288,11 @@ def test_nothing_foreign_of_a_folder_is_read(folder: Path) -> None:
     loaded = AutoModel.from_pretrained(folder)
     assert type(loaded).__name__ == "ConstantHeadsModel"
     path = folder / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-100] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(papa.PapaError, match=r"model\.safetensors"):
+        AutoModel.from_pretrained(folder)
     torch.save(loaded.state_dict(), folder / "pytorch_model.bin")
     path.unlink()
     with pytest.raises(OSError, match=r"model\.safetensors"):

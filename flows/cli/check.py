@@ -11,9 +11,9 @@ from papa.errors import printable, shortened
 from papa.flows.check import Checked, check_study
 from papa.flows.cli import options
 from papa.flows.environment import missing_engines, outside_working_folder
-from papa.spec.file import load_study
 from papa.tasks.inputs import named_texts
 from papa.tasks.mlflow_address import check_tracking, tracking_address
+from papa.tasks.stored import load_to_run
 
 _ROWS = ("train_rows", "validation_rows")
 
@@ -22,6 +22,7 @@ def check(
     study: options.Study,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -29,7 +30,7 @@ def check(
 ) -> None:
     """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
     with options.one_sentence():
-        spec = load_study(study, overrides or ())
+        spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         code_paths = [path.absolute() for path in code or ()]
         with outside_working_folder():

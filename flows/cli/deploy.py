@@ -15,9 +15,9 @@ from papa.flows.check import cluster_address
 from papa.flows.cli import options
 from papa.flows.cli.options import option
 from papa.flows.environment import outside_working_folder, prepare_engines
-from papa.spec.file import load_study
 from papa.spec.orders import module_of, scores_in
 from papa.storage.store import Store
+from papa.tasks.stored import load_to_run
 
 
 def deploy(
@@ -50,7 +50,7 @@ def deploy(
             raise SpecError("give --cron or --interval, not both")
         period = duration_of(interval) if interval else None
         cluster_address(ray_address)  # Refused if it holds a password.
-        spec = load_study(study, overrides or ())
+        spec = load_to_run(study, overrides or ())
         names = [*map(scores_in, spec.orders)]
         for task in spec.tasks:
             names += [task.metric, task.custom_probe]

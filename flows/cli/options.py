@@ -50,6 +50,14 @@ _CODE = "Python file with custom code that the study names; it is executed. May 
 Code = Annotated[
     list[Path] | None, option("--code", metavar="FILE.py", help=_CODE, exists=True, dir_okay=False)
 ]
+AllowSource = Annotated[
+    list[Path] | None,
+    option(
+        "--allow-source",
+        metavar="PATH",
+        help="File or folder that a study file in a store may read; may be repeated.",
+    ),
+]
 StoreAddress = Annotated[
     str,
     typer.Option(

@@ -15,22 +15,23 @@ from papa.errors import printable
 from papa.flows.check import check_study
 from papa.flows.cli import options
 from papa.flows.progress import duration
-from papa.spec.file import load_study
 from papa.storage.artifacts import metadata_below
 from papa.tasks.step import Step
+from papa.tasks.stored import load_to_run
 
 
 def plan(
     study: options.Study,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
-        spec = load_study(study, overrides or ())
+        spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         steps = checked.steps.steps

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from papa.errors import PapaError, SpecError, nearest_first, printable
+from papa.errors import ArtifactError, PapaError, SpecError, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.lists import names_of_studies
 from papa.flows.cli.options import argument, option
@@ -30,11 +30,16 @@ def remove(
     """Delete a study, its results, and the artifacts that no other finished study needs."""
     with options.one_sentence(verbose):
         opened = options.marked_store(store)
-        contents = Contents(opened)
-        elsewhere = contents.used_by(lambda name: name != study)
-        used = contents.used_by(lambda name: name == study)
-        steps = {step: size for step, size in used.items() if step not in elsewhere}
+
+        def steps_of_study() -> dict[str, int]:
+            """Return the steps that no other study uses, with their bytes."""
+            contents = Contents(opened)
+            elsewhere = contents.used_by(lambda name: name != study)
+            used = contents.used_by(lambda name: name == study)
+            return {step: size for step, size in used.items() if step not in elsewhere}
+
         known = names_of_studies(opened)
+        steps = steps_of_study()
         if not steps and study not in known:
             there = nearest_first(study, known)
             raise SpecError(f"there is no study '{study}' in {opened.address}: it has {there}")
@@ -43,6 +48,10 @@ def remove(
         if not yes:
             typer.confirm(f"Delete {deleted}?", abort=True)
         options.refuse_deletion_in_use(opened)
+        if steps_of_study() != steps:
+            raise ArtifactError(
+                f"the studies in {opened.address} changed meanwhile: nothing was deleted; run again"
+            )
         # What computed the results goes first: without it the others are what prune finds.
         for step in sorted(steps):
             artifacts.remove(f"{opened.artifacts}/{step}")

@@ -23,9 +23,9 @@ from papa.flows.environment import outside_working_folder, prepare_engines
 from papa.flows.progress import StudyProgress
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
-from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
+from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
 from papa.worker import uncollected
 
@@ -63,6 +63,7 @@ def run(
     ] = None,
     overrides: options.Overrides = None,
     code: options.Code = None,
+    allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     workers: options.Workers = None,
     ray_address: options.RayAddress = None,
@@ -86,7 +87,7 @@ def run(
             has_study_or_task = study is not None or bool(tasks)
             spec = study_of_texts(models, data, has_study_or_task, limit, settings, opened)
         elif study is not None and not (encoders or tasks or limit):
-            spec = load_study(study, settings)
+            spec = load_to_run(study, settings, allow_source or ())
         else:
             spec = study_without_file(study, models, tasks or [], limit, settings)
             refuse_same_name(spec, opened, {})

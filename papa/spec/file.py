@@ -186,7 +186,7 @@ def sentence(fault: ErrorDetails) -> str:
         keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
         sections = _sections_with(steps[-1]) if len(steps) == 1 else []
         if sections:
-            return f"unknown key '{where}': write it as {joined(sections)} (indented below)"
+            return f"unknown key '{where}': it belongs to a section, as {joined(sections)}"
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
         return f"unknown key '{where}'{near}: correct it, or leave it out"
     context = fault.get("ctx", {})

@@ -83,12 +83,13 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     monkeypatch.syspath_prepend(str(tmp_path))
     saved = str(store / "studies" / "small.yaml")
     store_option = ("--store", str(store))
+    allowed = ("--allow-source", shallow)
     for arguments, shown in (
         (("list",), "small"),
         (("compare", "small"), "my_code:share"),
         (("heads", "small"), "my_code:last"),
-        (("plan", saved), "my_code:last"),
-        (("check", saved), "my_code:share"),
+        (("plan", saved, *allowed), "my_code:last"),
+        (("check", saved, *allowed), "my_code:share"),
         (("report", "small"), "report"),
     ):
         finished = invoke(*arguments, *store_option)
@@ -102,7 +103,7 @@ def test_what_reads_a_stored_study_runs_nothing_of_it(
     assert exported.code == 0, exported.err
     assert "my_code:last" in (tmp_path / "exported" / "README.md").read_text()
     assert not fired.exists()
-    assert invoke("plan", saved, *store_option, "--code", str(evil)).code == 0
+    assert invoke("plan", saved, *allowed, *store_option, "--code", str(evil)).code == 0
     assert fired.exists()
 
 
