@@ -15,7 +15,6 @@ from papa.flows.cli import app
         ("run --own=texts.txt", "--data"),
         ("export study --to folder --fraction 0.5", "--keep"),
         ("export study --to folder --keep 0.5 --constants zeros", "--substitute"),
-        ("describe study --fraction 0.5", "--keep"),
     ],
 )
 def test_a_renamed_option_is_refused_with_its_new_name(line: str, new_name: str) -> None:
