@@ -60,6 +60,7 @@ class Tables:
     def __str__(self) -> str:
         return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in self.tables)
 
+    __repr__ = __str__
     _repr_markdown_ = __str__
 
 
@@ -142,6 +143,7 @@ class Measurement:
     def __str__(self) -> str:
         return "\n".join([*self.answers, "", str(self.table)])
 
+    __repr__ = __str__
     _repr_markdown_ = __str__
 
 

@@ -19,13 +19,17 @@ NOTEBOOKS = ("engineer.ipynb", "researcher.ipynb", "team.ipynb")
 
 
 def printed(notebook: Any) -> list[str]:
-    """What each cell prints or returns as text, without numbers, folders and blanks."""
+    """What each cell prints or returns as plain text, without numbers, folders and blanks.
+
+    Tables and sentences that are shown as Markdown say what this machine measured: they are left out.
+    """
     texts = []
     for cell in notebook.cells:
         outputs = cell.get("outputs", [])
         text = " ".join(
             str(output.get("text") or output.get("data", {}).get("text/plain", ""))
             for output in outputs
+            if "text/markdown" not in output.get("data", {})
         )
         text = re.sub(r"/tmp/\S+", "/tmp/…", text)
         texts.append(" ".join(re.sub(r"-?\d+(\.\d+)?", "#", text).split()))
