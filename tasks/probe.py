@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from papa.text.corpus import TokenisedCorpus
 
 
-@stage("probe", version=8, by_seed=True)
+@stage("probe", version=9, by_seed=True)
 def probe(
     context: Context,
     encoder: EncoderReference,

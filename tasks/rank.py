@@ -35,7 +35,7 @@ BY_HEAD = {"unit": "head"}
 """What scores were of before stages had the argument ``unit``."""
 
 
-@stage("train_lambda", version=11, keyed_unless=BY_HEAD)
+@stage("train_lambda", version=12, keyed_unless=BY_HEAD)
 def train_lambda(
     context: Context,
     encoder: EncoderReference,
@@ -149,7 +149,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=9, keyed_unless=BY_HEAD)
+@stage("score_heads", version=10, keyed_unless=BY_HEAD)
 def score_heads(
     context: Context,
     encoder: EncoderReference,

@@ -42,7 +42,8 @@ def chunks_of(
     split: TokenisedSplit, minibatch: np.ndarray, tokens: int, seed: tuple[int, ...]
 ) -> list[Chunk]:
     """Cut a minibatch into chunks of like length and at most ``tokens``, shortest first, an even
-    number unless one is enough or rows are few; ``seed`` and a chunk's number seed its dropout.
+    number where there are more than ``tokens / 2``, so that two threads have equal work; ``seed``
+    and a chunk's number seed its dropout.
     """
     index = split.index_of(minibatch)
     first = split.first_lengths[index]
@@ -53,7 +54,9 @@ def chunks_of(
     order = np.lexsort((minibatch, lengths - first, first))
     total = lengths[order].cumsum()
     count = -(-int(total[-1]) // tokens)
-    count = min(len(order), count + count % 2 if count > 1 else 1)
+    if 2 * total[-1] > tokens:
+        count += count % 2
+    count = min(len(order), count)
     # A row belongs to the chunk in which its middle lies.
     chunk_numbers = ((total - lengths[order] / 2) * count // total[-1]).astype(np.int64)
     members = [order[chunk_numbers == number] for number in range(count)]
