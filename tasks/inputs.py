@@ -214,80 +214,96 @@ def _described(precision: Any, requested: Any) -> Any:
 
 
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
-    """Yield what in the study does not fit one of its encoders: where, and why."""
+    """Yield what in the study does not fit its tasks or one of its encoders: where, and why."""
     study = resolved.study
     methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
     for method in methods:
         if not HEAD_SCORES[method].in_studies:
             yield "orders", f"{method} is a score of models in memory alone: take another order"
     for task, method in product(study.tasks, methods):
-        entry = HEAD_SCORES[method]
-        unread = entry.native_head == "with a loss" and task.with_itself
-        of_words = task.kind in ("mlm", "causal") and task.head == "native"
-        if entry.native_head == "words" and not of_words:
-            yield (
-                "orders",
-                f"{method} follows the loss of a language model's native head, and task "
-                f"{task.name} has none: take another order",
-            )
-        # Hidden states are kept by a plain encoder alone.
-        unread = unread or (task.kind == "causal" and method == "self_lambda")
-        if task.head == "native" and unread:
-            yield (
-                "orders",
-                f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
-                "head: native: take lambda, first_to_last or random, or give scores:FILE",
-            )
+        yield from _unscored_task(task, method)
     for encoder in resolved.encoders.values():
-        name = encoder.name
-        layers = encoder.layers
-        heads = encoder.heads
-        heads_per_unit = encoder.heads_per_unit(study.unit)
-        # Published shapes do not say which heads share keys and values.
-        if study.unit == "kv_group" and heads_per_unit == 1 and encoder.folder:
+        yield from _misfits_of_encoder(encoder, study)
+        for method in methods:
+            yield from _too_few_evaluations(method, encoder, study)
+
+
+def _unscored_task(task: TaskSpec, method: str) -> Iterator[tuple[str, str]]:
+    """Yield why a method scores no heads for a task."""
+    entry = HEAD_SCORES[method]
+    of_words = task.kind in ("mlm", "causal") and task.head == "native"
+    if entry.native_head == "words" and not of_words:
+        yield (
+            "orders",
+            f"{method} follows the loss of a language model's native head, and task "
+            f"{task.name} has none: take another order",
+        )
+    needs_loss = entry.native_head == "with a loss" and task.with_itself
+    # Hidden states are kept by a plain encoder alone.
+    needs_states = task.kind == "causal" and method == "self_lambda"
+    if task.head == "native" and (needs_loss or needs_states):
+        yield (
+            "orders",
+            f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
+            "head: native: take lambda, first_to_last or random, or give scores:FILE",
+        )
+
+
+def _misfits_of_encoder(encoder: EncoderReference, study: StudySpec) -> Iterator[tuple[str, str]]:
+    """Yield what in the study does not fit an encoder: its unit, tasks, substitutes, scores."""
+    name = encoder.name
+    # Published shapes do not say which heads share keys and values.
+    if study.unit == "kv_group" and encoder.heads_per_unit(study.unit) == 1 and encoder.folder:
+        yield (
+            "unit",
+            f"each of the {encoder.heads} heads of a layer of '{name}' has keys and values of its "
+            "own, and kv_group is for heads that share them: set unit: head",
+        )
+    for index, task in enumerate(study.tasks):
+        where = f"tasks.{index} ({task.name})"
+        slots = max(task.slots, task.validation_slots or 0)
+        if slots > encoder.positions:
             yield (
-                "unit",
-                f"each of the {heads} heads of a layer of '{name}' has keys and values of its own, "
-                "and kv_group is for heads that share them: set unit: head",
+                where,
+                f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
+                f"{encoder.positions} at most: set slots to {encoder.positions} or less",
             )
-        for index, task in enumerate(study.tasks):
-            where = f"tasks.{index} ({task.name})"
-            slots = max(task.slots, task.validation_slots or 0)
-            if slots > encoder.positions:
-                yield (
-                    where,
-                    f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
-                    f"{encoder.positions} at most: set slots to {encoder.positions} or less",
-                )
-            if encoder.causal != (task.kind == "causal"):
-                advice = "an encoder: take another kind, or a decoder"
-                if encoder.causal:
-                    advice = "a decoder: take kind: causal with head: native, or an encoder"
-                yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
-        for index, substitute in enumerate(study.substitutes):
-            where = f"substitutes.{index}"
-            kind = substitute.kind
-            if not (entry_of(kind).encoders or encoder.causal):
-                yield where, f"'{kind}' is for decoders, and '{name}' is an encoder: take local"
-        for scores in study.scores:
-            shape = (len(scores.values), len(scores.values[0]))
-            if shape != (layers, heads):
-                yield (
-                    f"scores ({scores.name})",
-                    f"they are of {shape[0]} layers of {shape[1]} heads, and encoder '{name}' has "
-                    f"{layers} layers of {heads} heads: give scores of this encoder's heads",
-                )
-        for method in sorted(methods):
-            entry = HEAD_SCORES[method]
-            evaluations = study.ranking.evaluations
-            units = layers * heads // heads_per_unit
-            least_evaluations = entry.minimum_evaluations(units)
-            if evaluations < least_evaluations:
-                yield (
-                    "ranking",
-                    f"evaluations is {evaluations:,}, and {entry.label} of {units} "
-                    f"{UNIT_LABELS[study.unit]} take {least_evaluations:,} at least: give as many",
-                )
+        if encoder.causal != (task.kind == "causal"):
+            advice = "an encoder: take another kind, or a decoder"
+            if encoder.causal:
+                advice = "a decoder: take kind: causal with head: native, or an encoder"
+            yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
+    for index, substitute in enumerate(study.substitutes):
+        kind = substitute.kind
+        if not (entry_of(kind).encoders or encoder.causal):
+            yield (
+                f"substitutes.{index}",
+                f"'{kind}' is for decoders, and '{name}' is an encoder: take local",
+            )
+    for scores in study.scores:
+        shape = (len(scores.values), len(scores.values[0]))
+        if shape != (encoder.layers, encoder.heads):
+            yield (
+                f"scores ({scores.name})",
+                f"they are of {shape[0]} layers of {shape[1]} heads, and encoder '{name}' has "
+                f"{encoder.layers} layers of {encoder.heads} heads: give scores of this encoder's "
+                "heads",
+            )
+
+
+def _too_few_evaluations(
+    method: str, encoder: EncoderReference, study: StudySpec
+) -> Iterator[tuple[str, str]]:
+    """Yield that a method needs more evaluations for an encoder's heads than the study has."""
+    entry = HEAD_SCORES[method]
+    units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
+    least_evaluations = entry.minimum_evaluations(units)
+    if study.ranking.evaluations < least_evaluations:
+        yield (
+            "ranking",
+            f"evaluations is {study.ranking.evaluations:,}, and {entry.label} of {units} "
+            f"{UNIT_LABELS[study.unit]} take {least_evaluations:,} at least: give as many",
+        )
 
 
 def device_of(study: StudySpec) -> str:
