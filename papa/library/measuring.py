@@ -13,6 +13,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
+from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import Design, measure_in_memory
@@ -34,6 +35,7 @@ from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
+from papa.tasks.inputs import StudyInputs
 from papa.tasks.joint_effects import joint_effects_table
 from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import build_pipeline
@@ -134,29 +136,11 @@ def measure(
         name = type(substitutes).__name__
         raise SpecError(f"substitutes is {name}, expected a list of one or more")
     check_unit(unit)
-    rows = train_rows, validation_rows, ranking_rows
+    sample_sizes = (train_rows, validation_rows, ranking_rows)
     if isinstance(model, nn.Module):
-        task = Task() if task is None else task
-        if not isinstance(task, Task):
-            name = type(task).__name__
-            raise SpecError(
-                f"task is a {name}, expected papa.Task: pass other arguments by name, such as "
-                "tokenizer="
-            )
-        supported = Task(
-            text=task.text,
-            text_pair=task.text_pair,
-            label=task.label,
-            name=task.name,
-            head=task.head,
-            score=task.score,
-        )
-        if any(argument is not None for argument in (*rows, store)) or task != supported:
-            raise SpecError(
-                "an in-memory model is measured on all of data: leave out store, train_rows, "
-                "validation_rows, ranking_rows, and all arguments of papa.Task but text, "
-                "text_pair, label, name, head, score"
-            )
+        task = _task_in_memory(task, is_sampled=any(size is not None for size in sample_sizes))
+        if store is not None:
+            raise SpecError("an in-memory model is measured without a store: leave out store")
         return measure_in_memory(
             model,
             data,
@@ -204,25 +188,63 @@ def measure(
         nullcontext(store) if store is not None else TemporaryDirectory(prefix="papa-") as folder,
     ):
         if custom:
-            kinds = inputs.study.substitutes if by_name else ()
-            kinds += tuple(ConstantsSpec.model_construct(kind=label) for label in custom)
-            study = inputs.study.model_copy(update={"substitutes": kinds})
-            inputs = replace(inputs, study=study, matrices=custom)
-        for code in inputs.code.values():
-            is_trained = any(substitute.is_trained for substitute in inputs.study.substitutes)
-            if code.probe is not None and is_trained:
-                raise SpecError(
-                    "trained substitutes need PAPA's own probe: leave out 'trained' or the "
-                    "custom probe"
-                )
-            if store is not None and code.digest is None:
-                raise SpecError(
-                    "a store identifies custom code by its file: import it from a module, or "
-                    "leave out store"
-                )
+            inputs = _with_matrices(inputs, custom, replaces_all=not by_name)
+        _check_code(inputs, is_stored=store is not None)
         pipeline = build_pipeline(inputs)
         artifacts = run_steps(pipeline.steps[:-1], Store(folder), model, inputs, progress)
         return _measurement(pipeline.pairs[0], artifacts, inputs.study)
+
+
+def _task_in_memory(task: object, is_sampled: bool) -> Task:
+    """Return the task that an in-memory model is measured on; only some of its arguments apply."""
+    if task is None:
+        task = Task()
+    if not isinstance(task, Task):
+        name = type(task).__name__
+        raise SpecError(
+            f"task is a {name}, expected papa.Task: pass other arguments by name, such as "
+            "tokenizer="
+        )
+    supported = Task(
+        text=task.text,
+        text_pair=task.text_pair,
+        label=task.label,
+        name=task.name,
+        head=task.head,
+        score=task.score,
+    )
+    if is_sampled or task != supported:
+        raise SpecError(
+            "an in-memory model is measured on all of data: leave out train_rows, "
+            "validation_rows, ranking_rows, and all arguments of papa.Task but text, text_pair, "
+            "label, name, head, score"
+        )
+    return task
+
+
+def _with_matrices(
+    inputs: StudyInputs, custom: Mapping[str, ConstantMatrices], replaces_all: bool
+) -> StudyInputs:
+    """Return a study's inputs with matrices of the caller's among, or as, its substitutes."""
+    kinds = () if replaces_all else inputs.study.substitutes
+    kinds += tuple(ConstantsSpec.model_construct(kind=label) for label in custom)
+    study = inputs.study.model_copy(update={"substitutes": kinds})
+    return replace(inputs, study=study, matrices=custom)
+
+
+def _check_code(inputs: StudyInputs, is_stored: bool) -> None:
+    """Refuse custom code that trained substitutes, or a store, cannot take."""
+    is_trained = any(substitute.is_trained for substitute in inputs.study.substitutes)
+    for code in inputs.code.values():
+        if code.probe is not None and is_trained:
+            raise SpecError(
+                "trained substitutes need PAPA's own probe: leave out 'trained' or the custom probe"
+            )
+        if is_stored and code.digest is None:
+            raise SpecError(
+                "a store identifies custom code by its file: import it from a module, or "
+                "leave out store"
+            )
 
 
 def _measurement(

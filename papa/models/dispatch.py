@@ -197,7 +197,6 @@ def attend(
     causal = bool(getattr(module, "is_causal", False))
     batch = dispatch.batch
     dependent: Heads | None = None
-    bias: Tensor | None
     if batch is None:
         mask, bias = _mask_and_bias(attention_mask, position_bias, query.dtype)
         if score_bias is not None:
@@ -210,21 +209,11 @@ def attend(
         value = value.repeat_interleave(group_size, dim=1)
     else:
         dependent = dispatch.dependent_heads(module)
-        heads = tuple(range(dispatch.heads)) if dependent is None else dependent
         mask = _packed_mask(dispatch, batch, query, sliding_window)
-        if query.shape[1] == dispatch.heads:
-            # Where one map gives queries, keys and values, those of all heads are there.
-            query = chosen(query, heads)
-            key = chosen(key, heads)
-        query = batch.unpack(query)
-        key = batch.unpack(key)
-        # Where all heads are constant, queries and keys are placeholders.
-        bias = position_bias if heads else None
-        if score_bias is not None and heads:
-            bias = score_bias(query, key)
-        if bias is not None and bias.shape[1] == dispatch.heads:
-            bias = chosen(bias, heads)
         value = batch.unpack(value)
+        query, key, bias = _unpacked(
+            dispatch, batch, dependent, query, key, position_bias, score_bias
+        )
     if routed:
         slots = dispatch.token_slots(query, key, mask, position_ids, causal)
     else:
@@ -253,6 +242,33 @@ def attend(
         output = batch.pack(output)
     matrices = attention.matrices() if dispatch.matrices and batch is None else None
     return output.transpose(1, 2).contiguous(), matrices
+
+
+def _unpacked(
+    dispatch: Dispatch,
+    batch: MicroBatch,
+    dependent: Heads | None,
+    query: Tensor,
+    key: Tensor,
+    position_bias: Tensor | None,
+    score_bias: ScoreBias | None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return queries, keys and what is added to scores of packed tokens: a row for each text, and
+    only input-dependent heads (``dependent``; None are all).
+    """
+    heads = tuple(range(dispatch.heads)) if dependent is None else dependent
+    if query.shape[1] == dispatch.heads:
+        # Where one map gives queries, keys and values, those of all heads are there.
+        query = chosen(query, heads)
+        key = chosen(key, heads)
+    query = batch.unpack(query)
+    key = batch.unpack(key)
+    if not heads:  # Queries and keys are placeholders.
+        return query, key, None
+    bias = position_bias if score_bias is None else score_bias(query, key)
+    if bias is not None and bias.shape[1] == dispatch.heads:
+        bias = chosen(bias, heads)
+    return query, key, bias
 
 
 def _mask_and_bias(
