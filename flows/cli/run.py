@@ -23,6 +23,7 @@ from papa.flows.environment import outside_working_folder, prepare_engines
 from papa.flows.progress import StudyProgress
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
+from papa.spec import StudySpec
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.stored import load_to_run
@@ -81,16 +82,13 @@ def run(
         interruption.saved = lambda: f"finished steps are kept in {store}"
         opened = Store(store)
         errors = Console(stderr=True)
-        models = encoders or []
         settings = overrides or []
-        if data is not None:
-            has_study_or_task = study is not None or bool(tasks)
-            spec = study_of_texts(models, data, has_study_or_task, limit, settings, opened)
-        elif study is not None and not (encoders or tasks or limit):
+        if study is not None and data is None and not (encoders or tasks or limit):
             spec = load_to_run(study, settings, allow_source or ())
         else:
-            spec = study_without_file(study, models, tasks or [], limit, settings)
-            refuse_same_name(spec, opened, {})
+            spec = _study_of_options(
+                study, encoders or [], tasks or [], data, limit, settings, opened
+            )
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
         with ExitStack() as stack:
@@ -144,15 +142,37 @@ def run(
                     "steps are cached"
                 )
 
-        link = prepared.link.result()
-        folder = opened.study(spec.name)
-        summary = options.printable_names(read_table(folder / "summary.csv"))
-        Console().print(summary_table(summary))
-        typer.echo(f"report   {folder}/report.html")
-        typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
-        ui = shlex.join(["papa", "ui", "--store", opened.address])
-        typer.echo(f"MLflow   {link or f'experiment {spec.name!r}: {ui}'}")
+        _print_results(opened, spec.name, prepared.link.result())
         if is_silent.is_set():
             # Prefect would try for minutes to hand on what it has recorded.
             sys.stdout.flush()
             os._exit(0)
+
+
+def _study_of_options(
+    study: Path | None,
+    encoders: list[str],
+    tasks: list[str],
+    data: Path | None,
+    limit: int | None,
+    overrides: list[str],
+    store: Store,
+) -> StudySpec:
+    """Return the study that options describe in place of a file, under a name that is free."""
+    if data is not None:
+        has_study_or_task = study is not None or bool(tasks)
+        return study_of_texts(encoders, data, has_study_or_task, limit, overrides, store)
+    spec = study_without_file(study, encoders, tasks, limit, overrides)
+    refuse_same_name(spec, store, {})
+    return spec
+
+
+def _print_results(store: Store, name: str, mlflow_page: str) -> None:
+    """Print the table of a finished study, and where its files and its page in MLflow are."""
+    folder = store.study(name)
+    summary = options.printable_names(read_table(folder / "summary.csv"))
+    Console().print(summary_table(summary))
+    typer.echo(f"report   {folder}/report.html")
+    typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
+    ui = shlex.join(["papa", "ui", "--store", store.address])
+    typer.echo(f"MLflow   {mlflow_page or f'experiment {name!r}: {ui}'}")
