@@ -84,6 +84,18 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     assert means.nunique() >= 3, "negative control: cells differ"
 
 
+def test_a_measurement_prints_as_its_sentences_and_tables(
+    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
+) -> None:
+    measurement = papa.measure(
+        encoder, reviews, task=TASK, orders=["random"], keep=[1], probe_seeds=[0], progress=False
+    )
+    assert measurement.answers
+    for printed in (repr(measurement), str(measurement)):
+        assert printed.startswith(measurement.answers[0])
+        assert str(measurement.table) in printed
+
+
 def test_what_a_measurement_computed_serves_other_calls(
     encoder: Encoder, reviews: dict[str, pandas.DataFrame]
 ) -> None:
