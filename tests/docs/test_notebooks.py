@@ -21,7 +21,8 @@ NOTEBOOKS = ("engineer.ipynb", "researcher.ipynb", "team.ipynb")
 def printed(notebook: Any) -> list[str]:
     """What each cell prints or returns as plain text, without numbers, folders and blanks.
 
-    Tables and sentences that are shown as Markdown say what this machine measured: they are left out.
+    Tables and sentences that are shown as Markdown say what this machine measured: they are left
+    out.
     """
     texts = []
     for cell in notebook.cells:
