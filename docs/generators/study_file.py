@@ -29,7 +29,6 @@ from papa.spec import (
     HeadScores,
     HubSource,
     LayoutSpec,
-    Order,
     ProbeSpec,
     RankingSpec,
     StudySpec,
@@ -205,8 +204,6 @@ def _type(annotation: Any) -> str:
     """A type in words."""
     if annotation == ConstantsKind:
         return _names(substitute_names())
-    if annotation == Order:
-        return _names(HEAD_ORDERS)
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         limits = [limit for one in inside[1:] for limit in _limits(one)]
