@@ -15,7 +15,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import yaml
 from pydantic import BaseModel
 
-from papa.ranking.orders import HEAD_ORDERS
 from papa.spec import (
     CodeSpec,
     Columns,

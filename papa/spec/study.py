@@ -205,16 +205,14 @@ class StudySpec(Frozen):
     substitutes: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
         ConstantsSpec(kind="average"),
     )
-    """What replaces attention: a ladder of kinds, from nothing to trained matrices."""
+    """What replaces attention (docs/method.md)."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
-    """In which order heads become constant: lambda, first_to_last, last_to_first,
-    random; the smallest score first, of gradient, shapley, greedy, gates, effect, label-free
-    confidence, variance, distance, self_lambda, or a file, 'scores:FILE' (``papa.load_scores``);
-    or code of your own, module:name. Each also from its end: reversed:distance."""
+    """In which order heads become constant (docs/how-to/rank-heads.md): names, 'scores:FILE', or
+    custom code, module:name. Each also from its end: reversed:distance."""
     scores: tuple[HeadScores, ...] = ()
-    """Scores of heads that orders name; those of files and of code are added by themselves."""
+    """Scores of heads that orders name; those of files and of code are added automatically."""
     code: tuple[CodeSpec, ...] = ()
-    """The files of code of your own; added by themselves from --code."""
+    """Files of custom code; added automatically from --code."""
     keep: Annotated[tuple[Fraction, ...], Field(min_length=1)] = (1.0, 0.5, 0.125, 0.0625, 0.0)
     """Shares of heads that stay input-dependent; drops are measured against 1, the original."""
     unit: Unit = "head"
