@@ -49,17 +49,11 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """A study that can run.
+    """A study that can run: its steps, which of them are ``missing`` in the store, what is shown of
+    each task's rows, and what a reader should know.
 
-    Attributes:
-        inputs: What its steps read.
-        steps: Its steps.
-        missing: Those of its steps that are not in the store.
-        workers: On how many workers; None: one for each core or GPU.
-        cluster: On which Ray cluster; None: on this machine.
-        previews: What is shown of each task's rows.
-        unchecked: What was not checked.
-        notes: What its reader should know.
+    ``workers`` None is one for each core or GPU; ``cluster`` is the address of Ray's, None for this
+    machine.
     """
 
     inputs: StudyInputs

@@ -31,18 +31,9 @@ def create_deployment(
     timezone: str,
     period: timedelta | None,
 ) -> str:
-    """Create or replace a deployment of ``run_study``, and the automation for dead runs.
-
-    Args:
-        name: The study's name.
-        parameters: The arguments of ``run_study``.
-        pool: The work pool.
-        cron: When it runs; None for another schedule or none.
-        timezone: The time zone of ``cron``.
-        period: The time between runs, without ``cron``.
-
-    Returns:
-        The address of the deployment's page.
+    """Create or replace a deployment of ``run_study``, and the automation for dead runs; return the
+    address of its page. It runs by ``cron`` in a time zone, or once every ``period``, or when
+    asked.
 
     Raises:
         PapaError: No server is set, or it refuses the deployment.

@@ -123,15 +123,8 @@ def _empty_folder() -> Iterator[int]:
 
 def prepare_engines(folder: Path, *modules: str, verbose: bool) -> None:
     """Set what Prefect reads when it is imported, which comes after this; with ``verbose`` engines
-    show what they log.
-
-    Args:
-        folder: The store, whose group may read what is written.
-        modules: What is needed beside the engines of a study.
-        verbose: Whether engines show what they log.
-
-    Raises:
-        PapaError: An engine is not installed.
+    show what they log. The group of the store's ``folder`` may read what is written. Raises a
+    PapaError if an engine, or one of ``modules``, is not installed.
     """
     missing = missing_engines(*modules)
     if missing:

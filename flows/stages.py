@@ -43,13 +43,8 @@ _LOOKED_AT_ONCE = 16
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the steps of a run of a study share.
-
-    Attributes:
-        session: Store, workers and settings.
-        tracking: The study's run in MLflow.
-        progress: Shows how far the study is.
-        failures: The error of each step that failed for good, by its name.
+    """What the steps of a run of a study share; ``failures`` are the errors of the steps that
+    failed for good, by the step's name.
     """
 
     session: Session
@@ -61,17 +56,12 @@ class StudyRun:
 def run_steps(
     steps: Sequence[Step], run: StudyRun, *, missing: Collection[Step], workers: int
 ) -> None:
-    """Submit each step to Prefect once its inputs are finished and a worker is free for it.
+    """Submit each step to Prefect once its inputs are finished and one of ``workers`` is free for
+    it.
 
-    So a step that Prefect shows as running does run, and its duration is its own. Seeds that run
-    in one call are one task run. Of the steps that can run, those go first whose results most
-    other steps read.
-
-    Args:
-        steps: The steps of a study.
-        run: What they share.
-        missing: The steps that are to be computed; the others are only looked at.
-        workers: How many steps are computed at a time, also where one uses all workers.
+    So a step that Prefect shows as running does run, and its duration is its own. Seeds that run in
+    one call are one task run. Of the steps that can run, those go first whose results most other
+    steps read. Steps that are not ``missing`` are only looked at.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}
@@ -165,11 +155,7 @@ def reason_of(error: BaseException) -> str:
 
 
 def failure_of(failures: Mapping[str, Exception]) -> PapaError:
-    """Return the error of a study's first step that failed; it names the step, and keeps its class.
-
-    Args:
-        failures: The error of each step that failed, by its name.
-    """
+    """Return the error of a study's first step that failed, in its class; it names the step."""
     name, error = next(iter(failures.items()))
     failure = error
     if not isinstance(failure, PapaError):

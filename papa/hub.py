@@ -17,11 +17,8 @@ _LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
 def hub_errors(
     subject: str, page: str, revision: str | None, refusal: type[PapaError]
 ) -> Iterator[None]:
-    """Turn errors of the hub inside the block into ``refusal`` or a HubUnreachableError.
-
-    Args:
-        subject: the subject of messages, such as "dataset 'glue'".
-        page: the address of its page on the hub.
+    """Turn errors of the hub inside the block into ``refusal`` or a HubUnreachableError, about a
+    ``subject`` such as "dataset 'glue'" and its page on the hub.
     """
     # Studies of local files do without the hub's client.
     from huggingface_hub import constants, errors

@@ -19,13 +19,10 @@ import psutil
 
 @dataclass(frozen=True)
 class ControlGroups:
-    """The control groups that this process belongs to, of version 1 or 2.
+    """The control groups that this process belongs to, of version 1 or 2, which the file
+    ``membership`` names (man 7 cgroups); their files lie below ``mount``.
 
     The limits of every group from the process's own up to the root hold, so the lowest counts.
-
-    Attributes:
-        membership: The file that names the process's groups (man 7 cgroups).
-        mount: The folder below which the groups' files lie.
     """
 
     membership: Path = Path("/proc/self/cgroup")

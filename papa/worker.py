@@ -37,11 +37,8 @@ class ClusterError(PapaError):
 
 @runtime_checkable
 class Executor(Protocol):
-    """Runs functions on workers: a pool of Ray actors, or this process.
-
-    Attributes:
-        closed: Whether its block has ended.
-        shortage: What a cluster lacks for all workers once they were begun; empty: nothing.
+    """Runs functions on workers: a pool of Ray actors, or this process. It is ``closed`` once its
+    block has ended; ``shortage`` is what a cluster lacks for all workers, "" for nothing.
     """
 
     closed: bool
@@ -66,14 +63,11 @@ class Executor(Protocol):
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
-        """Call a module-level function on the next idle worker, and wait for its result.
+        """Call a module-level function on the next idle worker, which has loaded the ``model``, if
+        any, and wait for its result.
 
-        Args:
-            function: Called with ``arguments``, ``progress`` and the loaded ``model``, if any.
-            arguments: Its keyword arguments.
-            model: What the worker shall have loaded: an encoder, or a model with its native head.
-            progress: Called with (done, total) while the function runs.
-            at_driver: Whether the function reads files of the driver's machine.
+        The function gets ``arguments``, ``progress`` and the model. With ``at_driver`` it reads
+        files of the driver's machine.
         """
 
 
@@ -81,15 +75,10 @@ class Worker:
     """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
 
     Each call has one thread, so that its results do not depend on how many workers there are. Parts
-    of a mini-batch, seeds of a probe and batches of features are computed on unused cores as well
-    (``papa.cores``), with equal results. The model that was loaded last is kept for the next call,
-    and no other.
-
-    Args:
-        device: The device that models are loaded on.
-        loaded: Encoders that are in memory already; native heads of these are on their devices.
-        versions: Versions of the driver's libraries, where the driver may be another machine.
-        cores: Its core beside those of the other workers of this machine; None where it is alone.
+    of a mini-batch, seeds of a probe and batches of features are computed on unused ``cores`` as
+    well (``papa.cores``), with equal results. The model that was loaded last is kept for the next
+    call, and no other; native heads of encoders that are ``loaded`` already are on their devices.
+    ``versions`` are those of the driver's libraries, where the driver may be another machine.
     """
 
     size = 1

@@ -44,14 +44,8 @@ def aggregate(
     """Write a study's tables, manifest and resolved specification, and the report from these.
 
     In: the artifacts of all cells, rankings, baselines and texts. Out: results.parquet,
-    summary.csv, heads.parquet, figures, report.html. Where: on the driver's machine.
-
-    Args:
-        context: What the body may use.
-        study: The resolved specification.
-        pairs: The study's steps, an entry for each encoder and task.
-        paper_digest: SHA-256 of the paper's numbers, if the study names any.
-        invocation: The command line, and when it began, in seconds since 1970.
+    summary.csv, heads.parquet, figures, report.html. Where: on the driver's machine. ``invocation``
+    is the command line, and when it began, in seconds since 1970.
     """
     # They import pandas and torch, which a plan does without.
     from papa.reporting.report import write_report

@@ -43,15 +43,9 @@ def average(
 ) -> None:
     """Average a model's attention over the training text, shard by shard on all workers.
 
-    In: the tokenised text and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each
-    pair of slots is real, [S, S]. Where: on all workers; the call of a lost one is repeated.
-
-    Args:
-        context: What the body may use.
-        encoder: The encoder.
-        text: The tokenised text.
-        slots: S.
-        task: The task whose native head the model has; None runs the plain encoder.
+    In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
+    head. Out: C, float32 [L, H, S, S], and in how many rows each pair of slots is real, [S, S].
+    Where: on all workers; the call of a lost one is repeated.
     """
     workers = context.executor
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]

@@ -122,11 +122,8 @@ class CellScores:
     same_answer: str = ""
 
     def save(self, folder: Path, examples_by_seed: Iterable[np.ndarray]) -> None:
-        """Write the scores into an artifact's folder.
-
-        Args:
-            folder: The folder.
-            examples_by_seed: For each seed what each validation row adds to the score, [rows, k].
+        """Write the scores into an artifact's folder, and for each seed what each validation row
+        adds to its score, [rows, k].
         """
         (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
         save_file({"examples": np.stack([*examples_by_seed])}, folder / EXAMPLES)

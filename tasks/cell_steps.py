@@ -18,18 +18,9 @@ from papa.tasks.step import Step
 def draws_by_seeds(
     pair: Pair, substitute: ConstantsSpec, result: Cell
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
-    """Return which probe seeds a step scores together.
-
-    A probe has a step for each seed. A native head, which no seed changes, has one for all seeds
-    with the same constant heads.
-
-    Args:
-        pair: The encoder and the task.
-        substitute: What constant heads use.
-        result: The cell, with empty values where they change nothing.
-
-    Returns:
-        By the seeds of a step, what their order of units is drawn from.
+    """Return the probe seeds that each step scores together, with what their order of units is
+    drawn from. A probe has a step for each seed. A native head, which no seed changes, has one for
+    all seeds with the same constant heads.
     """
     draws = draws_of(pair.study, result.order or "first_to_last", pair.heads_per_unit)
     is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
@@ -55,14 +46,8 @@ def cell_step(
     heads: ConstantHeads,
     seeds: tuple[int, ...],
 ) -> Step:
-    """Return the step that scores a cell, for some of the probe seeds.
-
-    Args:
-        pair: The encoder and the task.
-        result: The cell, with empty values where they change nothing.
-        substitute: What constant heads use.
-        heads: Which heads are constant.
-        seeds: The probe seeds.
+    """Return the step that scores a cell, ``result`` with empty values where they change nothing,
+    for some of the probe seeds.
     """
     name = f"{pair.title} · {_condition(result, pair.heads)}"
     if seeds != pair.study.probe_seeds:

@@ -124,14 +124,9 @@ class Context:
         label_names: Sequence[str] | None = None,
         score: CustomScore | None = None,
     ) -> NativeHead:
-        """Open the model that this worker has loaded with its native head, for a task.
-
-        Args:
-            task: The task, which says what head it is.
-            encoder: The model.
-            split: The texts.
-            label_names: The task's classes, where its labels are read.
-            score: The user's own, in place of answers.
+        """Open the model that this worker has loaded with its native head, for a task on a split.
+        ``label_names`` are the task's classes, where its labels are read; a user's own ``score``
+        takes the place of answers.
         """
         from papa.native.loading import open_native
 
@@ -162,11 +157,7 @@ class Context:
         return {"worker_seconds": seconds, "device": device}
 
     def metadata(self, step: Step | None = None) -> dict[str, Any]:
-        """Return what the artifact of a step says of itself.
-
-        Args:
-            step: One of ``steps``; None for the only one.
-        """
+        """Return what the artifact of a step, by default the first, says of itself."""
         step = step or self.step
         spent = self.time_spent()
         # Each of several seeds has its share of the call's time.
@@ -184,11 +175,8 @@ class Context:
 
     @contextmanager
     def published(self, step: Step | None = None, **facts: Any) -> Iterator[Path]:
-        """Yield a folder to fill, which becomes the artifact of a step.
-
-        Args:
-            step: One of ``steps``; None for the only one.
-            facts: Further metadata.
+        """Yield a folder to fill, which becomes the artifact of a step, the only one of ``steps``
+        by default; its metadata has these ``facts`` besides.
         """
         address = (step or self.step).folder(self.store)
         with published(address, {**self.metadata(step), **facts}) as folder:

@@ -29,14 +29,9 @@ def publish_head_scores(
     order_of_rows: int | None,
     **facts: Any,
 ) -> None:
-    """Publish the scores of one seed as the artifact of the step that runs.
-
-    Args:
-        context: What the step's body may use.
-        scores_by_method: The scores, [L, H] each.
-        order_of_rows: The permutation of all rows of which the seed read a part, by its seed; None
-            if it read all rows.
-        facts: Further metadata.
+    """Publish the scores of one seed, [L, H] by method, as the artifact of the step that runs.
+    ``order_of_rows`` is the seed of the permutation of all rows of which it read a part; None if it
+    read all rows.
     """
     # Looking at finished studies needs no torch.
     from papa.native.scores import CausalGateScores
@@ -64,12 +59,8 @@ def read_head_scores(
     rankings: Mapping[int, ArtifactReference],
     controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """Read the scores of all heads from finished rankings.
-
-    Args:
-        method: "lambda", or a name of ``HEAD_SCORES``.
-        rankings: The finished rankings, by ranking seed.
-        controls: Of "lambda": those trained on shuffled labels, by ranking seed.
+    """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``, from finished
+    rankings by ranking seed; ``controls`` are λ trained on shuffled labels.
     """
     if method == "lambda":
         return TrainedLambda(

@@ -33,23 +33,13 @@ def joint_effects(
     keep: tuple[float, ...],
     unit: Unit = "head",
 ) -> None:
-    """Compute the loss with sets of heads constant, and with each of their heads alone.
+    """Compute the loss with sets of heads constant, and with each of their heads alone: for each
+    share in ``keep`` the first heads of the order.
 
     On validation texts, because heads that were chosen for their small effect on training texts
     cost more on others: only there is the sum of their effects without bias. In: the tokenised
     text, the task's own average, the effects of single heads, and the model's files. Out: a row for
     each set. Where: a worker.
-
-    Args:
-        context: What the body may use.
-        encoder: The model.
-        text: The tokenised text.
-        average: The average over the task's own text.
-        task: What decides the loss.
-        ranking: Rows.
-        heads: The order; how many of its heads are constant, ``keep`` says.
-        keep: Shares of heads that stay input-dependent.
-        unit: What becomes constant as a whole.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import VALUED_ROWS

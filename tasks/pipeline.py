@@ -45,11 +45,8 @@ from papa.tasks.substitutes import SubstituteSource
 
 @dataclass(frozen=True)
 class Pipeline:
-    """The steps of a study.
-
-    Attributes:
-        steps: Each once and after its inputs; the last one is ``aggregate``.
-        pairs: The same steps by what they are for, an entry for each encoder and task.
+    """The steps of a study, each once and after its inputs, ``aggregate`` last; and the same by
+    what they are for, an entry for each encoder and task.
     """
 
     steps: tuple[Step, ...]
@@ -57,11 +54,7 @@ class Pipeline:
 
 
 def build_pipeline(inputs: StudyInputs) -> Pipeline:
-    """Build the steps of a study.
-
-    Args:
-        inputs: The study with its encoders and sources resolved.
-    """
+    """Build the steps of a study whose encoders and sources are resolved."""
     study = inputs.study
     pairs = tuple(
         build_pair(Pair(inputs, encoder, task))

@@ -39,22 +39,12 @@ def probe(
     features: FeaturesSpec,
     code: CustomCode | None = None,
 ) -> None:
-    """Train the task's probe and score it on the validation split, once for each seed.
+    """Train the task's probe and score it on the validation split, once for each seed; a
+    ``trained`` substitute is trained with it.
 
     In: the tokenised text, the substitute, head scores, and the encoder. Out: for each seed an
     artifact with its score, and what each validation row adds to it. Where: a worker; features are
     computed once for all seeds that run together.
-
-    Args:
-        context: What the body may use.
-        encoder: The encoder.
-        text: The tokenised text.
-        heads: Which heads are constant, and their substitute.
-        task: Metric and probe.
-        trained: Whether the substitute is trained together with the probe.
-        seeds: A probe is trained from each.
-        features: How features are kept on disk.
-        code: The user's own metric or probe.
     """
     from papa.probes.evaluate import unseen_by
 

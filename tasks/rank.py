@@ -50,20 +50,10 @@ def train_lambda(
 ) -> None:
     """Train λ of every head, with B = λA + (1 - λ)C, on a task's training text.
 
-    In: the tokenised text, the task's own average C, and the encoder. Out: λ after every epoch,
-    [epochs, L, H]. Where: a worker.
-
-    Args:
-        context: What the body may use.
-        encoder: The encoder.
-        text: The tokenised text.
-        average: The average over the task's own text.
-        task: What decides the loss: a probe's, or that of the model's native head.
-        ranking: Rows, epochs and learning rate.
-        seed: Decides the rows, their order, and the probe's start.
-        seeds: Of a native head all ranking seeds, which divide the rows among them.
-        shuffled: Whether labels are shuffled by the seed, for the control.
-        unit: What of a native head is scored as a whole.
+    The ``seed`` decides the rows, their order, and the probe's start; of a native head all
+    ``seeds`` divide the rows among them. With ``shuffled`` labels it is the control. In: the
+    tokenised text, the task's own average C, and the encoder. Out: λ after every epoch, [epochs, L,
+    H]. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.native import training
@@ -165,21 +155,10 @@ def score_heads(
 ) -> None:
     """Score all heads by methods that share a pass over the training text.
 
-    In: the tokenised text, the task's own average, the encoder, and for some methods a probe. Out:
-    [L, H] by method, with standard errors where the method has them. Where: a worker.
-
-    Args:
-        context: What the body may use.
-        encoder: The encoder.
-        text: The tokenised text.
-        average: The average over the task's own text.
-        task: What decides the loss, of methods that read one.
-        ranking: Rows, and the settings that the methods read.
-        methods: Names of ``HEAD_SCORES``.
-        seed: Decides rows and draws; None where nothing is drawn.
-        frozen_probe: The probe that the methods read.
-        seeds: Of a native head all ranking seeds, which divide the rows among them.
-        unit: What of a native head is scored as a whole.
+    The ``seed`` decides rows and draws, None where nothing is drawn; of a native head all ``seeds``
+    divide the rows among them. In: the tokenised text, the task's own average, the encoder, and for
+    some methods a probe. Out: [L, H] by method, with standard errors where the method has them.
+    Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import VALUED_ROWS, ScoringRequest

@@ -59,13 +59,8 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
     """Run the steps of a group that are not complete; return whether there was something to do.
 
     Metadata and the sizes of files tell, before any lock, whether an artifact is complete. Other
-    damage is found by the step that reads the file: then the damaged input is computed again, and
-    the step after it.
-
-    Args:
-        group: The steps; their inputs are complete.
-        session: What the run's steps share.
-        damage: What is wrong with the artifacts, where a step that reads them found something.
+    ``damage`` is found by the step that reads the file: then the damaged input is computed again,
+    and the step after it.
     """
     store = session.store
     missing = [step for step in group.steps if damage or not step.is_complete(store)]
@@ -184,14 +179,8 @@ def run_here(
     reporter: Reporter,
     loaded: Mapping[EncoderReference, Encoder] | None = None,
 ) -> None:
-    """Run steps in this process, one after the other; the first error is raised.
-
-    Args:
-        steps: The steps, each after its inputs; complete ones are passed over.
-        store: The store of the artifacts.
-        execution: Settings that affect speed only.
-        reporter: Shows which steps run.
-        loaded: Encoders that are already in memory.
+    """Run steps, each after its inputs, in this process, one after the other; the first error is
+    raised. ``loaded`` are encoders that are already in memory.
     """
     session = Session(store, Worker(execution.device, loaded), execution, reporter)
     with in_use(store):

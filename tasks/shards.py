@@ -23,12 +23,7 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class Shard:
-    """A share of the work of a step.
-
-    Attributes:
-        arguments: Of the function, beside those that all shards have.
-        size: How much of the work it is, in any unit.
-    """
+    """A share of the work of a step: ``arguments`` of its own, and its ``size`` in any unit."""
 
     arguments: Mapping[str, Any]
     size: int
@@ -43,15 +38,8 @@ def run_shards(
     model: ModelReference | None,
     progress: Progress,
 ) -> Iterator[_Result]:
-    """Call a function for each shard, on all workers at a time; yield results as they come.
-
-    Args:
-        executor: The workers.
-        function: Called on a worker with the arguments, and the loaded model.
-        shards: The shards.
-        arguments: Those that all shards have.
-        model: What the worker shall have loaded.
-        progress: Called with how much of the work of all shards is done, and the whole.
+    """Call a function for each shard, on all workers at a time, with the ``arguments`` of all
+    shards and its own; yield results as they come.
     """
     whole = sum(shard.size for shard in shards)
     done_by_shard = [0] * len(shards)

@@ -72,11 +72,8 @@ class Stage:
         self.keyed_unless = keyed_unless
 
     def step(self, name: str, /, **arguments: Any) -> Step:
-        """Return the step that will run the body with these arguments; nothing runs yet.
-
-        Args:
-            name: As people see it, such as "average · bert-base-uncased · cola".
-            arguments: Those of the body, but for its context.
+        """Return the step that will run the body with these arguments, its context aside; nothing
+        runs yet. People see its name, such as "average · bert-base-uncased · cola".
         """
         bound = inspect.signature(self.body).bind(None, **arguments)
         bound.apply_defaults()

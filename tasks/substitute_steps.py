@@ -15,12 +15,8 @@ from papa.tasks.substitutes import (
 
 
 def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteSource:
-    """Return what takes attention's place, before any training of its own.
-
-    Args:
-        pair: The encoder and the task.
-        spec: The substitute.
-        seed: The probe seed, of substitutes that are drawn.
+    """Return what takes attention's place, before any training of its own; the probe ``seed`` is of
+    substitutes that are drawn.
     """
     kind = spec.initial_kind
     entry = entry_of(kind)

@@ -32,12 +32,8 @@ DISTANCES = "distances.safetensors"
 
 @dataclass(frozen=True)
 class SubstituteSource:
-    """A kind of substitute, and the step that computes what it is made of.
-
-    Attributes:
-        kind: Its name in a study's ``substitutes``.
-        parameters: Its whole-number settings, such as ``window``.
-        source: The step whose artifact it is, or is derived from; None where it needs no encoder.
+    """A kind of substitute, its whole-number parameters, and the step whose artifact it is, or is
+    derived from; None where it needs no encoder.
     """
 
     kind: ConstantsKind
@@ -54,12 +50,8 @@ class SubstituteSource:
     def load(
         self, artifact: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec
     ) -> Substitute:
-        """Load the substitute for a task.
-
-        Args:
-            artifact: The finished artifact of ``source``; None where there is no source.
-            encoder: The encoder whose heads use it.
-            task: The task, for its kind and slots.
+        """Load the substitute of an encoder's heads for the kind and slots of a task, from the
+        finished artifact of ``source``.
         """
         from safetensors.torch import load_file
 
@@ -113,17 +105,11 @@ def constant_outputs(
     seed: int | None = None,
     task: TaskSpec | None = None,
 ) -> None:
-    """Compute constant outputs of an encoder's heads: their mean, or drawn from the training text.
+    """Compute constant outputs of an encoder's heads: their mean, or drawn from the training text
+    by the seed.
 
-    In: the tokenised text and the encoder. Out: values [L, H, positions, d / H]. Where: a worker.
-
-    Args:
-        context: What the body may use.
-        encoder: The encoder.
-        text: The tokenised text.
-        kind: Which outputs.
-        seed: Of the draw.
-        task: The task whose native head the model has; None runs the plain encoder.
+    In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
+    head. Out: values [L, H, positions, d / H]. Where: a worker.
     """
     from papa.heads.outputs import FILE, outputs_over
     from papa.text.batches import micro_batches

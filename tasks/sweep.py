@@ -66,20 +66,11 @@ def sweep_heads(
     seed: int,
     unit: Unit = "head",
 ) -> None:
-    """Compute the effect of every head on the loss of a model's native head.
+    """Compute the effect of every head, or group of heads, on the loss of a model's native head.
 
-    In: the tokenised text, the task's own average, and the model's files. Out: as ``score_heads``.
-    Where: on all workers; another worker repeats the shard of a lost one.
-
-    Args:
-        context: What the body may use.
-        encoder: The model.
-        text: The tokenised text.
-        average: The average over the task's own text.
-        task: What decides the loss.
-        ranking: Rows.
-        seed: Decides the rows.
-        unit: What is scored as a whole.
+    In: the tokenised text, of which the seed decides the rows, the task's own average, and the
+    model's files. Out: as ``score_heads``. Where: on all workers; another worker repeats the shard
+    of a lost one.
     """
     workers = context.executor
     folder = context.step.folder(context.store)
@@ -127,12 +118,8 @@ def sweep_heads(
 
 @dataclass(frozen=True)
 class SweptTexts:
-    """The texts of a sweep, and what all its shards need to know of the model.
-
-    Attributes:
-        batches: The rows of each batch that the native head takes at once.
-        reuse_is_exact: Whether passes may reuse lower layers. It takes passes through every layer
-            to learn, so that shards are not to try it each.
+    """The rows of each batch of a sweep, and whether passes may reuse lower layers. That takes
+    passes through every layer to learn, so shards are not to try it each.
     """
 
     batches: list[_Rows]
@@ -141,14 +128,8 @@ class SweptTexts:
 
 @dataclass(frozen=True)
 class ShardLosses:
-    """The losses of some texts with some sets of heads replaced.
-
-    Attributes:
-        rows: The texts.
-        sets: The numbers of the sets.
-        sums: The sum of each text's losses, float64.
-        lengths: How many losses each sum is of.
-        worker_seconds: What the shard took.
+    """The losses of some texts with some sets of heads replaced: the numbers of the texts and of
+    the sets, the sum of each text's losses, float64, and how many each sum is of.
     """
 
     rows: _Rows
@@ -180,14 +161,8 @@ class ShardLosses:
 
 @dataclass
 class LossTable:
-    """The losses of all texts with each set of heads replaced, as far as they are computed.
-
-    Attributes:
-        rows: The texts, sorted.
-        sets: How many sets of heads there are.
-        sums: The sum of each text's losses, float64; NaN where it is missing.
-        lengths: How many losses each sum is of.
-        worker_seconds: What its shards took.
+    """The losses of all texts, sorted, with each of so many sets of heads replaced: the sum of each
+    text's losses, float64, NaN where it is missing, and how many each sum is of.
     """
 
     rows: _Rows

@@ -19,15 +19,8 @@ def tokenise(
 ) -> None:
     """Tokenise both splits of a task; [CLS] is in the first slot, [SEP] in the last.
 
-    In: the source's rows. Out: token ids, labels and lengths in shards of ``shard_rows`` rows.
-    Where: on the driver's machine, where the source's files lie.
-
-    Args:
-        context: What the body may use.
-        tokenizer: The encoder, reduced to its tokenizer.
-        task: Kind, source, columns, labels, numbers of rows and slots.
-        layout: The documented switches of the layout.
-        fingerprint: SHA-256 of the source's content.
+    In: the source's rows, whose ``fingerprint`` is checked. Out: token ids, labels and lengths in
+    shards of ``shard_rows`` rows. Where: on the driver's machine, where the source's files lie.
     """
     from papa.models.reference import load_tokenizer
     from papa.text.corpus import tokenise_corpus

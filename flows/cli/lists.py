@@ -49,10 +49,8 @@ class StoredStudy:
     """A study that was started in a store.
 
     Attributes:
-        name: Its name.
         date: When it was finished, or else when it was started or failed.
-        encoders: Names of its encoders, empty where its file cannot be read.
-        tasks: Names of its tasks.
+        encoders, tasks: Their names, empty where its file cannot be read.
         state: "finished", "running", "not finished", "failed", "damaged results", or "finished by
             another version of PAPA".
         reason: Why it failed; empty in other states.

@@ -30,14 +30,11 @@ CONCENTRATED = 0.5
 class HeadPatterns(NamedTuple):
     """The patterns of each head's constant matrix.
 
-    Attributes:
-        offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one
-            before.
-        diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal,
-            0 to 1.
-        diagonal_mass, cls_mass, sep_mass: the mean weight there, on [CLS], and on all [SEP].
-        largest_entry: the mean of the rows' largest entries, [CLS] and [SEP] included.
-        diagonal, special, concentrated: heads with that pattern.
+    ``offset`` is the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the
+    one before. ``diagonal_rows`` is the share of rows whose largest entry among text slots lies on
+    it. The masses are the mean weight there, on [CLS], and on all [SEP]; ``largest_entry`` is the
+    mean of the rows' largest entries, [CLS] and [SEP] included. ``diagonal``, ``special`` and
+    ``concentrated`` are heads with that pattern.
     """
 
     offset: Int[Tensor, "layers heads"]
@@ -69,12 +66,9 @@ def head_patterns(
     counts: Shaped[Tensor, "slots slots"],
     special: Sequence[int],
 ) -> HeadPatterns:
-    """Measure every head's C, not normalised.
-
-    Args:
-        counts: the inputs with tokens at both slots; or whether there are any, which gives all rows
-            the same weight.
-        special: the slot of [CLS], then those of [SEP].
+    """Measure every head's C, not normalised. ``counts`` are the inputs with tokens at both slots;
+    or whether there are any, which gives all rows the same weight. ``special`` is the slot of
+    [CLS], then those of [SEP].
     """
     slots = matrices.shape[-1]
     has_entry = counts > 0

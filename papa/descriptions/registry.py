@@ -39,10 +39,8 @@ DESCRIPTIONS: dict[str, Callable[[], Description]] = {
 
 
 def chosen(names: Sequence[str] | None, trees: bool) -> list[str]:
-    """Return the names of descriptions, after a check; None takes all, with ``trees`` or without.
-
-    Args:
-        trees: whether the texts have gold trees.
+    """Return the names of descriptions, after a check; None takes all that texts with or without
+    gold ``trees`` allow.
     """
     for name in names or ():
         if name not in DESCRIPTIONS:
@@ -68,12 +66,8 @@ def described(
     laid: LaidTrees | None = None,
     heads: Sequence[Head] | None = None,
 ) -> pd.DataFrame:
-    """Return the table of descriptions of texts, as ``papa.describe`` does.
-
-    Args:
-        batches: one text each.
-        after_text: called with the number of texts so far.
-        heads: those that are constant after replacement (None: all).
+    """Return the table of descriptions of texts, one a batch, as ``papa.describe`` does; ``heads``
+    are constant after replacement (None: all).
     """
     descriptions = {name: DESCRIPTIONS[name]() for name in names}
     texts = 0

@@ -67,10 +67,9 @@ def attention_modules(model: nn.Module, part: str | None = None) -> list[nn.Modu
 
 
 def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLayers:
-    """Return where the self-attention of a model, or of one of its layers_by_part, lies.
+    """Return where the self-attention of a model of transformers, or of one of its parts, lies.
 
     Args:
-        model: of transformers.
         part: the model's own name of a part, such as "encoder" or "vision_tower", or a word that
             only one part's name has, such as "vision". None where the model has one part.
 
@@ -260,10 +259,8 @@ def _words_of(name: str, layers: AttentionLayers) -> set[str]:
 
 
 def heads_per_kv_group(modules: Sequence[nn.Module]) -> int:
-    """Return how many heads of a layer share keys and values; 1 where each has its own.
-
-    Raises:
-        EncoderError: layers differ in it.
+    """Return how many heads of a layer share keys and values; 1 where each has its own. Raises an
+    EncoderError where layers differ in it.
     """
     sizes = {_kv_group_size(module) for module in modules}
     if len(sizes) > 1:

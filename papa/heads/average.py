@@ -64,16 +64,11 @@ def attention_averager(model: ObservedModel) -> AttentionAverager:
 
 
 class AttentionAverager:
-    """Streams attention into sums of A by slot (paper, Section 3.1).
+    """Streams attention into sums of A by slot (paper, Section 3.1); slots grow with texts that
+    have more tokens.
 
-    Args:
-        layers: Number of layers.
-        heads: Number of heads of each.
-        slots: Number of slots; it grows with texts that have more tokens.
-        device: Where sums are kept.
-        by_position: Whether slots are positions of padded texts, and not a layout's. An encoder's
-            last token is then in the last slot, whatever the length of its text, as a layout has
-            it.
+    With ``by_position`` slots are positions of padded texts, and not a layout's. An encoder's last
+    token is then in the last slot, whatever the length of its text, as a layout has it.
     """
 
     def __init__(

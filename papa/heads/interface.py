@@ -30,12 +30,8 @@ _REPLACEABLE = ("eager", "sdpa", "flex_attention", "flash_attention", "papa", "p
 def routed(
     model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, Rule]
 ) -> Iterator[Dispatch]:
-    """Route the attention of ``modules`` through ``rules`` inside the block.
-
-    Args:
-        model: the model that will be called; ``modules`` may be those of one of its parts.
-        modules: the attention module of each layer that has one.
-        rules: by position in ``modules``. A block inside another adds its rules to the outer ones.
+    """Route the attention of ``modules``, those of one part of the model, through ``rules`` by
+    their position inside the block. A block inside another adds its rules to the outer ones.
 
     Raises:
         EncoderError: another block holds other layers, or the model cannot be routed.

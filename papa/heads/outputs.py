@@ -121,12 +121,9 @@ def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
 class DrawnOutputs:
     """What heads output in two drawn texts of each length, so that one is another text.
 
-    Attributes:
-        seed: of the draws.
-        donors: by length, at most two.
-        draws: the generator of each length.
-        texts: by length, digests of the texts observed, or numbers where these are not known.
-        drawn: donors of this pass, by their row; filled layer by layer.
+    ``donors``, at most two, ``draws``, the generators, and ``texts``, digests of those observed, or
+    numbers where these are not known, are by length; ``drawn`` are the donors of this pass, by
+    their row, filled layer by layer.
     """
 
     seed: int
@@ -256,14 +253,8 @@ def outputs_over(
     seed: int | None = None,
 ) -> ConstantOutputs:
     """Average A·V over a split, by slot or over all tokens; or, with a seed, draw once the A·V of
-    another input of the same number of tokens (causal scrubbing).
-
-    Args:
-        observe_rows: Runs the model on some rows of the split.
-        split: The text.
-        kind: Which outputs.
-        size: (layers, heads in each).
-        seed: Of the draw.
+    another input of the same number of tokens (causal scrubbing). ``size`` is (layers, heads in
+    each).
     """
     entry = SUBSTITUTES[kind]
     model = ObservedModel(*size, seed=seed or 0, slots=split.slots)

@@ -55,11 +55,8 @@ class LayerReuse:
     ) -> Outputs:
         """Return what a pass outputs, and keep what its layers output for the next one.
 
-        Args:
-            batch: Names the model's inputs: the same name means equal inputs.
-            substitute: What the heads output instead.
-            heads: Every head, (layer with attention, head), that ``forward`` replaces.
-            forward: Calls the model once, without gradients; with them nothing is reused.
+        ``batch`` names the model's inputs: the same name means equal inputs. ``heads``, (layer with
+        attention, head), are all that ``forward`` replaces; with gradients nothing is reused.
         """
         if not self.layers or torch.is_grad_enabled():
             return forward()
@@ -114,17 +111,13 @@ def reuse_in(
     part: str | None = None,
     is_exact: bool | None = None,
 ) -> LayerReuse:
-    """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
+    """Return what reuses the layers of a model in eval mode; it runs plain passes where a model
+    allows no more.
 
     Layers may depend on each other in more ways than by what they output: by keys and values that
-    they share, a cache, or state of their modules. So every layer is tried on one text: the model
-    has to output the same with all layers below it reused.
-
-    Args:
-        model: In eval mode, behind the attention interface.
-        forward: Calls the model on one text, and returns what it outputs.
-        part: The part whose heads are replaced, as of ``attention_layers``.
-        is_exact: What trying all layers has shown already; None tries them.
+    they share, a cache, or state of their modules. So every layer is tried on one text, unless
+    ``is_exact`` says what that has shown already: ``forward`` has to output the same with all
+    layers below it reused.
     """
     modules = attention_modules(model, part)
     layers, positions = _sequential_layers(model, modules)

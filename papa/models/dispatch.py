@@ -181,10 +181,8 @@ def attend(
     """Compute what the heads of a layer output, of packed tokens in one row or of padded ones.
 
     Arguments are those of transformers' attention functions; ``position_bias`` is T5's, ``s_aux``
-    are learned sinks. ``score_bias`` is a bias that depends on queries and keys.
-
-    Raises:
-        EncoderError: the module passes an argument that changes attention and is not served.
+    are learned sinks. ``score_bias`` is a bias that depends on queries and keys. Raises an
+    EncoderError where the module passes an argument that changes attention and is not served.
     """
     for name, argument in further.items():
         if argument is not None and name not in _WITHOUT_EFFECT:

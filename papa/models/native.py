@@ -21,12 +21,7 @@ _CLASS_OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM
 
 @dataclass(frozen=True)
 class NativeReference:
-    """A model by name and content, with the native head that a task asks for.
-
-    Attributes:
-        encoder: The model.
-        task: What its head answers.
-    """
+    """A model by name and content, with the native head that a task asks for."""
 
     encoder: EncoderReference
     task: TaskSpec
@@ -65,13 +60,7 @@ def native_class(task: TaskSpec, reference: EncoderReference) -> str:
 def load_native_model(
     reference: EncoderReference, model_class: str, device: str = "cpu"
 ) -> PreTrainedModel:
-    """Load a model with its native head from its files, in eval mode.
-
-    Args:
-        reference: The model, and the precision of its weights in memory.
-        model_class: From ``native_class``.
-        device: Where it computes.
-    """
+    """Load a model with its native head, by the class of ``native_class``, in eval mode."""
     import torch
 
     from papa.models.reference import check_device, check_precision

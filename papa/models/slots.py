@@ -38,13 +38,7 @@ def packed_slots(
     real: Bool[Tensor, "batch tokens"],
     causal: bool,
 ) -> TokenSlots:
-    """Return the slots of a packed batch, which its layout knows.
-
-    Args:
-        slots: Of each token.
-        real: Which tokens are no padding.
-        causal: Whether the model is.
-    """
+    """Return the slots of a packed batch, which its layout knows."""
     last_slots = _last_slots(slots, real, causal)
     return TokenSlots(slots, slots, real, real.sum(dim=1), last_slots)
 

@@ -32,15 +32,9 @@ def open_in_memory(
     part: str | None = None,
     unit: Unit = "head",
 ) -> NativeHead:
-    """Return the native head of an in-memory model on a user's batches.
-
-    Args:
-        model: In eval mode.
-        batches: What it is called with, in batches of any size.
-        score: The user's own, which replaces its answers.
-        labelled: Whether its loss compares answers with labels, where there are any.
-        part: The part of the model whose heads are scored.
-        unit: What is scored.
+    """Return the native head of an in-memory model in eval mode on a user's batches, of any size. A
+    user's own ``score`` replaces its answers; if ``labelled``, its loss compares answers with
+    labels, where there are any.
     """
     texts = InMemoryTexts.from_batches(batches, model)
     if texts.unsplit_batches:
@@ -80,12 +74,8 @@ def labels_of_texts(native: NativeHead) -> Shaped[np.ndarray, " answers"] | None
 def metric_of(
     native: NativeHead, answers: AnswerArrays, requested: str | None
 ) -> tuple[Metric, bool]:
-    """Return the metric of an in-memory model, and whether it compares answers with labels.
-
-    Args:
-        native: The native head on the measured texts.
-        answers: The original model's.
-        requested: A name; None takes the usual one.
+    """Return the metric of an in-memory model, the usual one unless one is requested, and whether
+    it compares answers with labels.
 
     Raises:
         DataError: Embeddings are of too few texts.

@@ -31,15 +31,8 @@ def open_native(
     label_names: Sequence[str] | None = None,
     score: CustomScore | None = None,
 ) -> NativeHead:
-    """Return the native head of a loaded model, for the texts of a split.
-
-    Args:
-        model: The model, in eval mode; it is trained no more.
-        task: The task.
-        reference: What the model was loaded from.
-        split: The texts.
-        label_names: The task's classes, where its labels are read.
-        score: The user's own.
+    """Return the native head of a loaded model in eval mode, for the texts of a split; it is
+    trained no more. ``label_names`` are the task's classes, where its labels are read.
     """
     attention_modules(model)  # Refused before anything runs.
     model.requires_grad_(False)

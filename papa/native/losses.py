@@ -34,9 +34,8 @@ class Loss:
     Attributes:
         name: What a frame of head scores calls it.
         objective: What λ is trained to keep low, in words.
-        compares: Whether it compares answers with those of the original model, ``before``.
+        compares: Whether it compares answers with those of the original model.
         is_label_free: Whether it reads no labels of a task.
-        function: Of (before, after, batch).
     """
 
     name: str
@@ -46,12 +45,8 @@ class Loss:
     function: Callable[[Answers, Answers, Batch], AnswerLosses]
 
     def __call__(self, before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
-        """Return the loss of each answer ``after``; gradients pass.
-
-        Args:
-            before: The original model's answers; empty where the loss compares nothing.
-            after: The answers.
-            batch: What both answer.
+        """Return the loss of each answer ``after``; gradients pass. The original model's answers,
+        ``before``, are empty where the loss compares nothing.
         """
         return self.function(before, after, batch)
 
@@ -128,11 +123,8 @@ def loss_of_task(task: TaskSpec) -> Loss:
 
 
 def loss_of_answers(answers: Answers, labelled: bool = False) -> Loss:
-    """Return the loss of an in-memory model.
-
-    Args:
-        answers: Of one batch, which say what the model outputs.
-        labelled: Whether answers are compared with labels, no longer with the original's.
+    """Return the loss of an in-memory model, by what the answers to one batch are; if ``labelled``,
+    they are compared with labels, no longer with the original's.
     """
     if "score" in answers:
         return SCORES

@@ -54,13 +54,8 @@ def is_language_model(model: PreTrainedModel) -> bool:
 def answers_of(
     model: PreTrainedModel, outputs: object, batch: Batch, score: CustomScore | None = None
 ) -> Answers:
-    """Return what a model's outputs answer to a batch; gradients pass.
-
-    Args:
-        model: The model, whose configuration says what its outputs are.
-        outputs: What it returned.
-        batch: What it was called with.
-        score: The user's own, in place of the answers.
+    """Return what a model's outputs answer to a batch, or a user's own score of them; gradients
+    pass.
 
     Raises:
         DataError: The outputs are neither classes, a number, words nor hidden states; or ``score``
@@ -95,11 +90,8 @@ def answers_of(
 def concatenated(
     answers: Sequence[Answers], rows: Sequence[Int[np.ndarray, " texts"]] | None = None
 ) -> AnswerArrays:
-    """Return the answers to all batches, without ``words``.
-
-    Args:
-        answers: The answers to each batch.
-        rows: The indices of each batch's texts, by which answers are sorted; None keeps the order.
+    """Return the answers to all batches, without ``words``, sorted by the indices of their texts
+    where ``rows`` are given.
     """
     names = {frozenset(batch) for batch in answers}
     if len(names) > 1:

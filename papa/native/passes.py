@@ -122,12 +122,9 @@ class NativeHead:
     def losses(
         self, batch: Batch, rules: Mapping[int, Rule] | None, before: Answers | None = None
     ) -> AnswerLosses:
-        """Return the loss of each answer to a batch; gradients pass.
-
-        Args:
-            batch: The texts.
-            rules: Of the layers.
-            before: The original model's answers; None computes them where the loss compares.
+        """Return the loss of each answer to a batch while layers follow rules; gradients pass. The
+        original model's answers, ``before``, are computed where the loss compares and they are
+        None.
         """
         if before is None:
             before = self.original_answers(batch)
@@ -157,13 +154,8 @@ class NativeHead:
         rows: Rows | None = None,
         progress: Progress = ignore_progress,
     ) -> list[ExampleValues]:
-        """Return the loss of each text for each set of units that output a substitute.
-
-        Args:
-            substitute: On the model's device.
-            head_sets: Sets of units; an empty one leaves the model as it is.
-            rows: The texts; None takes all.
-            progress: Called with (done, total) passes of one set over one text.
+        """Return the loss of each text for each set of units that output a substitute; an empty set
+        leaves the model as it is. ``progress`` counts passes of one set over one text.
         """
         rows = np.arange(len(self.texts)) if rows is None else rows
         sums = np.zeros((len(head_sets), len(rows)))

@@ -57,7 +57,6 @@ def streamed(
     progress: Progress = ignore_progress,
 ) -> dict[str, HeadScores]:
     """Return the head scores that are means over rows of attention, by method, in one pass.
-
     ``confidence`` leaves out separators: tokens of an encoder that equal the last of a text.
 
     Raises:
@@ -110,10 +109,8 @@ def _separators(batch: Batch, attention: LayerAttention) -> Bool[Tensor, "texts 
 def output_weights(
     native: NativeHead, batch: Batch
 ) -> Float[Tensor, "layers heads head_width width"]:
-    """Return W_O of every head: of the first linear map after a layer's attention.
-
-    Raises:
-        SpecError: A layer has none that takes the outputs of all heads.
+    """Return W_O of every head: of the first linear map after a layer's attention. Raises a
+    SpecError where a layer has none that takes the outputs of all heads.
     """
     layers = len(native.layers.modules)
     heads = native.heads_per_layer
@@ -152,12 +149,8 @@ def output_weights(
 def score_heads_by(
     methods: Sequence[str], request: NativeRequest, spec: ProbeSpec | None
 ) -> dict[str, HeadScores]:
-    """Score all heads of a native head, for one seed.
-
-    Args:
-        methods: Names of ``papa.ranking.orders.HEAD_SCORES``: one, or those that share a pass.
-        request: The native head, its texts, and what heads output instead.
-        spec: How gates are trained; None for other methods.
+    """Score all heads of a native head, for one seed, by one method, or by those that share a pass;
+    gates are trained by ``spec``.
     """
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     if HEAD_SCORES[methods[0]].streamed:
@@ -214,14 +207,8 @@ def score_native_heads(
     settings: ScoringSettings,
     show_progress: bool = False,
 ) -> HeadScores:
-    """Score all heads of a native head by one method, with each of some seeds.
-
-    Args:
-        native: The native head.
-        method: "lambda", or a name of ``papa.ranking.orders.HEAD_SCORES``.
-        substitute: What heads output instead.
-        settings: Seeds, rows and settings of the method.
-        show_progress: Whether there is a bar.
+    """Score all heads of a native head by one method, "lambda" or a name of
+    ``papa.ranking.orders.HEAD_SCORES``, with each of the settings' seeds.
     """
     if method == "gradient" and native.loss.compares:
         raise SpecError(

@@ -36,14 +36,8 @@ _WINDOW = 20
 
 @dataclass(frozen=True)
 class ThetaTraining:
-    """How θ, a number for every unit, is trained on a native head.
-
-    Attributes:
-        native: The native head.
-        substitute: What heads output as far as they do not keep their attention.
-        rows: The texts.
-        spec: Learning rate, texts in a mini-batch, and epochs.
-        seed: Of the order of the texts, and of what is drawn.
+    """How θ, a number for every unit, is trained on a native head: the substitute that heads output
+    as far as they do not keep their attention, the texts, and the seed of their order and of draws.
     """
 
     native: NativeHead
@@ -67,18 +61,9 @@ def train_shares(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Float[Tensor, "layers heads"]]:
-    """Train θ, which says how much of its attention each head keeps, by the loss of a native head.
-
-    Args:
-        training: The native head, its texts, and how it is trained.
-        shares: From θ to the share of attention that each head keeps.
-        penalty: From θ to what is added to the mean loss.
-        start: The shares before the first step; None begins at θ = 0.
-        progress: Called with (done, total) texts.
-        on_epoch: Called after each epoch.
-
-    Returns:
-        θ after every step.
+    """Train θ, which says how much of its attention each head keeps, by the loss of a native head;
+    return θ after every step. ``shares`` turns θ into what each head keeps, and ``penalty`` into
+    what is added to the mean loss. ``start`` are shares; None begins at θ = 0.
     """
     native = training.native
     theta = nn.Parameter(torch.zeros(native.size, device=native.device))
@@ -153,12 +138,8 @@ def train_gates(
 
 @dataclass(frozen=True)
 class CausalGates:
-    """Causal gates of one seed (Nam et al., 2025).
-
-    Attributes:
-        pulled_open: G⁺, gates that were pulled to 1.
-        pulled_closed: G⁻, gates that were pulled to 0.
-        settled: Whether gates no longer moved at the end of both runs.
+    """Causal gates of one seed (Nam et al., 2025): G⁺, pulled to 1, G⁻, pulled to 0, and whether
+    they no longer moved at the end of both runs.
     """
 
     pulled_open: Float[np.ndarray, "layers heads"]
@@ -172,10 +153,7 @@ def train_causal_gates(
     progress: Progress = ignore_progress,
 ) -> CausalGates:
     """Fit gates g of gA·V + (1-g)·substitute to the loss alone; from there once with a pull to 1
-    (G⁺) and once to 0 (G⁻).
-
-    Raises:
-        SpecError: The native head has no loss of a language model.
+    (G⁺) and once to 0 (G⁻). Raises a SpecError unless the loss is a language model's.
     """
     if training.native.loss is not WORDS:
         raise SpecError(

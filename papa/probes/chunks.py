@@ -90,19 +90,11 @@ def train_in_chunks(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed.
+    """Train what takes part in a frozen encoder's attention, ``learned`` with its loss, alone or
+    with a probe of one seed, which is that of the order of rows, and of dropout.
 
-    Args:
-        learned: What is trained, and its loss.
-        encoder: The encoder.
-        split: The training text.
-        spec: Epochs, batch size and the optimiser's settings.
-        seed: The seed of the order of rows, and of dropout.
-        rows: The rows that are trained on; None takes all.
-        twin_loss: Returns the same loss on an encoder of its own, for another thread: chunks of a
-            minibatch then run side by side on cores that no worker uses.
-        progress: Called with (done, total) rows of all epochs.
-        on_epoch: Called after each epoch with its number and each seed's mean loss.
+    ``twin_loss`` returns the same loss on an encoder of its own, for another thread: chunks of a
+    minibatch then run side by side on cores that no worker uses.
     """
     groups, loss = learned
     rows = split.rows if rows is None else rows
@@ -132,15 +124,11 @@ def train_in_chunks(
 def total_loss(
     losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, " 1"]:
-    """Return the loss of a minibatch, and set the gradients of parameters.
+    """Return the loss of a minibatch, and set the gradients of parameters; ``losses`` are the loss,
+    on an encoder of its own for each thread.
 
     Gradients are added in the order of the chunks, so they are the same, bit for bit, in any number
     of threads.
-
-    Args:
-        losses: The loss, on an encoder of its own for each thread.
-        chunks: The chunks of the minibatch.
-        parameters: What is trained.
     """
 
     def gradients_of(

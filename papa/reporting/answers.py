@@ -120,11 +120,8 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
 
 
 def certainty(facts: Mapping[str, Any]) -> str:
-    """Return in words whether seeds agree significantly on λ's order and its constant heads.
-
-    Args:
-        facts: the result of ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what
-            is ordered, where that is not heads.
+    """Return in words whether seeds agree significantly on λ's order and its constant heads, by
+    ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what is ordered, if not heads.
     """
     objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
     if "told" not in facts:
@@ -191,14 +188,11 @@ def against_random(pairs: pandas.DataFrame) -> list[str]:
 
 
 def redundancy(effects: pandas.DataFrame) -> list[str]:
-    """Return a sentence for each encoder and task: whether heads replace each other, so that the
-    effects of single heads do not say what a set of them costs.
+    """Return a sentence for each encoder and task of ``joint_effects.csv``: whether heads replace
+    each other, so that the effects of single heads do not say what a set of them costs.
 
     It is of one set, the largest that is not all heads: of all sets at once the chance of a wrong
     sentence would be more than 5 %.
-
-    Args:
-        effects: ``joint_effects.csv``.
     """
     sentences = []
     for (encoder, task), sets in effects.groupby(_PAIR, sort=False):

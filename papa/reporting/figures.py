@@ -82,10 +82,8 @@ _NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in Vega-Lite, without colours and fonts; a notebook shows it by itself.
-
-    Attributes:
-        source: the name of the frame ``data`` in the specification.
+    """A figure in Vega-Lite, without colours and fonts; a notebook shows it by itself. ``source``
+    is the name of the frame ``data`` in the specification.
     """
 
     name: str
@@ -206,10 +204,7 @@ def _name(field: str, **properties: object) -> Spec:
 
 def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
     """Return the layers of one task's panel: lines by colour, shape and dash, with intervals,
-    baselines and marks.
-
-    Args:
-        all_rows: the rows of all tasks; tasks with the same metric share their axis.
+    baselines and marks. Of ``all_rows`` tasks with the same metric share their axis.
     """
     metric = metric_label(rows.iloc[0])
     rows_of_metric = all_rows[all_rows["metric"] == rows["metric"].iloc[0]]
@@ -447,10 +442,8 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
 
 
 def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
-    """Return a figure of what sets of heads cost together, beside the sum of what each head costs.
-
-    Args:
-        effects: a row for each set, as ``papa.joint_effects`` describes it.
+    """Return a figure of what sets of heads, a row each, cost together, beside the sum of what each
+    head costs.
     """
     rows = _effects_in_rows(effects)
     title = "Sets of heads: the effect of replacing them together and one by one, 95 % intervals."

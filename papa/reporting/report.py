@@ -48,12 +48,9 @@ _vega_script = cache(vl_convert.javascript_bundle)
 class Findings:
     """The stored tables of a study and facts of its manifest, from which its report is written.
 
-    Attributes:
-        orders: ``orders.csv`` and ``order_scores.csv`` (docs/results.md).
-        joint_effects: ``joint_effects.csv``.
-        agreement: of each encoder and task the facts of λ's certainty.
-        texts: the metadata of each corpus, by its name.
-        paper: the paper's numbers (``papa.reporting.tables.read_reference``).
+    ``orders`` are ``orders.csv`` and ``order_scores.csv`` (docs/results.md), ``agreement`` of each
+    encoder and task the facts of λ's certainty, ``texts`` the metadata of each corpus, and
+    ``paper`` the paper's numbers (``papa.reporting.tables.read_reference``).
     """
 
     study: StudySpec

@@ -275,12 +275,8 @@ def order_table(
     scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
 ) -> WrittenTable:
     """Return a row for every order of each encoder, task and kind of constants, the best first,
-    with its difference to the study's first order.
-
-    Args:
-        scores: ``order_scores.csv``.
-        pairs: ``orders.csv``, the comparisons of every two orders.
-        summary: says which tasks are marked.
+    with its difference to the study's first order: of ``order_scores.csv``, and of ``pairs``,
+    ``orders.csv``; the summary says which tasks are marked.
     """
     first_order = pairs["order"].iloc[0]
     varying = varying_axes(scores)
@@ -327,11 +323,8 @@ def order_table(
 
 
 def effects_table(effects: pandas.DataFrame) -> WrittenTable:
-    """Return a row for every set of heads: its joint effect, the sum of the effects of its heads,
-    and their difference.
-
-    Args:
-        effects: ``joint_effects.csv``.
+    """Return a row for every set of heads of ``joint_effects.csv``: its joint effect, the sum of
+    the effects of its heads, and their difference.
     """
     rows = [
         {
@@ -432,11 +425,7 @@ def _match_key(row: Row) -> Cell:
 
 
 def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
-    """Yield a table of the texts that were described, then one for each description.
-
-    Args:
-        frame: the result of ``papa.describe``.
-    """
+    """Yield a table of the texts in a frame of ``papa.describe``, then one for each description."""
     (record,) = frame.attrs["texts"]
     row = {
         "Descriptions": ", ".join(record["descriptions"]),

@@ -79,13 +79,8 @@ def score_answers(
     after: AnswerArrays,
     labels: Shaped[np.ndarray, " answers"] | None = None,
 ) -> Scored:
-    """Return what the answers of a native head score.
-
-    Args:
-        metric: A name; of the user's own where answers are scores.
-        before: The original model's answers.
-        after: The answers.
-        labels: What is right, in the head's numbering; a negative class counts for nothing.
+    """Return what the answers of a native head score, against the original's or against labels in
+    the head's numbering, where a negative class counts for nothing.
     """
     lengths = after["lengths"]
     if "score" in after:
@@ -221,10 +216,7 @@ def commonest_answer(
     metric: Metric, labels: Int[np.ndarray, " texts"], classes: Sequence[str]
 ) -> ConstantAnswer:
     """Return the score of the commonest label as the answer to every text; by loss, of the labels'
-    shares.
-
-    Args:
-        labels: the classes of texts; a text without one has a negative number.
+    shares. A text without a class has a negative number.
     """
     labelled = labels >= 0
     known = labels[labelled]

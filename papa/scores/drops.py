@@ -13,11 +13,8 @@ _NATS = "nats"
 
 @dataclass(frozen=True)
 class MaxDrop:
-    """The largest drop that is allowed; None where no limit in that unit was set.
-
-    Attributes:
-        share: of the original score.
-        nats: of a loss; 0.01 nats are 1 % of perplexity.
+    """The largest drop that is allowed: a share of the original score, and nats of a loss, of which
+    0.01 are 1 % of perplexity; None where no limit in that unit was set.
     """
 
     share: float | None = 0.01
@@ -25,13 +22,8 @@ class MaxDrop:
 
     @classmethod
     def parse(cls, value: str | float | None, name: str) -> MaxDrop:
-        """Read ``1%``, ``0.01`` or ``0.05nats``; None gives both defaults.
-
-        Args:
-            name: the option's name, for the message.
-
-        Raises:
-            SpecError: the value is no such limit.
+        """Read ``1%``, ``0.01`` or ``0.05nats``; None gives both defaults. Raises a SpecError that
+        names the option where it is no such limit.
         """
         if value is None:
             return cls()

@@ -111,14 +111,9 @@ def ratio(
     counts: np.ndarray | np.floating,
     squared_counts: np.ndarray | np.floating,
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input.
-
-    Args:
-        sums: Σs, of the sum s of an input's values.
-        squares: Σs².
-        products: Σsn.
-        counts: Σn, of the number n of an input's values: [*shape], or a scalar for all.
-        squared_counts: Σn², likewise.
+    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input; s is
+    the sum of an input's values, n their number. ``squares`` are Σs², ``products`` Σsn; counts are
+    [*shape], or a scalar for all.
     """
     mean = sums / counts
     spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)
@@ -171,14 +166,13 @@ def difference(
 ) -> Interval:
     """Return the first mean score less the second, paired by seed and example.
 
-    Numbers of examples that differ mean other examples: the variances over them are then added.
-    The bounds are nan for one seed or example; everything is nan if no seed is in both.
+    Numbers of examples that differ mean other examples: the variances over them are then added. The
+    bounds are nan for one seed or example; everything is nan if no seed is in both.
 
-    Args:
-        unseen: widen the interval by differences that no example shows (rule of three). Needed for
-            an interval of the difference's size, not for a test whether there is any.
-        deviation: another standard deviation of the difference, such as that of single lists of
-            heads, estimated from as many draws as there are seeds.
+    ``unseen`` differences that no example shows widen the interval (rule of three): needed for an
+    interval of the difference's size, not for a test whether there is any. ``deviation`` is another
+    standard deviation of the difference, such as that of single lists of heads, estimated from as
+    many draws as there are seeds.
     """
     pair = _paired(first, second)
     if not pair:

@@ -45,12 +45,9 @@ def scored(
     every class. negative_log_perplexity: the sum of log-probabilities, tokens. Rank correlations
     are no function of sums: prediction, label.
 
-    Args:
-        predictions: classes [n]; numbers [n] for rank correlations; for ``negative_log_perplexity``
-            the natural log-probability [n] that each masked token's true word received.
-        labels: the true classes or numbers [n]; unused by ``negative_log_perplexity``.
-        lengths: labels of each example, where an example has several; None: one each.
-        positive: the positive class of ``f1``.
+    Predictions and labels are classes [n], or numbers for rank correlations; for
+    ``negative_log_perplexity`` predictions are the natural log-probability of each masked token's
+    true word, and labels are unused. ``lengths`` are the labels of each example (None: one each).
     """
     if len(predictions) == 0:
         raise DataError(

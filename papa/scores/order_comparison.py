@@ -61,14 +61,11 @@ class OrderTest(TypedDict):
 def compare_orders(
     results: pandas.DataFrame, orders: Mapping[tuple[str, str], Mapping[str, StudiedOrder]]
 ) -> tuple[pandas.DataFrame, pandas.DataFrame] | None:
-    """Compare every two head orders of each encoder, task and kind of constants.
+    """Compare every two head orders, by name, of each (encoder, task) and kind of constants.
 
-    A difference is significant if it exceeds what single random lists differ by: the random
-    order's seeds draw a list each, and ``fewest_random_lists`` says how many it takes. Without a
-    random order nothing is significant.
-
-    Args:
-        orders: by (encoder, task) the head orders by name.
+    A difference is significant if it exceeds what single random lists differ by: the random order's
+    seeds draw a list each, and ``fewest_random_lists`` says how many it takes. Without a random
+    order nothing is significant.
 
     Returns:
         ``orders.csv`` and ``order_scores.csv`` (docs/results.md); None if there is one order only,

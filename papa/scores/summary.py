@@ -43,11 +43,8 @@ _TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "
 def summarise(results: pandas.DataFrame, drop_confidence: float = 0.95) -> pandas.DataFrame:
     """Return a row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score,
     drop and contrast with their intervals, and its baselines; in the order of the study, fractions
-    from 1 down to 0.
-
-    Args:
-        results: a row for every cell and seed, as in ``results.parquet``.
-        drop_confidence: of the intervals of drops; all others are 95 % intervals.
+    from 1 down to 0. ``results`` are as in ``results.parquet``; ``drop_confidence`` is of the
+    intervals of drops, and all others are 95 % intervals.
     """
     groups = dict(list(results.groupby([*LINE, "fraction"], sort=False)))
     scores = {key: seed_scores(group) for key, group in groups.items()}

@@ -174,10 +174,8 @@ def check_files(folder: Path, metadata: Metadata, address: object, *needed: str)
 
 
 def check_file(path: Path, expected: str, name: str, address: object) -> None:
-    """Check one file of an artifact against its digest; a link is refused.
-
-    Raises:
-        DamagedError: it differs; the message names ``name``, and ``address`` is the artifact.
+    """Check one file of an artifact against its digest; a link is refused. Raises a DamagedError
+    that names ``name``, of the artifact at ``address``.
     """
     digest = "no such file"
     refuse_links(path)

@@ -255,12 +255,8 @@ def tokenise_corpus(
     progress: Progress = ignore_progress,
     provenance: Mapping[str, object] = MappingProxyType({}),
 ) -> Address:
-    """Read rows, lay them out and publish them in ``folder``.
-
-    Args:
-        shard_rows: rows of a shard, the last of a split has fewer.
-        content: the fingerprint that the source must have.
-        provenance: what to store in the artifact's metadata besides.
+    """Read rows of a source with this fingerprint, ``content``, lay them out in shards of
+    ``shard_rows`` and publish them in ``folder``, with ``provenance`` in the artifact's metadata.
     """
     rows = read_rows(task, content)
     per_token = task.kind in ("words", "mlm", "causal")

@@ -194,11 +194,8 @@ def to_iob2(split: LabelledSplit) -> LabelledSplit:
 def label_warnings(
     label_numbers: Sequence[np.ndarray], names: Sequence[str], declared: bool
 ) -> list[str]:
-    """Warn of classes that make scores of the training and validation labels hard to read.
-
-    Args:
-        label_numbers: class numbers of the training and of the validation split.
-        declared: whether the task names its classes, so "-" is one on purpose.
+    """Warn of classes that make scores of the training and validation labels hard to read; where
+    the task has ``declared`` its classes, "-" is one on purpose.
     """
     counts = np.stack([np.bincount(numbers, minlength=len(names)) for numbers in label_numbers])
     consequences = {
