@@ -1,7 +1,5 @@
 """Whether a study can run: all that it names is checked, and every problem reported at once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ run, its process died, and the run would stay Running for ever. ``python -m papa
 creates the automation on the server that PREFECT_API_URL names.
 """
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from prefect.client.orchestration import get_client

@@ -3,8 +3,6 @@
 Prefect reads its settings when it is imported: ``prepare_engines`` comes before this module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """The process around Prefect, Ray and MLflow: what they read of it when they are imported."""
 
-from __future__ import annotations
-
 import logging
 import os
 import stat

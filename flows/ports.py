@@ -1,7 +1,5 @@
 """Ports of this machine: a free one, and whether a process serves on it."""
 
-from __future__ import annotations
-
 import random
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """Progress of a running study: a bar in a terminal, and lines."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Callable, Iterator

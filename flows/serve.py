@@ -4,8 +4,6 @@
 port. A line on standard output says that the server answers.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

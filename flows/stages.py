@@ -4,8 +4,6 @@ Prefect shows states, durations and logs, and retries; the artifact store is the
 keeps no results: its record could name another step's artifact, or a pickle, which it would run.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections import Counter

@@ -5,8 +5,6 @@ tasks. The artifact store is the cache: finished steps are not computed again, a
 Prefect recorded is read.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future

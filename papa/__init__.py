@@ -4,8 +4,6 @@ The names below are the library; the modules that they live in are private. Each
 use, as reading a specification needs no torch.
 """
 
-from __future__ import annotations
-
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

@@ -5,8 +5,6 @@ where the worker is killed. Whoever computes counts these locks every few batche
 begins a call never waits for another one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Users, passwords and keys in addresses: refused where given, repeated in no message."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

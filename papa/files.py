@@ -1,7 +1,5 @@
 """Files on this machine: atomic writes, digests, and the cache folder."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """The Hugging Face hub: files of encoders and datasets; its errors as messages of PAPA."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -1,7 +1,5 @@
 """Progress of work and of training, and its bars in terminals and notebooks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ starts. ``RayNode`` is what a driver has of it; ``hold`` runs in the process bel
 both sides, and ``start`` in the one below that: Ray's functions do not let others run meanwhile.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

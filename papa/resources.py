@@ -5,8 +5,6 @@ affinity, by limits of the Linux control groups (cgroups) around it, or, where a
 enforces neither, only by the environment.
 """
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

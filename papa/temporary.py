@@ -1,7 +1,5 @@
 """Temporary folders of a command; the next command removes those of commands that were killed."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

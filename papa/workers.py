@@ -5,8 +5,6 @@ the next one, and another takes its place. Each computes with one thread, so res
 for any number of them. This file and ``ray_node.py`` are the only ones that know Ray.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import logging
 import math

@@ -1,7 +1,5 @@
 """Aggregate: a study's scores as tables, figures and a report, and the manifest that names them."""
 
-from __future__ import annotations
-
 import platform
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Which steps score a cell, with some heads constant, and the baselines beside all cells."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from papa.ranking.orders import draws_of, head_order

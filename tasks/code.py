@@ -2,8 +2,6 @@
 digests and its own orders' scores, so what reads a stored one knows its keys and runs nothing.
 """
 
-from __future__ import annotations
-
 import hashlib
 import inspect
 from collections.abc import Mapping, Sequence

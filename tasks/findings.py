@@ -1,7 +1,5 @@
 """What the report of a finished study shows."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from hashlib import sha256
 

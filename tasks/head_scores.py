@@ -1,7 +1,5 @@
 """The scores of heads that finished steps hold: how they are stored, and read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any

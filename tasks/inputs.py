@@ -1,7 +1,5 @@
 """What a study starts from: its encoders and its sources' content, resolved concurrently."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

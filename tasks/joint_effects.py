@@ -1,7 +1,5 @@
 """Joint effects: what the first heads of the order by ``effect`` cost a native head together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import numpy as np

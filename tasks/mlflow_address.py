@@ -1,7 +1,5 @@
 """Where MLflow keeps its runs: a server, or the user's own database; a client of it, its errors."""
 
-from __future__ import annotations
-
 import logging
 import os
 import sqlite3

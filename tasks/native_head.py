@@ -5,8 +5,6 @@ compares its answers with the task's labels, or with those of the original model
 task share the answers. ``one_answer`` scores the only baseline that a native head has.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

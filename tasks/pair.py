@@ -4,8 +4,6 @@ A step is given no more of a task than it uses (``reduced``), so nothing else ca
 or in its key.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The steps of one encoder on one task, by what they are for."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

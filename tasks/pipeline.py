@@ -19,8 +19,6 @@ In the end: aggregate, of all. The fraction is the share of heads that stay inpu
 first heads of the order become constant, the others stay. Steps with equal keys are one step.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass

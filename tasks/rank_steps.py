@@ -4,8 +4,6 @@ Scores are computed with C of the task's own text, whatever the cells use, so th
 are compared on the same heads.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 

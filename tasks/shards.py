@@ -4,8 +4,6 @@ A worker that is killed loses the shard that it had, which goes to another one. 
 order, so whoever adds them up has to do so exactly, or by position.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed

@@ -1,7 +1,5 @@
 """A study file that lies in a store: whoever may write to the store may have written it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 

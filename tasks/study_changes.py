@@ -1,7 +1,5 @@
 """Whether a study's file still says what its stored results were computed from."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

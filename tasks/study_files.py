@@ -2,8 +2,6 @@
 failed, and results.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

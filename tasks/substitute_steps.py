@@ -1,7 +1,5 @@
 """Which step computes what takes attention's place."""
 
-from __future__ import annotations
-
 from papa.spec import ConstantsSpec, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.tasks.pair import Pair, average_step, native_task

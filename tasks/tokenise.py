@@ -1,7 +1,5 @@
 """Tokenise: a task's text laid out in S slots, as Arrow shards (paper, Appendix A)."""
 
-from __future__ import annotations
-
 from papa.models.reference import EncoderReference
 from papa.spec import LayoutSpec, TaskSpec
 from papa.tasks.context import Context

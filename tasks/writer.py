@@ -1,7 +1,5 @@
 """Calls in a thread beside a study, which neither waits for them nor fails with them."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable

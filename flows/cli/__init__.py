@@ -1,7 +1,5 @@
 """The command line ``papa``: a file a command, imported when the command is called."""
 
-from __future__ import annotations
-
 import sys
 from importlib.metadata import version
 from pkgutil import resolve_name

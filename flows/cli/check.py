@@ -1,7 +1,5 @@
 """``papa check``: what is wrong with a study."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``papa compare``: finished studies side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

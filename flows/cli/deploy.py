@@ -1,7 +1,5 @@
 """``papa deploy``: have a Prefect server run a study on a schedule."""
 
-from __future__ import annotations
-
 import os
 import re
 from contextlib import ExitStack

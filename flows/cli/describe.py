@@ -1,7 +1,5 @@
 """``papa describe``: what an encoder's heads do on a file of texts."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``papa export``: a cell of a finished study as an ordinary model of transformers."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated

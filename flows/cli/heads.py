@@ -1,7 +1,5 @@
 """``papa heads``: how many and which heads may become constant within a drop of the score."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Annotated, Any
 

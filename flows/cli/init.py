@@ -1,7 +1,5 @@
 """``papa init``: a short study with comments, to start from."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``papa list``: the studies of a store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """``papa models``: the architectures that studies support, and those that papa.ablated takes."""
 
-from __future__ import annotations
-
 from papa.flows.cli import options
 from papa.models.architectures import Outcome, read_architectures
 from papa.models.reference import EMBEDDED

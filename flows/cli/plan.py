@@ -1,7 +1,5 @@
 """``papa plan``: what would run, what is cached, and how long such steps took in this store."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from itertools import groupby
 from statistics import mean

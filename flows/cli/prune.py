@@ -1,7 +1,5 @@
 """``papa prune``: list what is unused in a store, and delete it on request."""
 
-from __future__ import annotations
-
 import time
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """``papa remove``: delete a study, and what only it needs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Annotated

@@ -1,7 +1,5 @@
 """Options of earlier versions: a command that is given one says its new name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

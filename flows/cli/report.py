@@ -1,7 +1,5 @@
 """``papa report``: a finished study's report, again."""
 
-from __future__ import annotations
-
 import shutil
 from contextlib import suppress
 from pathlib import Path

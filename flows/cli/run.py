@@ -1,7 +1,5 @@
 """``papa run``: check a study, run its flow, print its table and where its files are."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """``papa tasks``: the tasks that a study can name."""
 
-from __future__ import annotations
-
 import typer
 from rich.box import SIMPLE
 from rich.console import Console

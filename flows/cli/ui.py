@@ -1,7 +1,5 @@
 """``papa ui``: Prefect's and MLflow's own servers on loopback, each behind a password."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import subprocess

@@ -1,7 +1,5 @@
 """Studies without a file: ``papa run`` with ``--encoder`` and ``--task``, or with ``--data``."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

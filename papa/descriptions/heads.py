@@ -1,7 +1,5 @@
 """Descriptions of heads and layers: similarity, separators, norms, mixing, outliers."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas as pd
 import torch

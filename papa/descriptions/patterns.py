@@ -6,8 +6,6 @@ is judged by the text it met and not by the few longest inputs; rows without any
 pruned heads, count for nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

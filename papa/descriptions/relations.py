@@ -2,8 +2,6 @@
 spanning tree, with baselines that know positions alone.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 

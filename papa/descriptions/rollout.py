@@ -1,7 +1,5 @@
 """The shares of input tokens in a state, through all layers below: by rollout and maximum flow."""
 
-from __future__ import annotations
-
 from itertools import accumulate
 
 import numpy as np

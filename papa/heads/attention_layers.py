@@ -4,8 +4,6 @@ A model has several parts where it has several stacks of layers: an encoder and 
 vision model and a text model. A part is chosen by the name that the model itself uses.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ transformers has no attribute for these facts: whether a module calls the attent
 arguments it passes, and whether a layer passes an encoder's states to it.
 """
 
-from __future__ import annotations
-
 import ast
 import inspect
 import re

@@ -4,8 +4,6 @@ transformers looks an attention function and a mask function up by the name in a
 configuration. Inside a block that name is ours, and nothing else of the model changes.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager

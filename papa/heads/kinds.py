@@ -3,8 +3,6 @@
 A control gives C[i, j], what slot i takes from slot j, not masked or normalised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

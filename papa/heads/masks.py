@@ -1,7 +1,5 @@
 """What the masks, positions and cache of a forward pass say about its texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import torch

@@ -4,8 +4,6 @@ Each entry of ``papa.spec.substitutes`` that needs text names a function of an `
 that returns its observer.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pkgutil import resolve_name
 from typing import Protocol, runtime_checkable

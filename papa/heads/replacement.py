@@ -1,7 +1,5 @@
 """Heads of an encoder replaced, or mixed with constants; it is whole again after the block."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace

@@ -4,8 +4,6 @@ A substitute has one method, for packed and padded inputs. One that needs text i
 observer (``papa.heads.observers``).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, replace
 from typing import ClassVar, TypeVar

@@ -1,7 +1,5 @@
 """The batches that an in-memory model is called with, from batches or from texts."""
 
-from __future__ import annotations
-
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence

@@ -2,8 +2,6 @@
 study, whose scores, head scores and passes are those of ``papa.native``.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Earlier names of keywords: a call with one ends in a sentence that says today's name."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Run the pipeline's steps in this process, with an encoder that is in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from papa.library.encoder import Encoder

@@ -1,7 +1,5 @@
 """Texts of an in-memory model: those that averages and head scores come of, and those measured."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import numpy as np

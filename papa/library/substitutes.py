@@ -2,8 +2,6 @@
 matrices of a loaded encoder. The names are the entries of ``papa.spec.substitutes``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache

@@ -3,8 +3,6 @@
 ``architectures.csv`` is written by ``docs/generators/architectures.py``; nothing else edits it.
 """
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ The score of query i and key j is (q_i·k_j + q_i·P[r] + k_j·R[r]) · scaling,
 position of their slots and P, R are projections of the relative positions' embeddings.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

@@ -3,8 +3,6 @@ or mixed. A layer hands over its queries, keys and values, by transformers' atte
 by its family's forward method; its rules, if any, decide what its heads output.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence

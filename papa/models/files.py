@@ -1,7 +1,5 @@
 """The files that make an encoder, here and on the hub; and what checks of them found before."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

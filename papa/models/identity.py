@@ -1,7 +1,5 @@
 """What an encoder is known by: its name, its digests and its shape."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

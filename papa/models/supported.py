@@ -1,7 +1,5 @@
 """The supported encoder families: where their attention lives, what positions mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Models of a checked config.json and of weights; copies that share their weights."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 import warnings

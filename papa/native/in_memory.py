@@ -1,7 +1,5 @@
 """The native head of an in-memory model: its texts, its loss, and what its answers score."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The native head of a study's model: opened for a split, and checked against a task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -4,8 +4,6 @@ One loss follows from what the model outputs and from whether there are labels. 
 and heads are scored, in a study and in memory alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple

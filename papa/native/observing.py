@@ -1,7 +1,5 @@
 """What is observed in passes of a native head, and what heads can output in place of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from jaxtyping import Int

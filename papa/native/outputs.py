@@ -1,7 +1,5 @@
 """What the outputs of a native head answer to each text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Passes of a native head under rules: the one place where studies and the library call a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial

@@ -1,7 +1,5 @@
 """What is trained on a native head to score its heads: λ, L0 gates and causal gates."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

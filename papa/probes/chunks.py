@@ -2,8 +2,6 @@
 not computed once. A chunk has rows of like length; chunks run side by side on unused cores.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple

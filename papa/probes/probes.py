@@ -3,8 +3,6 @@
 Every parameter has a leading axis of seeds, which never mix: losses are summed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

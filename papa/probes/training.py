@@ -5,8 +5,6 @@ seeds share cuts an epoch into windows of rows, inside which each seed has its o
 can be computed a window at a time and serve every seed, with the same batches stored or not.
 """
 
-from __future__ import annotations
-
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Scores of heads and head orders that a user supplies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 

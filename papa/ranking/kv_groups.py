@@ -3,8 +3,6 @@
 A cache of keys and values is saved only where all heads of a group are constant.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pandas
 from jaxtyping import Float

@@ -1,7 +1,5 @@
 """Training λ (paper, Section 3.2), and what else is trained with constants to score heads."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 

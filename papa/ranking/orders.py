@@ -2,8 +2,6 @@
 score heads, an entry each: the head with the smallest score becomes constant first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial

@@ -1,7 +1,5 @@
 """What sets of heads cost together, beside what their heads cost alone: what self-repair hides."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -7,8 +7,6 @@ of searches, whatever path a search takes and wherever it stops (Bonferroni; Hol
 would need all numbers).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Methods that score heads by values of sets of heads: effects, greedy orders, Shapley values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence, Set
 
 import numpy as np

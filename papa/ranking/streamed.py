@@ -1,7 +1,5 @@
 """Scores that are means over the rows of attention matrices: all in one pass over the text."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple

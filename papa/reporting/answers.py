@@ -1,7 +1,5 @@
 """A study's question and its answers, in sentences."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

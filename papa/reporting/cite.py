@@ -1,7 +1,5 @@
 """The citation of a study: the method's paper, and this software with the study's digest."""
 
-from __future__ import annotations
-
 from importlib.metadata import version
 
 PAPER = """\

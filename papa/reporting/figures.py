@@ -1,7 +1,5 @@
 """Figures of a study, from its tables. Figures share frames by name, so a page holds each once."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

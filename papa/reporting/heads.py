@@ -2,8 +2,6 @@
 byte an entry) and of chosen heads as a figure.
 """
 
-from __future__ import annotations
-
 import base64
 import math
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The report of a finished study: one page, and its figures and tables as files."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence

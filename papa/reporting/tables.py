@@ -2,8 +2,6 @@
 contrasts, head orders, the paper's numbers; and tables of descriptions.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace

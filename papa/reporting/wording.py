@@ -1,7 +1,5 @@
 """Numbers, names and tables as text: in sentences, as Markdown, in a terminal."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterable, Mapping

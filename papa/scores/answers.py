@@ -6,8 +6,6 @@ neighbours an example is a sentence, with all of its pairs. The bootstrap will n
 sentence drawn twice is its own nearest neighbour.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass

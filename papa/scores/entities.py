@@ -1,7 +1,5 @@
 """Entities in a sequence of IOB tags, as conlleval and seqeval's default mode read them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 Entity = tuple[str, int, int]

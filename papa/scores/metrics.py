@@ -3,8 +3,6 @@ over validation examples, so that a score without one example costs a subtractio
 correlations alone need the examples themselves.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 agreement of the orders that several seeds give.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -2,8 +2,6 @@
 heads may become constant, and means over tasks.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A study from its YAML file: full tasks, absolute paths, overrides, errors in one sentence."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path

@@ -5,8 +5,6 @@ Studies, ``papa.constants``, ``papa.ablated``, ``papa.fidelity``, ``papa.head_sc
 without torch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal

@@ -5,8 +5,6 @@ In folders for people the files lie beside the metadata. Names in metadata, whic
 to a shared store writes, become paths: they are checked first.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import uuid

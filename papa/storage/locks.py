@@ -1,7 +1,5 @@
 """What runs of one store hold while they work, by locks that the system releases when they die."""
 
-from __future__ import annotations
-
 import os
 import re
 import socket

@@ -1,7 +1,5 @@
 """The artifact store, in a folder or behind a URI; docs/store.md says what lies where in it."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

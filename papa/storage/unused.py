@@ -2,8 +2,6 @@
 ``inputs`` of metadata, and what killed runs left. Only what bears a name that PAPA gives is unused.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Callable

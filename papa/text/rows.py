@@ -1,7 +1,5 @@
 """A task's rows, checked, labelled and sampled, before they are tokenised."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain

@@ -4,8 +4,6 @@ The ``datasets`` library finds out which files a dataset has, from its README an
 same names; scripts never run.
 """
 
-from __future__ import annotations
-
 import glob
 import hashlib
 import re

@@ -1,7 +1,5 @@
 """Tables of rows that know their source, and local files that hold them."""
 
-from __future__ import annotations
-
 import csv
 import json
 import sys
