@@ -12,12 +12,7 @@ from tqdm import tqdm
 
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.models.files import read_configuration_file, weight_files
-from papa.models.reference import (
-    EncoderReference,
-    describe_encoder,
-    known_shape,
-    resolve_encoder,
-)
+from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec

@@ -33,7 +33,6 @@ from papa.tasks.mlflow_address import (
     database_of,
     tracking_address,
     tracking_errors,
-    unread_database,
 )
 from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import Pipeline
@@ -80,9 +79,6 @@ class Tracking:
         self._ended = False
 
     def __enter__(self) -> Tracking:
-        sentence = unread_database(self.store)
-        if sentence:
-            self._failing(sentence)
         self.client = connect(self.address)
         with self._writing():
             self.experiment = self._experiment()

@@ -8,10 +8,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from papa.credentials import without_credentials
 from papa.errors import PapaError, TransientError
 from papa.files import scratch_beside
-from papa.storage.store import Store
 
 SQLITE = "sqlite:///"
 _ENVIRONMENT = {
@@ -47,21 +45,6 @@ def database_of(address: str) -> Path | None:
 def artifact_folder(database: Path) -> Path:
     """Return where files of the runs in a SQLite database lie."""
     return database.with_name("mlartifacts")
-
-
-def unread_database(store: Store) -> str:
-    """Return a sentence on the database that a store of PAPA 0.2 holds; "" where there is none.
-
-    Whoever may write to a store may have written it: it would say where MLflow writes files.
-    """
-    database = store.root / "mlflow.db"
-    if not os.path.lexists(database):
-        return ""
-    return (
-        f"{database} is PAPA 0.2's and is not read: MLflow's runs lie in "
-        f"{without_credentials(tracking_address())} now, and 'papa run' writes a finished study "
-        "there"
-    )
 
 
 def connect(address: str) -> Any:

@@ -25,14 +25,7 @@ from papa.progress import Progress
 from papa.ranking.head_scores import order_of_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
-from papa.storage.artifacts import (
-    SHARDS,
-    is_complete,
-    published,
-    read_metadata,
-    remove,
-    verified,
-)
+from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata, remove, verified
 from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of

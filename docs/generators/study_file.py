@@ -32,9 +32,9 @@ from papa.spec import (
     RankingSpec,
     StudySpec,
     TaskSpec,
-    substitute_names,
 )
 from papa.spec.file import AS_THE_AUTHORS_RAN
+from papa.spec.substitutes import SUBSTITUTES
 from papa.spec.task import KINDS
 
 EXAMPLES = Path(__file__).with_name("every_key.yaml")
@@ -202,7 +202,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 def _type(annotation: Any) -> str:
     """A type in words."""
     if annotation == ConstantsKind:
-        return _names(substitute_names())
+        return _names(SUBSTITUTES)
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         limits = [limit for one in inside[1:] for limit in _limits(one)]

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from papa.flows.cli.renamed import Command
 from papa.flows.environment import open_standard_streams, settle_environment
 from papa.flows.interrupt import Interruption
 
@@ -67,7 +66,7 @@ COMMANDS = {
 def load_command(name: str) -> TyperCommand:
     """Import a command."""
     single = typer.Typer(add_completion=False)
-    single.command(name, cls=Command)(resolve_name(f"{__name__}.{COMMANDS[name][0]}"))
+    single.command(name)(resolve_name(f"{__name__}.{COMMANDS[name][0]}"))
     command = typer.main.get_command(single)
     assert isinstance(command, TyperCommand)
     return command

@@ -16,13 +16,7 @@ from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sen
 from papa.flows.environment import outside_working_folder, prepare_engines
 from papa.flows.ports import free_port, listens
 from papa.storage.store import Store
-from papa.tasks.mlflow_address import (
-    artifact_folder,
-    connect,
-    database_of,
-    tracking_address,
-    unread_database,
-)
+from papa.tasks.mlflow_address import artifact_folder, connect, database_of, tracking_address
 from papa.temporary import temporary_folder
 
 _ENDS_WITH_ITS_INPUT = 'exec 3<&0; (read _ <&3; kill 0) & exec "$0" "$@" 3<&- </dev/null'
@@ -37,19 +31,16 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
         with outside_working_folder():
             prepare_engines(opened.root, "flask_wtf", verbose=verbose)
             opened.make()
-            _serve(opened, Path(folder), verbose=verbose)
+            _serve(Path(folder), verbose=verbose)
 
 
-def _serve(store: Store, folder: Path, *, verbose: bool) -> None:
+def _serve(folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
     # Prefect reads its settings when it is imported: ``prepare_engines`` comes first.
     from prefect.settings import PREFECT_API_URL, PREFECT_HOME
 
     from papa.flows.server import PrefectServer
 
-    unread = unread_database(store)
-    if unread:
-        typer.echo(unread, err=True)
     named_server = PREFECT_API_URL.value()
     prefect = None if named_server else PrefectServer.start(PREFECT_HOME.value())
     processes = [prefect.process] if prefect else []

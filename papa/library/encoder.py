@@ -24,7 +24,7 @@ from papa.spec import EncoderSpec, Precision
 from papa.text import tokens as tokenised
 from papa.text.batches import MicroBatch, rows_of_like_length
 from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity, special_slots
-from papa.text.table import SourceTable, lone_surrogate, names_of_classes
+from papa.text.table import SourceTable, names_of_classes
 from papa.text.tokens import SpecialTokens
 
 Table: TypeAlias = Any
@@ -300,9 +300,6 @@ def table_of(data: Table, origin: str) -> SourceTable:
                 raise TypeError("it is read as a stream")
         else:
             rows = pa.table(dict(data) if isinstance(data, Mapping) else data)
-    except UnicodeEncodeError as error:
-        columns = {str(name): data[name] for name in data}
-        raise DataError(f"{origin}: {lone_surrogate(error.object, columns)}") from None
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         raise DataError(
             f"{origin} cannot be read as a table ({in_one_line(error)}): give a data set, a "

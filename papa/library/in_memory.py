@@ -43,14 +43,7 @@ from papa.scores.custom import CustomScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise
 from papa.spec import Metric
-from papa.spec.orders import (
-    UNIT_LABELS,
-    Cell,
-    Head,
-    Unit,
-    constant_heads,
-    heads_of_units,
-)
+from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit, constant_heads, heads_of_units
 from papa.spec.task import LOSS
 
 OpenHead: TypeAlias = Callable[..., NativeHead]

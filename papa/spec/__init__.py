@@ -13,7 +13,6 @@ from papa.spec.study import (
     RankingSpec,
     StudySpec,
 )
-from papa.spec.substitutes import substitute_names
 from papa.spec.task import (
     Columns,
     EmbeddedSource,

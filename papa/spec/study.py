@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, FilePath, field_validator, model_val
 
 from papa.errors import shown
 from papa.spec.orders import Order, Unit
-from papa.spec.substitutes import SUBSTITUTES, entry_of, substitute_names
+from papa.spec.substitutes import SUBSTITUTES, entry_of
 from papa.spec.task import (
     Amount,
     Frozen,
@@ -24,7 +24,7 @@ from papa.spec.task import (
     one_of,
 )
 
-ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(substitute_names(), kind))]
+ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(SUBSTITUTES, kind))]
 
 
 class ConstantsSpec(Frozen):

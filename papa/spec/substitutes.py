@@ -112,11 +112,6 @@ CUSTOM = SubstituteEntry("average")
 """The entry of matrices that a user of the library supplied, whatever tables call them."""
 
 
-def substitute_names() -> tuple[str, ...]:
-    """Return the substitutes that a study may name."""
-    return tuple(SUBSTITUTES)
-
-
 def entry_of(name: str) -> SubstituteEntry:
     """Return the entry of a substitute, by its name in a study or a table."""
     return SUBSTITUTES.get(name, CUSTOM)

@@ -9,14 +9,7 @@ from pathlib import Path
 from papa.errors import ArtifactError, DamagedError
 from papa.files import cache_folder
 from papa.storage.artifacts import ArtifactReference, Metadata, digest_of, read_metadata
-from papa.storage.files import (
-    Address,
-    Files,
-    endpoint,
-    make_folders,
-    refuse_links,
-    without_links,
-)
+from papa.storage.files import Address, Files, endpoint, make_folders, refuse_links, without_links
 
 MARKER = "papa-store.json"
 FORMAT = 3

@@ -21,18 +21,10 @@ from papa.progress import Progress, ignore_progress
 from papa.spec import LayoutSpec, TaskKind, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
 from papa.storage.files import Address
-from papa.text.layout import (
-    Labels,
-    PackedTokens,
-    lay_out_rows,
-    offsets_of,
-    positions_in_spans,
-)
+from papa.text.layout import Labels, PackedTokens, lay_out_rows, offsets_of, positions_in_spans
 from papa.text.rows import read_rows
 from papa.text.sources import SPLITS, Split
-from papa.text.tokens import (
-    IGNORED,
-)
+from papa.text.tokens import IGNORED
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase

@@ -156,22 +156,7 @@ def _table(rows: Iterable[Row]) -> pa.Table:
     all_rows = list(rows)
     names = dict.fromkeys(chain.from_iterable(all_rows))
     columns = {name: [row.get(name) for row in all_rows] for name in names}
-    try:
-        return pa.table(columns)
-    except UnicodeEncodeError as error:
-        raise ValueError(lone_surrogate(error.object, columns)) from None
-
-
-def lone_surrogate(text: str, columns: Mapping[str, Iterable[object]]) -> str:
-    """Return a message that names the row of a text with half a character, an emoji's, say."""
-    for name, values in columns.items():
-        for row, value in enumerate(values, start=1):
-            if isinstance(value, str | Sequence) and text in value:
-                return (
-                    f"row {row} has half a character (a lone surrogate) in '{name}', "
-                    f"{shown(text)}: correct or remove it"
-                )
-    return f"{shown(text)} has half a character (a lone surrogate): correct or remove it"
+    return pa.table(columns)
 
 
 def _read_json(lines: Sequence[str]) -> list[Row]:

@@ -141,8 +141,7 @@ def test_what_a_store_says_of_mlflow_is_not_read(
     planted.create_experiment("small", outside.as_uri())
     before = (store.root / "mlflow.db").read_bytes()
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    (sentence,) = log_study(study, store)
-    assert str(store.root / "mlflow.db") in sentence
+    log_study(study, store)
     assert not outside.exists()
     assert (store.root / "mlflow.db").read_bytes() == before
     assert_whole(store)
