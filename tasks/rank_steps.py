@@ -119,10 +119,6 @@ def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step
     """Return the steps that train λ on shuffled labels, the control; {} where it would say nothing.
 
     It compares seeds that are trained on different rows, of which there must be enough.
-
-    Args:
-        pair: The encoder and the task.
-        rankings: The steps that train λ, by ranking seed.
     """
     study = pair.study
     task = pair.task
@@ -149,10 +145,6 @@ def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -
     """Return the step that compares what the first heads of the order by effect cost together with
     what each costs; None of a probe, whose loss has no value for each text, without the order, and
     where ``has_joint_effects`` says so.
-
-    Args:
-        pair: The encoder and the task.
-        rankings: The steps that scores follow from, by order.
     """
     study = pair.study
     is_compared = SWEPT_METHOD in rankings and has_joint_effects(study.keep, pair.units)

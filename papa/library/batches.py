@@ -37,17 +37,9 @@ def batches_of(
     tokenizer: PreTrainedTokenizerBase | None = None,
     columns: Mapping[str, str | None] | None = None,
 ) -> list[Batch]:
-    """Return the batches that a model is called with.
-
-    Args:
-        data: What the user gave.
-        model: The model.
-        tokenizer: The model's, if ``data`` holds texts.
-        columns: The columns of a table that hold "text", "text_pair" and "label", where they are
-            called otherwise.
-
-    Raises:
-        DataError: ``data`` holds neither texts nor batches, or they do not fit the model.
+    """Return the batches that a model is called with; of a table, ``columns`` says which hold
+    "text", "text_pair" and "label", where they are called otherwise. Raises a DataError where
+    ``data`` holds neither texts nor batches, or they do not fit the model.
     """
     if isinstance(data, str):
         raise DataError(f"data is one string: give a list, such as [{data[:20]!r}]")
@@ -84,10 +76,8 @@ def batches_of(
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:
-    """Return the model, whose heads can be replaced; raise an error in train mode.
-
-    Raises:
-        EncoderError: Its heads cannot be replaced, or it is in train mode.
+    """Return the model, whose heads can be replaced. Raises an EncoderError where they cannot, or
+    in train mode.
     """
     attention_parts(model)
     if any(module.training for module in model.modules()):

@@ -87,12 +87,8 @@ class Encoder:
 
 
 def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool = False) -> None:
-    """Raise SpecError unless ``encoder`` was loaded by ``load_encoder``.
-
-    Args:
-        encoder: What the user gave.
-        accepts_decoders: Whether it may be a decoder.
-        whole: Whether all its heads must be input-dependent.
+    """Raise SpecError unless ``encoder`` was loaded by ``load_encoder``, is no decoder, unless
+    these are accepted, and, if ``whole``, has input-dependent heads alone.
     """
     if not isinstance(encoder, Encoder):
         raise SpecError(

@@ -52,13 +52,8 @@ OpenHead: TypeAlias = Callable[..., NativeHead]
 
 @dataclass(frozen=True)
 class Design:
-    """Which cells of an in-memory model are measured.
-
-    Attributes:
-        orders: In which units become constant.
-        keep: Shares of units that stay input-dependent.
-        probe_seeds: Of random orders.
-        ranking_seeds: Of head scores.
+    """Which cells of an in-memory model are measured: in which orders units become constant, and
+    the shares of them that stay input-dependent. Probe seeds are of random orders.
     """
 
     orders: Sequence[str | CustomOrder]
@@ -85,13 +80,8 @@ class _CellResult:
 
 @dataclass
 class _Cells:
-    """The results of cells, each set of units once.
-
-    Attributes:
-        native: The native head on the measured texts.
-        metric: Of its answers.
-        substitutes: What heads output instead, by name.
-        original: The answers of the original model.
+    """The results of cells of a native head on the measured texts, each set of units once, beside
+    the answers of the original model.
     """
 
     native: NativeHead
@@ -224,14 +214,7 @@ def _score_cells(
     progress: bool,
 ) -> tuple[pandas.DataFrame, dict[Cell, tuple[Head, ...] | None]]:
     """Return a row for each cell and seed, and the constant heads of each cell, None where seeds
-    have others.
-
-    Args:
-        cells: What scores them.
-        ordered: All units, the first to become constant first, by order and seed.
-        keep: Shares of units that stay input-dependent.
-        task: The task's name.
-        progress: Whether to show a progress bar.
+    have others. ``ordered`` are all units, the first to become constant first, by order and seed.
     """
     native = cells.native
     head_count = len(native.layers.numbers) * native.heads_per_layer
@@ -272,10 +255,8 @@ def head_scores_in_memory(
     unit: Unit,
     progress: bool,
 ) -> pandas.DataFrame:
-    """Return a frame of head scores of an in-memory model.
-
-    Raises:
-        DataError: No token counts.
+    """Return a frame of head scores of an in-memory model. Raises a DataError where no token
+    counts.
     """
     native = open_in_memory(model, batches, score, part=part, unit=unit)
     # A text that is longer than averages are is refused before anything is trained.

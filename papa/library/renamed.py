@@ -14,10 +14,8 @@ Returned = TypeVar("Returned")
 def formerly(
     **today: str,
 ) -> Callable[[Callable[Arguments, Returned]], Callable[Arguments, Returned]]:
-    """Refuse the earlier names of a function's keywords, and arguments that must be named.
-
-    Args:
-        today: today's name by each earlier one.
+    """Refuse the earlier names of a function's keywords, with today's, and arguments that must be
+    named.
     """
 
     def decorate(function: Callable[Arguments, Returned]) -> Callable[Arguments, Returned]:

@@ -15,10 +15,7 @@ def splits_of(
     data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, task: Task
 ) -> tuple[list[Batch], list[Batch]]:
     """Return training and validation batches: as a user divided them, or every other text, the
-    longest first.
-
-    Raises:
-        DataError: There is one text, or ``data`` does not fit the model.
+    longest first. Raises a DataError for one text, and where ``data`` does not fit the model.
     """
     columns = {"text": task.text, "label": task.label}
     if task.text_pair is not None:

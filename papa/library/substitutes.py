@@ -48,15 +48,8 @@ def substitute_for(
     tokenizer: PreTrainedTokenizerBase | None = None,
     part: str | None = None,
 ) -> Substitute:
-    """Return the substitute that a user requested for an in-memory model.
-
-    Args:
-        model: The model.
-        requested: What heads output.
-        data: The text, for substitutes that are computed from text.
-        seed: Seeds what is drawn.
-        tokenizer: The model's, where ``data`` are texts.
-        part: The part of the model, as of ``papa.ablated``.
+    """Return the substitute that a user requested for an in-memory model, or a part of it; ``data``
+    is the text of those that are computed from text, and the seed is of what is drawn.
 
     Raises:
         SpecError: There is no such substitute, or a parameter is wrong.
@@ -141,10 +134,8 @@ def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitut
 
 
 def checked_matrices(values: object, layers: int, heads: int, slots: int | None = None) -> Tensor:
-    """Return constant matrices as a tensor.
-
-    Raises:
-        ArtifactError: They are no finite numbers of this shape; ``slots`` None takes any number.
+    """Return constant matrices as a tensor. Raises an ArtifactError where they are no finite
+    numbers of this shape; ``slots`` None takes any number.
     """
     matrices = torch.as_tensor(values)
     size = slots or matrices.shape[-1]
@@ -161,13 +152,8 @@ def checked_matrices(values: object, layers: int, heads: int, slots: int | None 
 def named_matrices(
     kind: str, encoder: Encoder, average: object = None, **parameters: int
 ) -> ConstantMatrices:
-    """Return constant matrices of a loaded encoder by their name.
-
-    Args:
-        kind: A control, or what is derived from an average.
-        encoder: The encoder.
-        average: The average that matrices are derived from.
-        parameters: Its keys in a study.
+    """Return constant matrices of a loaded encoder by their name, with parameters as in a study: a
+    control, or what is derived from an average.
 
     Raises:
         SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
@@ -192,11 +178,8 @@ def named_matrices(
 
 
 def constants_for(encoder: Encoder, requested: object) -> ConstantMatrices:
-    """Return the constant matrices that a user requested for a loaded encoder.
-
-    Args:
-        encoder: The encoder.
-        requested: A name, or matrices [L, H, S, S].
+    """Return the constant matrices, by name or [L, H, S, S], that a user requested for a loaded
+    encoder.
 
     Raises:
         SpecError: The name is of no matrices.

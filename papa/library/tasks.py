@@ -77,15 +77,9 @@ def study_inputs(
     sampled: Mapping[str, int | None],
     settings: Mapping[str, object],
 ) -> Iterator[StudyInputs]:
-    """Yield a study of this encoder on this data; rows in memory lie in temporary Parquet files
-    while the block runs.
-
-    Args:
-        encoder: The encoder.
-        dataset: A task's name, or tables under "train" and "validation".
-        task: What the columns of tables hold; None takes the usual columns.
-        sampled: Numbers of rows, keys of the study's task.
-        settings: The study's other keys.
+    """Yield a study of this encoder on a task by its name, or on tables under "train" and
+    "validation"; rows in memory lie in temporary Parquet files while the block runs. ``sampled``
+    are numbers of rows, keys of the study's task, and ``settings`` the study's other keys.
     """
     causal = encoder.reference.causal
     code = _code(task) if task else None

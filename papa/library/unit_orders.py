@@ -37,12 +37,8 @@ def reads_score(method: str) -> bool:
 
 @dataclass(frozen=True)
 class UnitOrders:
-    """Orders of the units of a native head, by the index of their layer.
-
-    Attributes:
-        names: As tables call them.
-        external: The scores that a user supplied, by name.
-        size: (layers with attention, units in each).
+    """Orders of the units of a native head, by the index of their layer: their names in tables, the
+    scores that a user supplied, by name, and (layers with attention, units in each).
     """
 
     names: list[str]
@@ -51,10 +47,8 @@ class UnitOrders:
 
     @classmethod
     def from_requested(cls, orders: Sequence[str | CustomOrder], native: NativeHead) -> UnitOrders:
-        """Name the orders that a user requested.
-
-        Raises:
-            SpecError: There is no such order for this model, or its scores do not fit.
+        """Name the orders that a user requested. Raises a SpecError where there is no such order
+        for this model, or its scores do not fit.
         """
         if isinstance(orders, pandas.DataFrame):
             orders = [orders]
@@ -90,12 +84,8 @@ class UnitOrders:
     def arranged(
         self, order: str, scores: Mapping[str, HeadScores], seeds: tuple[int, int]
     ) -> list[Head]:
-        """Return all units, the first to become constant first.
-
-        Args:
-            order: Its name.
-            scores: By method.
-            seeds: Of ranking and of the probe, from which random orders are drawn.
+        """Return all units, the first to become constant first; random orders are drawn from the
+        seeds of ranking and of the probe.
         """
         name = scores_in(order)
         if name is not None:

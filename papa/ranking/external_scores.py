@@ -48,10 +48,8 @@ def named_orders(orders: Sequence[str | CustomOrder], layers: int, heads: int) -
 
 
 def scores_by_head(values: object) -> Float[np.ndarray, "layers heads"]:
-    """Return a finite score for every head, from a frame or from numbers [layers, heads].
-
-    Raises:
-        SpecError: ``values`` are neither.
+    """Return a finite score for every head, from a frame or from numbers [layers, heads]. Raises a
+    SpecError where ``values`` are neither.
     """
     if isinstance(values, pandas.DataFrame):
         numbers = _scores_in_frame(values)

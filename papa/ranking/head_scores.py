@@ -81,12 +81,8 @@ class HeadScores:
 
     @classmethod
     def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> HeadScores:
-        """Return the scores of all seeds, from those of each.
-
-        Args:
-            scores: Of one seed each.
-            certain: Whether seeds differ in more than what is drawn; if not, their mean has no
-                interval.
+        """Return the scores of all seeds, from those of each. Unless seeds differ in more than what
+        is drawn (``certain``), their mean has no interval.
         """
         by_seed = np.concatenate([seed_scores.by_seed for seed_scores in scores])
         if len(scores) == 1 or not np.ptp(by_seed, axis=0).any():

@@ -31,10 +31,8 @@ def with_group_column(frame: pandas.DataFrame, heads_per_group: int) -> pandas.D
 
 
 def group_size_in(scores: object) -> int:
-    """Return how many heads each group of a frame has; 1 without a column of groups.
-
-    Raises:
-        SpecError: groups are not of equally many neighbouring heads.
+    """Return how many heads each group of a frame has; 1 without a column of groups. Raises a
+    SpecError where groups are not of equally many neighbouring heads.
     """
     if not isinstance(scores, pandas.DataFrame) or COLUMN not in scores:
         return 1
