@@ -32,10 +32,7 @@ def automation() -> AutomationCore:
                 *(f"prefect.flow-run.{end}" for end in final_states),
             },
             match={"prefect.resource.id": "prefect.flow-run.*"},
-            match_related={
-                "prefect.resource.role": "flow",
-                "prefect.resource.name": "papa-study",
-            },
+            match_related={"prefect.resource.role": "flow", "prefect.resource.name": "papa-study"},
             for_each={"prefect.resource.id"},
             threshold=1,
             within=timedelta(seconds=_SILENT_SECONDS),

@@ -112,10 +112,7 @@ def baseline_steps(pair: Pair) -> tuple[Step, ...]:
         return ()
     return (
         one_answer.step(
-            f"one_answer · {pair.title}",
-            text=pair.text,
-            task=_scored_task(pair),
-            code=pair.code,
+            f"one_answer · {pair.title}", text=pair.text, task=_scored_task(pair), code=pair.code
         ),
     )
 

@@ -61,9 +61,7 @@ def answer(
         save_file(answers, folder / ANSWERS)
 
 
-def read_answers(
-    artifact: ArtifactReference,
-) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def read_answers(artifact: ArtifactReference) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read answers, and about them: the head's classes, the constant heads, the unseen share."""
     folder = verified(artifact, ANSWERS, ABOUT)
     return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
@@ -92,13 +90,7 @@ def score_answers(
     answered, about = read_answers(context.artifacts[answers])
     classes = tuple(about["classes"])
     scored = native_score(
-        task,
-        original,
-        answered,
-        corpus.split("validation"),
-        corpus.label_names,
-        classes,
-        code,
+        task, original, answered, corpus.split("validation"), corpus.label_names, classes, code
     )
     layers, heads_per_layer = heads.size
     scores = CellScores(

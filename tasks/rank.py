@@ -76,9 +76,7 @@ def train_lambda(
             seed=seed,
         )
         values = training.train_lambda(
-            theta_training,
-            progress=context.progress,
-            on_epoch=context.on_epoch,
+            theta_training, progress=context.progress, on_epoch=context.on_epoch
         ).astype(np.float32)
     else:
         lambda_by_epoch = learned.train_lambda(

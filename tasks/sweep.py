@@ -67,11 +67,7 @@ def sweep_heads(
     """
     workers = context.executor
     folder = context.step.folder(context.store)
-    step_arguments = {
-        "step": context.step,
-        "store": context.store,
-        "execution": context.execution,
-    }
+    step_arguments = {"step": context.step, "store": context.store, "execution": context.execution}
     model = model_of(context.step)
     texts: SweptTexts = workers.run(texts_to_sweep, model=model, arguments=step_arguments)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
@@ -82,10 +78,7 @@ def sweep_heads(
 
     def report_units(done: int, total: int) -> None:
         finished_before = table.sums.size - total
-        context.progress(
-            len(units) * (finished_before + done) // table.sums.size,
-            len(units),
-        )
+        context.progress(len(units) * (finished_before + done) // table.sums.size, len(units))
 
     for losses in run_shards(
         workers,
@@ -133,12 +126,7 @@ class ShardLosses:
 
     def publish(self, context: Context) -> None:
         """Publish the losses as an artifact below that of the step."""
-        tensors = {
-            "rows": self.rows,
-            "sets": self.sets,
-            "sums": self.sums,
-            "lengths": self.lengths,
-        }
+        tensors = {"rows": self.rows, "sets": self.sets, "sums": self.sums, "lengths": self.lengths}
         name = sha256_of_json([self.rows.tolist(), self.sets.tolist()])
         address = f"{context.step.folder(context.store)}/{SHARDS}/{name}"
         metadata = {**context.metadata(), "worker_seconds": self.worker_seconds}

@@ -41,10 +41,7 @@ COMMANDS = {
         "Export an encoder with constant heads from a finished study to a folder that transformers "
         "loads.",
     ),
-    "report": (
-        "report:report",
-        "Write a finished study's report again from its stored results.",
-    ),
+    "report": ("report:report", "Write a finished study's report again from its stored results."),
     "list": ("lists:list_studies", "List the studies of a store with their states and reports."),
     "compare": ("compare:compare", "Compare finished studies in one table."),
     "remove": (

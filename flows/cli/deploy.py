@@ -21,8 +21,7 @@ from papa.tasks.stored import load_to_run
 def deploy(
     study: options.Study,
     cron: Annotated[
-        str | None,
-        option(metavar="'M H D M W'", help="Cron schedule (default: no schedule)."),
+        str | None, option(metavar="'M H D M W'", help="Cron schedule (default: no schedule).")
     ] = None,
     interval: Annotated[
         str | None,

@@ -69,8 +69,7 @@ StoreAddress = Annotated[
 Workers = Annotated[
     int | None,
     option(
-        min=1,
-        help="Workers (default: the study's, else one per CPU core or GPU); 1 needs no Ray.",
+        min=1, help="Workers (default: the study's, else one per CPU core or GPU); 1 needs no Ray."
     ),
 ]
 RayAddress = Annotated[

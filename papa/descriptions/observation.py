@@ -214,12 +214,7 @@ class Means:
             head = indices[1] if len(indices) > 1 else None
             frames.append(
                 measure_rows(
-                    mean.source,
-                    mean.measure,
-                    mean.value,
-                    mean.half_width,
-                    layer=layer,
-                    head=head,
+                    mean.source, mean.measure, mean.value, mean.half_width, layer=layer, head=head
                 )
             )
         return pd.concat(frames, ignore_index=True)

@@ -33,12 +33,7 @@ from papa.tasks.step import with_inputs
 from papa.tasks.substitutes import supplied_matrices
 
 
-@formerly(
-    by="method",
-    constants="substitute",
-    seeds="ranking_seeds",
-    made_from="substitute_data",
-)
+@formerly(by="method", constants="substitute", seeds="ranking_seeds", made_from="substitute_data")
 def head_scores(
     model: Encoder | nn.Module,
     data: Data,

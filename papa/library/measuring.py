@@ -42,11 +42,7 @@ from papa.tasks.step import Step
 
 
 @formerly(
-    encoder="model",
-    dataset="data",
-    constants="substitutes",
-    fractions="keep",
-    seeds="probe_seeds",
+    encoder="model", dataset="data", constants="substitutes", fractions="keep", seeds="probe_seeds"
 )
 def measure(
     model: Encoder | nn.Module,

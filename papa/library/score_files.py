@@ -74,9 +74,7 @@ def save_scores(
     write_atomically(folder / _SETTINGS, json.dumps(settings).encode())
 
 
-def _shares_below(
-    scores: Float[np.ndarray, "layers groups"],
-) -> Float[np.ndarray, "layers groups"]:
+def _shares_below(scores: Float[np.ndarray, "layers groups"]) -> Float[np.ndarray, "layers groups"]:
     """Return for each group the share of the others with a lower score, 0 to 1; equal scores share
     one.
     """

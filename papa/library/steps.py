@@ -34,11 +34,7 @@ from papa.progress import bar
 
 @formerly(kind="substitute")
 def constants(
-    encoder: Encoder,
-    substitute: str,
-    *,
-    average: ConstantMatrices | None = None,
-    **parameters: int,
+    encoder: Encoder, substitute: str, *, average: ConstantMatrices | None = None, **parameters: int
 ) -> ConstantMatrices:
     """Return constant matrices of all heads by the name of a substitute (paper, Section 5.2;
     docs/method.md).

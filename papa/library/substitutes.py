@@ -88,8 +88,7 @@ def substitute_for(
     texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer), pretrained)
     native = NativeHead(pretrained, texts, part=part)
     observer = observer_of(
-        name,
-        ObservedModel(len(layers.modules), native.heads_per_layer, device=device, seed=seed),
+        name, ObservedModel(len(layers.modules), native.heads_per_layer, device=device, seed=seed)
     )
     native.observe(observer.observe)
     return observer.substitute().to(device)

@@ -102,13 +102,7 @@ class Dispatch:
             slots = packed_slots(self.batch.columns[None], self.batch.attention_mask, causal)
         else:
             slots = padded_slots(
-                query,
-                key,
-                mask,
-                position_ids,
-                causal,
-                seen_real=self.seen_real,
-                before=self.before,
+                query, key, mask, position_ids, causal, seen_real=self.seen_real, before=self.before
             )
         self.slots_by_size[size] = slots
         return slots

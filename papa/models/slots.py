@@ -34,9 +34,7 @@ class TokenSlots:
 
 
 def packed_slots(
-    slots: Int[Tensor, "#batch tokens"],
-    real: Bool[Tensor, "batch tokens"],
-    causal: bool,
+    slots: Int[Tensor, "#batch tokens"], real: Bool[Tensor, "batch tokens"], causal: bool
 ) -> TokenSlots:
     """Return the slots of a packed batch, which its layout knows."""
     last_slots = _last_slots(slots, real, causal)

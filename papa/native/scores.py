@@ -74,13 +74,7 @@ def streamed(
     if "output_distance" in methods:
         maps = output_norms(output_weights(native, next(native.texts.batches(rows[:1]))))
     means = RowMeans(
-        methods,
-        constants,
-        native.size,
-        native.device,
-        _no_separators,
-        maps,
-        native.heads_per_unit,
+        methods, constants, native.size, native.device, _no_separators, maps, native.heads_per_unit
     )
     done = 0
     for batch in native.texts.batches(rows):

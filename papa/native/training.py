@@ -112,9 +112,7 @@ def train_lambda(
 
 
 def train_gates(
-    training: ThetaTraining,
-    *,
-    progress: Progress = ignore_progress,
+    training: ThetaTraining, *, progress: Progress = ignore_progress
 ) -> Float[np.ndarray, "layers heads"]:
     """Train L0 gates on a native head, as ``papa.ranking.learned.gates`` on a probe: how likely
     each head's gate is to stay open, where every open gate costs something.
@@ -146,9 +144,7 @@ class CausalGates:
 
 
 def train_causal_gates(
-    training: ThetaTraining,
-    *,
-    progress: Progress = ignore_progress,
+    training: ThetaTraining, *, progress: Progress = ignore_progress
 ) -> CausalGates:
     """Fit gates g of gA·V + (1-g)·substitute to the loss alone; from there once with a pull to 1
     (G⁺) and once to 0 (G⁻). Raises a SpecError unless the loss is a language model's.

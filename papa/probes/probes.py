@@ -185,12 +185,7 @@ class SequenceProbe(TokenProbe):
         dropout: float = 0.0,
     ) -> None:
         super().__init__(
-            seeds,
-            layers=layers,
-            width=width,
-            labels=labels,
-            regression=regression,
-            dropout=dropout,
+            seeds, layers=layers, width=width, labels=labels, regression=regression, dropout=dropout
         )
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 

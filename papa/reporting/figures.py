@@ -372,11 +372,7 @@ def _drop_name(row: Row) -> str:
 
 
 def _drops(
-    rows: pandas.DataFrame,
-    style: DropUnit,
-    title: str,
-    scale: Spec,
-    summary: pandas.DataFrame,
+    rows: pandas.DataFrame, style: DropUnit, title: str, scale: Spec, summary: pandas.DataFrame
 ) -> Spec:
     """Return the layers of a panel of drops: names of rows, and below each a point with its
     interval for each kind of constants.

@@ -89,9 +89,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
                 f"by chance about {0.05 * len(scores):.2g} would.",
             ]
             is_significant = f"datum.nearer !== {neutral}"
-            dots = [
-                mark("circle", {}, where=is_significant, size=9, color="#1d2733", opacity=1),
-            ]
+            dots = [mark("circle", {}, where=is_significant, size=9, color="#1d2733", opacity=1)]
         colour = {"color": number("nearer", label, scale=scale)}
         squares = mark("rect", colour, stroke="#8a94a0", strokeWidth=0.5, tooltip=TOOLTIP)
         body = {

@@ -152,11 +152,7 @@ def compare_means(means: Mapping[str, SeedScores]) -> dict[tuple[str, str], Orde
                 p = max(p, _p_of_lists(scores_of_lists, first, second))
             p_values.append(p)
         for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
-            tests[pair] = {
-                "p": p,
-                "p_holm": p_holm,
-                "beyond_chance": p_holm <= LEVEL + _ROUNDING,
-            }
+            tests[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm <= LEVEL + _ROUNDING}
     return {pair: tests[pair] for pair in pairs}
 
 

@@ -73,10 +73,7 @@ SUBSTITUTES: dict[str, SubstituteEntry] = {
     "local": SubstituteEntry("slots", f"{_HEADS}.kinds:local", parameters={"window": 2}),
     "fibonacci": SubstituteEntry("slots", f"{_HEADS}.kinds:fibonacci"),
     "low_rank": SubstituteEntry(
-        "average",
-        f"{_HEADS}.kinds:low_rank",
-        parameters={"rank": 4, "largest": 0},
-        in_memory=False,
+        "average", f"{_HEADS}.kinds:low_rank", parameters={"rank": 4, "largest": 0}, in_memory=False
     ),
     "relative": SubstituteEntry(
         "average",

@@ -198,10 +198,7 @@ def label_warnings(
     the task has ``declared`` its classes, "-" is one on purpose.
     """
     counts = np.stack([np.bincount(numbers, minlength=len(names)) for numbers in label_numbers])
-    consequences = {
-        "training": "there is nothing to learn",
-        "validation": "a score shows nothing",
-    }
+    consequences = {"training": "there is nothing to learn", "validation": "a score shows nothing"}
     warnings = []
     for (split, consequence), class_counts in zip(consequences.items(), counts, strict=True):
         if np.count_nonzero(class_counts) == 1:
