@@ -12,58 +12,42 @@ from papa.flows.environment import open_standard_streams, settle_environment
 from papa.flows.interrupt import Interruption
 
 COMMANDS = {
-    "run": ("run:run", "Run a study; finished steps are cached."),
+    "run": "Run a study; finished steps are cached.",
     "check": (
-        "check:check",
-        "Check a study's encoders, data, columns and labels; list all problems; compute nothing.",
+        "Check a study's encoders, data, columns and labels; list all problems; compute nothing."
     ),
     "plan": (
-        "plan:plan",
-        "Show which steps would run, which are cached, and their estimated time; compute nothing.",
+        "Show which steps would run, which are cached, and their estimated time; compute nothing."
     ),
-    "deploy": (
-        "deploy:deploy",
-        "Deploy a study to the Prefect server of PREFECT_API_URL or of the active profile.",
-    ),
-    "init": ("init:init", "Write a short study file with comments."),
-    "ui": ("ui:ui", "Serve Prefect's and MLflow's pages until Ctrl-C."),
+    "deploy": "Deploy a study to the Prefect server of PREFECT_API_URL or of the active profile.",
+    "init": "Write a short study file with comments.",
+    "ui": "Serve Prefect's and MLflow's pages until Ctrl-C.",
     "models": (
-        "models:models",
-        "List the architectures that studies support, and those whose heads papa.ablated replaces.",
+        "List the architectures that studies support, and those whose heads papa.ablated replaces."
     ),
-    "tasks": ("tasks:tasks", "List the known tasks, which a study can name."),
-    "heads": (
-        "heads:heads",
-        "Show how many and which heads may become constant within a drop of the score.",
-    ),
+    "tasks": "List the known tasks, which a study can name.",
+    "heads": "Show how many and which heads may become constant within a drop of the score.",
     "export": (
-        "export:export",
-        "Export an encoder with constant heads from a finished study to a folder that transformers "
-        "loads.",
+        "Export an encoder with constant heads from a finished study to a folder that "
+        "transformers loads."
     ),
-    "report": ("report:report", "Write a finished study's report again from its stored results."),
-    "list": ("lists:list_studies", "List the studies of a store with their states and reports."),
-    "compare": ("compare:compare", "Compare finished studies in one table."),
-    "remove": (
-        "remove:remove",
-        "Delete a study, its results, and the artifacts that no other finished study needs.",
-    ),
-    "prune": (
-        "prune:prune",
-        "List the unused artifacts of a store with size and age; delete them with --delete.",
-    ),
-    "describe": (
-        "describe:describe",
-        "Describe what heads do on texts, and how much of it is constant.",
-    ),
+    "report": "Write a finished study's report again from its stored results.",
+    "list": "List the studies of a store with their states and reports.",
+    "compare": "Compare finished studies in one table.",
+    "remove": "Delete a study, its results, and the artifacts that no other finished study needs.",
+    "prune": "List the unused artifacts of a store with size and age; delete them with --delete.",
+    "describe": "Describe what heads do on texts, and how much of it is constant.",
 }
-"""Of each command the function below this package, and the first paragraph of its docstring."""
+"""Of each command the first paragraph of its function's docstring."""
+_FUNCTIONS = {"list": "lists:list_studies"}
+"""Functions and files below this package that do not have the command's name."""
 
 
 def load_command(name: str) -> TyperCommand:
     """Import a command."""
     single = typer.Typer(add_completion=False)
-    single.command(name)(resolve_name(f"{__name__}.{COMMANDS[name][0]}"))
+    function = _FUNCTIONS.get(name, f"{name}:{name}")
+    single.command(name)(resolve_name(f"{__name__}.{function}"))
     command = typer.main.get_command(single)
     assert isinstance(command, TyperCommand)
     return command
@@ -110,5 +94,5 @@ def _never_called() -> None:
     """Stand in for a command until ``LazyCommand`` imports it."""
 
 
-for command_name, (_, command_help) in COMMANDS.items():
+for command_name, command_help in COMMANDS.items():
     app.command(command_name, cls=LazyCommand, short_help=command_help)(_never_called)
