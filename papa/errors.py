@@ -2,6 +2,8 @@
 what was expected, what was found and what to do.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

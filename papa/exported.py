@@ -4,6 +4,8 @@ Its constant heads come first, and its query and key maps are those of the other
 mix in columns, one for each slot that a batch uses, so that their matrices are read once for it.
 """
 
+from __future__ import annotations
+
 import copy
 from collections.abc import Mapping
 from functools import partial

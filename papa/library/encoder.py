@@ -1,5 +1,7 @@
 """A model ready for text, by its name or in memory, and texts in the slots of its layout."""
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """A score for every head, in one frame by any method; and the heads that become constant by it."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory

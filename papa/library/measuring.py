@@ -1,5 +1,7 @@
 """A small study in one call: the same cells, probes, metrics and intervals as ``papa run`` has."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace

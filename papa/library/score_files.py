@@ -1,5 +1,7 @@
 """Head scores as files of other projects, which read them by layer and head."""
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from pathlib import Path

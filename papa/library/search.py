@@ -1,5 +1,7 @@
 """The search for the largest number of heads that an in-memory model can do without."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 

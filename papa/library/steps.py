@@ -1,5 +1,7 @@
 """Constants, the heads that use them, features, and what heads do."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace

@@ -1,5 +1,7 @@
 """Labelled data as a task of a study, resolved by the same rules."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
