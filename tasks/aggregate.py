@@ -121,13 +121,15 @@ def _lambda_agreement(
     study: StudySpec,
 ) -> Iterator[dict[str, Any]]:
     """Yield how far the orders by λ of several seeds agree."""
+    from papa.native.losses import loss_of_task
+
     for pair in pairs:
         trained = scores_by_pair[pair.names].get("lambda")
         if isinstance(trained, TrainedLambda):
             yield {
                 "encoder": pair.encoder_label,
                 "task": pair.task.name,
-                "objective": "" if pair.task.head == "probe" else pair.task.lambda_objective,
+                "objective": "" if pair.task.head == "probe" else loss_of_task(pair.task).objective,
                 "units": UNIT_LABELS[study.unit],
                 **trained.facts(study.keep),
             }

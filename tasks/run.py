@@ -76,7 +76,9 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
         with claimed(store, lock, report_waiting, lambda: session.executor.closed):
             _compute(missing, session, damage)
     except DamagedError as error:
-        damaged_input = _input_at(group, store, error.address)
+        damaged_input = next(
+            (needed for needed in group.inputs if needed.folder(store) == error.address), None
+        )
         if damaged_input is None or damaged_input.key in recomputed_before:
             raise
         # An input is computed again once a run, so that damage which stays ends the step. Another
@@ -112,14 +114,6 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
         return known
     if is_complete(step.folder(session.store)):
         return session.store.damage(step.stage.name, step.key)
-    return None
-
-
-def _input_at(group: StepGroup, store: Store, address: str) -> Step | None:
-    """Return the input whose artifact lies at an address."""
-    for needed in group.inputs:
-        if needed.folder(store) == address:
-            return needed
     return None
 
 

@@ -36,8 +36,6 @@ RequestedSubstitute: TypeAlias = (
 parameters; constant matrices [layers, heads, slots, slots]; or a function of (layer, head, slots)
 that returns a matrix [slots, slots].
 """
-_RENAMED = {"mean": "mean_output", "resample": "resampled_output"}
-"""Today's names of substitutes, by the earlier ones."""
 
 
 def substitute_for(
@@ -98,8 +96,6 @@ def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
     """Return the name and the parameters of a substitute that an in-memory model may have."""
     settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}
     name = str(settings.pop("kind", None))
-    if name in _RENAMED:
-        raise SpecError(f"the substitute '{name}' is now '{_RENAMED[name]}'")
     names = [known for known, entry in SUBSTITUTES.items() if entry.in_memory]
     if name not in names:
         known = nearest_first(name, names)

@@ -96,8 +96,6 @@ def metric_of(
             of_labels = ["accuracy", LOSS]
         known = ["agreement", *of_labels]
     metric = requested or next(iter(known), "")
-    if metric == "loss":
-        raise SpecError(f"score: 'loss' is now '{LOSS}', the negative loss in nats")
     if metric not in known:
         choices = f"give one of {joined(known)}, or a function" if known else "give a function"
         raise SpecError(f"score: '{metric}' is not of this model and data: {choices}")

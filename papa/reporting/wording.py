@@ -223,20 +223,12 @@ class WrittenTable:
     def latex(self) -> str:
         """The table as a ``tabular`` with the rules of ``booktabs``."""
 
-        def row_text(cells: Iterable[str]) -> str:
-            return " & ".join(_MINUS.sub("−", cell).translate(_LATEX) for cell in cells) + r" \\"
+        def latex_text(text: str) -> str:
+            return _MINUS.sub("−", text).translate(_LATEX)
 
+        frame = pandas.DataFrame(self.lines).map(latex_text).rename(columns=latex_text)
         columns = "".join("l" if words else "r" for words in self.words)
-        lines = [
-            rf"\begin{{tabular}}{{{columns}}}",
-            r"\toprule",
-            row_text(self.headings),
-            r"\midrule",
-            *map(row_text, self.rows),
-            r"\bottomrule",
-            r"\end{tabular}",
-        ]
-        return "".join(f"{line}\n" for line in lines)
+        return frame.to_latex(index=False, escape=False, column_format=columns)
 
     @property
     def markdown(self) -> str:

@@ -19,7 +19,7 @@ from papa.scores.custom import CustomCode, score_by_custom_metric, scorer
 from papa.scores.intervals import Interval, clipped, over_examples, unit_of
 from papa.scores.metrics import Scored, mean_of, positive_class, scored
 from papa.spec import Metric, TaskSpec
-from papa.spec.task import EMBEDDING_METRICS, LOSS
+from papa.spec.task import EMBEDDING_METRICS, LOSS, UNLABELLED_METRICS
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from papa.text.tokens import IGNORED
 
@@ -53,10 +53,8 @@ def native_score(
     if task.kind == "similarity":
         unit = _normalised(after["embeddings"])
         return scored(task.metric, (unit[::2] * unit[1::2]).sum(1), labels_of(split)[0][::2])
-    if task.of_embeddings:
+    if task.metric in UNLABELLED_METRICS or task.metric == LOSS:
         check_sentences(task, len(split))
-        return score_answers(task.metric, before, after)
-    if task.metric in ("agreement", LOSS):
         return score_answers(task.metric, before, after)
     labels, lengths = labels_of(split)
     if task.regression:

@@ -276,12 +276,3 @@ class TaskSpec(Frozen):
         agrees = self.metric == "agreement" or is_custom_metric(self.metric)
         words = self.kind in ("mlm", "causal")
         return self.head == "native" and (self.of_embeddings or (agrees and not words))
-
-    @property
-    def lambda_objective(self) -> str:
-        """What λ is trained to keep low with a model's native head, in words."""
-        if self.of_embeddings:
-            return "one less the cosine of embeddings to the original's"
-        if self.with_itself:
-            return "the divergence of answers from the original's"
-        return "the loss of the model's native head"
