@@ -3,8 +3,6 @@ seconds. Nothing unwinds, which takes threads minutes: a run can go on from what
 leaves.
 """
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
@@ -13,7 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn
+from typing import NoReturn, Self
 
 import psutil
 
@@ -37,7 +35,7 @@ class Interruption:
         self.calls: list[Callable[[], object]] = []
         self._ending = False
 
-    def __enter__(self) -> Interruption:
+    def __enter__(self) -> Self:
         # What nohup or a shell's background job ignores stays ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)

@@ -1,12 +1,10 @@
 """The labels of a task's rows: classes or numbers, checked and numbered."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -33,7 +31,7 @@ class LabelledSplit:
     values: Sequence[Any]  # Whatever Arrow holds: each task kind checks them before it uses them.
     rows: Sequence[int]
 
-    def with_names(self, names: Sequence[str] | None) -> LabelledSplit:
+    def with_names(self, names: Sequence[str] | None) -> Self:
         """Return the split with integer classes replaced by their names, where they have some."""
         name_of = dict(enumerate(names or ()))
         values = [
