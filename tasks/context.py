@@ -71,10 +71,8 @@ class Context:
         steps: The steps that the call runs: one, or several seeds of a stage ``by_seed``.
         store: Where its artifact and those of its inputs lie.
         execution: Settings that never change results.
-        progress: Called with (done, total).
         model: What ``model_of`` the step says, loaded on this worker: read it as
             ``loaded_encoder``, or by ``open_native_head``.
-        on_epoch: Called after each epoch of training with (epoch, loss by seed).
         workers: All workers, for a stage that runs on "all workers"; read it as ``executor``.
     """
 

@@ -21,16 +21,11 @@ class PairSteps:
     """The steps of one encoder on one task, by what they are for.
 
     Attributes:
-        encoder_label: The encoder's short name in tables.
-        encoder: The encoder.
-        task: The task.
-        text: What tokenises its text.
         cells: What scores each cell: a step for each seed; of a native head, which no seed changes,
             one for all seeds with the same constant heads. Cells that share a result share steps.
         substitutes: The substitutes that cells use, by label.
         rankings: What computes head scores, by method and ranking seed.
-        baselines: What scores the baselines: of a probe a step for each seed; of a native head one
-            step, none without labels.
+        baselines: Of a probe a step for each seed; of a native head one step, none without labels.
         controls: λ trained on shuffled labels, by ranking seed; {} without a control.
         frozen_probes: The probes that methods of scoring heads read.
         joint_effects: What compares the effects of sets of heads with those of their heads; None

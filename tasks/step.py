@@ -38,16 +38,9 @@ Place = Literal["worker", "driver", "all workers"]
 
 
 class Stage:
-    """A function of the pipeline, which the engine runs; ``step`` returns it with its arguments.
-
-    Attributes:
-        body: The function that computes the artifact: ``body(context, *arguments)``.
-        name: As people see it in the store, in Prefect and in MLflow.
-        version: Part of the key; raised by hand when the body computes other results.
-        place: Where the body runs (see ``stage``).
-        unkeyed: Names of arguments that change no result.
-        keyed_unless: Values at which arguments are left out of the key (see ``stage``).
-        by_seed: Whether steps that differ in their seed alone run in one call (see ``stage``).
+    """A function of the pipeline, which the engine runs as ``body(context, *arguments)``; ``step``
+    returns it with its arguments. People see its name in the store, in Prefect and in MLflow;
+    ``stage`` describes the rest.
     """
 
     def __init__(

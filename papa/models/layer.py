@@ -26,11 +26,8 @@ _ENTRIES = 2**22
 @dataclass(frozen=True)
 class PassTexts:
     """The texts of a forward pass, with digests that are computed once, and only for rules that
-    have to tell texts apart: that copies every input to the CPU.
-
-    Attributes:
-        inputs: what the model is called with, a row for each text.
-        real: which of its tokens are no padding; None where it has none, or where it is of frames.
+    have to tell texts apart: that copies every input to the CPU. ``real`` says which tokens are no
+    padding; None where there is none, or of frames.
     """
 
     inputs: Shaped[Tensor, "texts ..."]

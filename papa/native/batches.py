@@ -31,11 +31,8 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 class Batch:
     """Texts that a model is called with at once.
 
-    Attributes:
-        inputs: The model's keyword arguments.
-        rows: The number of each text.
-        labels: Of each text its class, number, or vector of labels; or of each token what is right
-            there, -100 where nothing counts. None: what ``inputs`` say.
+    ``labels`` are of each text its class, number, or vector of labels; or of each token what is
+    right there, -100 where nothing counts. None: what ``inputs`` say.
     """
 
     inputs: Inputs
@@ -109,7 +106,6 @@ class InMemoryTexts:
     passed.
 
     Attributes:
-        texts: Inputs of one text each.
         padding: The token ids of padding, by the name of an input; 0 for others.
         has_labels: Whether the input ``labels`` is of classes or numbers, not of words.
         unsplit_batches: How many of the texts are batches that cannot be split.

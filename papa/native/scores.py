@@ -168,14 +168,9 @@ def score_heads_by(
 
 @dataclass(frozen=True)
 class ScoringSettings:
-    """How the heads of an in-memory model are scored; a study's ``ranking`` says the same.
-
-    Attributes:
-        seeds: Of rows and of what is drawn.
-        rows: Texts of each seed; None takes the method's number.
-        evaluations: How often sets of heads may be valued.
-        epochs: Of what is trained; None takes 3, and for causal gates as many as 240 steps take.
-        learning_rate: None takes 0.05.
+    """How the heads of an in-memory model are scored; a study's ``ranking`` says the same. ``rows``
+    are texts of each seed; None takes the method's number. None takes 3 ``epochs``, for causal
+    gates as many as 240 steps take, and a learning rate of 0.05.
     """
 
     seeds: Sequence[int] = (0, 1, 2)
@@ -263,15 +258,11 @@ def _of_seed(method: str, request: NativeRequest, settings: ScoringSettings) -> 
 
 
 class CausalGateScores(HeadScores):
-    """Causal gates (Nam et al., 2025): G⁻ is the score.
+    """Causal gates (Nam et al., 2025): G⁻ of each seed is the score, beside G⁺, the mean over
+    seeds, and whether gates no longer moved, of all seeds.
 
     A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
     names its role. A head whose gates still moved at the end of a run has none.
-
-    Args:
-        pulled_closed: G⁻ of each seed.
-        pulled_open: G⁺, the mean over seeds.
-        settled: Whether gates no longer moved, of all seeds.
     """
 
     def __init__(

@@ -129,14 +129,12 @@ class HeadScores:
 
 
 class TrainedLambda(HeadScores):
-    """λ of every head, trained once with each of several seeds; heads become constant by its mean.
+    """λ of every head after every epoch, trained once with each of several seeds; heads become
+    constant by its mean.
 
-    Args:
-        by_epoch: λ after every epoch, by seed.
-        distinct_rows: whether no two seeds have a row in common.
-        shuffled: the same on the same rows with shuffled labels; empty where it was not trained.
-        native: whether it is of a native head, whose seeds differ in nothing but their rows: where
-            they share them, nothing is known of its certainty.
+    ``distinct_rows`` says whether no two seeds have a row in common; ``shuffled`` is λ on the same
+    rows with shuffled labels, empty where it was not trained. Seeds of a ``native`` head differ in
+    nothing but their rows: where they share them, nothing is known of its certainty.
     """
 
     def __init__(

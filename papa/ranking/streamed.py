@@ -117,7 +117,6 @@ class RowMeans:
     """Means over rows of attention, from passes that show it every layer (``observe``).
 
     Attributes:
-        methods: What is said of each row.
         constants: On the model's device; None where no method compares with them.
         output_maps: What gives A·V the norms that W_O gives it; None where no method reads it.
         separators: Of a layer's call, the tokens that are separators.
