@@ -104,7 +104,6 @@ def names_of_studies(store: Store) -> list[str]:
 def _stored_study(
     store: Store, name: str, contents: Contents, running: Collection[str]
 ) -> StoredStudy:
-
     results = store.study(name)
     saved = store.study(f"{name}.yaml")
     failed = store.study(f"{name}.failed")

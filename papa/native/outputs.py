@@ -44,11 +44,6 @@ def class_names(model: PreTrainedModel) -> tuple[str, ...]:
     return tuple(str(name) for _, name in sorted((model.config.id2label or {}).items()))
 
 
-def is_language_model(model: PreTrainedModel) -> bool:
-    """Return whether a model answers with words of its vocabulary."""
-    return model.get_output_embeddings() is not None
-
-
 def answers_of(
     model: PreTrainedModel, outputs: object, batch: Batch, score: CustomScore | None = None
 ) -> Answers:
@@ -77,7 +72,7 @@ def answers_of(
         return {"numbers": logits[:, 0], "lengths": ones}
     if logits.dim() == 2:
         return {"logits": logits, "lengths": ones}
-    if not is_language_model(model):
+    if model.get_output_embeddings() is None:  # It answers with no words of its vocabulary.
         counted = real_of(model, batch, logits)
         if batch.labels is not None and batch.labels.shape == counted.shape:
             counted = batch.labels != IGNORED
