@@ -3,6 +3,8 @@ seconds. Nothing unwinds, which takes threads minutes: a run can go on from what
 leaves.
 """
 
+from __future__ import annotations
+
 import os
 import shlex
 import signal
@@ -11,7 +13,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import NoReturn, Self
+from typing import NoReturn
 
 import psutil
 
@@ -35,7 +37,7 @@ class Interruption:
         self.calls: list[Callable[[], object]] = []
         self._ending = False
 
-    def __enter__(self) -> Self:
+    def __enter__(self) -> Interruption:
         # What nohup or a shell's background job ignores stays ignored.
         self._before = {
             number: signal.signal(number, lambda *_: None)

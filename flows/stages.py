@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from graphlib import TopologicalSorter
 from queue import SimpleQueue
 from typing import Any
@@ -91,8 +91,7 @@ def run_steps(
                 quote(run),
                 wait_for=[futures[needed] for needed in inputs_of[group]],
             )
-            # Prefect calls it from another thread.
-            future.add_done_callback(lambda _future, group=group: ended.put(group))
+            future.add_done_callback(partial(_report_end, ended, group))
             futures[group] = future
         ready = waiting
         group = ended.get()
@@ -102,6 +101,11 @@ def run_steps(
             looking -= 1
         # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
+
+
+def _report_end(ended: SimpleQueue[StepGroup], group: StepGroup, _future: object) -> None:
+    """Record the end of a task run; Prefect calls it from another thread."""
+    ended.put(group)
 
 
 @lru_cache

@@ -1,9 +1,11 @@
 """What a native head is called with: texts of a study's split, or those of a model in memory."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, Self, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -125,7 +127,7 @@ class InMemoryTexts:
         return np.array([_length_of(text) for text in self.texts])
 
     @classmethod
-    def from_batches(cls, batches: Sequence[Inputs], model: PreTrainedModel) -> Self:
+    def from_batches(cls, batches: Sequence[Inputs], model: PreTrainedModel) -> InMemoryTexts:
         """Split a user's batches into texts."""
         is_encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
         # Of an encoder-decoder the mask says nothing of the decoder's tokens.

@@ -1,7 +1,9 @@
 """A study's specification, of which ``execution`` alone changes no result and enters no key."""
 
+from __future__ import annotations
+
 from itertools import product
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
@@ -57,7 +59,7 @@ class ConstantsSpec(Frozen):
         return {**entry_of(str(values.get("kind"))).parameters, **set_values}
 
     @model_validator(mode="after")
-    def _has_keys_of_its_kind_only(self) -> Self:
+    def _has_keys_of_its_kind_only(self) -> ConstantsSpec:
         keys = {kind: tuple(entry.parameters) for kind, entry in SUBSTITUTES.items()}
         for kind, names in {**keys, "average": ("corpus", "rows")}.items():
             for name in names:
@@ -247,7 +249,7 @@ class StudySpec(Frozen):
         return name
 
     @model_validator(mode="after")
-    def _tasks_fit_substitutes(self) -> Self:
+    def _tasks_fit_substitutes(self) -> StudySpec:
         for task, constants in product(self.tasks, self.substitutes):
             kind = constants.kind
             where = f"substitutes: {constants.label}"

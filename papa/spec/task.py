@@ -1,8 +1,10 @@
 """The values that keys of a specification may have; a task, the rows it reads, and its probe."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Self, TypeVar, get_args
+from typing import Annotated, Any, Literal, NamedTuple, TypeVar, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 from pydantic_core import PydanticKnownError
@@ -223,7 +225,7 @@ class TaskSpec(Frozen):
         return values
 
     @model_validator(mode="after")
-    def _keys_fit_together(self) -> Self:
+    def _keys_fit_together(self) -> TaskSpec:
         kind = self.kind
         metric = self.metric
         known = KINDS[kind]

@@ -1,10 +1,12 @@
 """The labels of a task's rows: classes or numbers, checked and numbered."""
 
+from __future__ import annotations
+
 import re
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,7 +29,7 @@ class LabelledSplit:
     values: Sequence[Any]  # Whatever Arrow holds: each task kind checks them before it uses them.
     rows: Sequence[int]
 
-    def with_names(self, names: Sequence[str] | None) -> Self:
+    def with_names(self, names: Sequence[str] | None) -> LabelledSplit:
         """Return the split with integer classes replaced by their names, where they have some."""
         name_of = dict(enumerate(names or ()))
         values = [
