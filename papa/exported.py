@@ -1,45 +1,44 @@
 """An encoder with constant heads as an ordinary model of ``transformers``, in a folder with a card.
 
-Its constant heads come first, and its query and key maps are those of the others. Constant heads
-mix in columns, one for each slot that a batch uses, so that their matrices are read once for it.
+Its query and key maps are those of the heads that are not constant. Constant heads mix in columns,
+one for each slot that a batch uses, so that their matrices are read once for it.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 import transformers
 from huggingface_hub import ModelCard, ModelCardData
 from torch import Tensor, nn
-from torch.nn.functional import pad, scaled_dot_product_attention
+from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from papa.errors import ArtifactError, DataError, EncoderError, SpecError, joined
+from papa.errors import ArtifactError, DataError, EncoderError, SpecError
 from papa.files import scratch_beside, sha256_of_file
 from papa.heads.constants import ConstantMatrices, constant_product
 from papa.library.ablating import Heads, checked_heads
 from papa.library.renamed import formerly
 from papa.library.substitutes import RequestedSubstitute, substitute_for
-from papa.models.supported import Family, family_of
+from papa.models.dispatch import Attend, ScoreBias
+from papa.models.supported import Family, family_for, family_of
 from papa.text.tokens import special_tokens_of
 
 TYPE = "papa_constant_heads"
-FAMILIES = ("BERT", "RoBERTa", "ELECTRA", "DistilBERT", "ModernBERT")
-"""Those whose layers have maps of their own and call transformers' attention interface."""
 _CLASSES = ("id2label", "label2id", "problem_type")
 
 
 class ConstantHeadsConfig(PreTrainedConfig):
     """The original's ``base``; the constant ``heads`` of each layer; S ``slots`` for one text, or
     two with ``separators`` between; ``placement`` of tokens in them, those of the "layout", or
-    "positions" of tokens, of which "ends" puts the last token in the last slot; ``first``, from
-    which positions count, None where they are slots; ``sha256`` of the files of weights; and what
+    "positions" of tokens, of which "ends" puts the last token in the last slot; ``positions`` that
+    the original counts, "slots" or "tokens"; ``digests``, SHA-256 of the files of weights; and what
     was measured, ``study``.
     """
 
@@ -47,7 +46,53 @@ class ConstantHeadsConfig(PreTrainedConfig):
 
     def __init__(self, **settings: Any) -> None:
         unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "placement": "layout"}
-        super().__init__(**{**unset, "first": None, "sha256": {}, "study": {}, **settings})
+        super().__init__(**{**unset, "positions": "tokens", "digests": {}, "study": {}, **settings})
+
+
+class _Tokens(NamedTuple):
+    """Where the tokens of one pass stand.
+
+    Attributes:
+        columns: the slot of each column.
+        column_ids: [batch, tokens], the column of each token; of padding one after the last.
+        is_filled: [batch, columns], where an input has a token.
+        real: [batch, tokens], which tokens are no padding.
+        positions: [batch, tokens], what windows and relative positions count.
+        calls: how many layers have attended, by the first of those that share a module.
+    """
+
+    columns: Tensor
+    column_ids: Tensor
+    is_filled: Tensor
+    real: Tensor
+    positions: Tensor
+    calls: dict[int, int]
+
+
+class _CurrentPass:
+    """The pass of a model whose layers are handed no options; an ``AttentionPass``."""
+
+    reads_masks = False
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self.tokens: _Tokens | None = None
+
+    @property
+    def attend(self) -> Attend:
+        return partial(_attention, papa=self.tokens)
+
+    def distances(self, tokens: Tensor) -> Tensor:
+        assert self.tokens is not None
+        positions = self.tokens.positions
+        return positions[:, :, None] - positions[:, None, :]
+
+    def over_slots(self, convolve: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
+        assert self.tokens is not None
+        positions = self.tokens.positions.where(self.tokens.real, self.slots)
+        positions = positions[:, None].expand_as(states)
+        spread = states.new_zeros(*states.shape[:2], self.slots + 1).scatter(2, positions, states)
+        return convolve(spread[..., :-1]).gather(2, positions.clamp(max=self.slots - 1))
 
 
 class ConstantHeadsModel(PreTrainedModel):
@@ -71,38 +116,35 @@ class ConstantHeadsModel(PreTrainedModel):
         # Weights have the names of a model with a head, whatever this one has.
         headless = model.base_model is model
         self.model = nn.ModuleDict({model.base_model_prefix: model}) if headless else model
-        family: Any = family_of(base.model_type)
-        self.segments: bool = family.segments
-        modules, outputs = (
-            family.modules(model.base_model, path) for path in (family.attention, family.output)
-        )
-        size = base.hidden_size
-        by_head = torch.arange(size).view(base.num_attention_heads, -1)
-        for layer, heads in enumerate(config.heads):
-            module = modules[layer]
-            dependent = [head for head in range(len(by_head)) if head not in heads]
-            mixed = by_head[[*heads, *dependent]].flatten()
-            looking = by_head[dependent].flatten()
-            outputs[layer].weight.data = outputs[layer].weight.data[:, mixed]
-            fused = getattr(module, "Wqkv", None)
-            if fused:
-                _keep(fused, torch.cat([looking, looking + size, mixed + 2 * size]))
-                fused.register_forward_hook(partial(_padded, size - len(looking)))
-            else:
-                _keep(getattr(module, family.value), mixed)
-                for name in family.projections:
-                    _keep(getattr(module, name), looking)
-                    if not dependent:  # Any states do as queries and keys.
-                        setattr(module, name, nn.Identity())
-            module.register_buffer("constants", torch.zeros(len(heads), config.slots, config.slots))
+        family = self.family
+        self.current = _CurrentPass(config.slots)
+        layers_by_module: dict[Any, list[int]] = {}
+        for layer, module in enumerate(family.modules(model.base_model, family.attention)):
+            layers_by_module.setdefault(module, []).append(layer)
+        for module, layers in layers_by_module.items():
+            constant = [config.heads[layer] for layer in layers]
+            _keep_dependent(family, module, constant, base.num_attention_heads)
+            module.first_layer = layers[0]
+            shape = (sum(module.constant_counts), config.slots, config.slots)
+            module.register_buffer("constants", torch.zeros(shape))
             if matrices is not None:
-                module.constants.copy_(matrices[layer, heads])
+                of_layers = [matrices[layer, config.heads[layer]] for layer in layers]
+                module.constants.copy_(torch.cat(of_layers))
+        if family.prepare is not None:
+            family.prepare(model.base_model, self.current)
         self.post_init()
 
     @property
     def inner(self) -> Any:
         """A model of the original's class."""
         return next(iter(self.model.values())) if self.auto == "AutoModel" else self.model
+
+    @property
+    def family(self) -> Family:
+        """The original's family."""
+        family = family_of(self.config.base["model_type"])
+        assert family is not None
+        return family
 
     def forward(
         self,
@@ -135,19 +177,24 @@ class ConstantHeadsModel(PreTrainedModel):
             column_ids = torch.searchsorted(columns, slots)
         column_ids = torch.where(real, column_ids, size)
         is_filled = real.new_zeros(real.shape[0], size + 1).scatter(1, column_ids, real)[:, :-1]
-        first = self.config.first
-        positions = slots if first is None else (numbers + first).clamp(min=0)
-        if self.segments and token_type_ids is not None:
+        positions = slots if self.config.positions == "slots" else numbers.clamp(min=0)
+        tokens = _Tokens(columns, column_ids, is_filled, real, positions, {})
+        if self.family.padding is not None:
+            first = self.family.padding(self.inner.config) + 1
+            positions = (numbers + first).clamp(min=0)
+        if self.family.segments and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
         if labels is not None:
             options["labels"] = labels
-        return self.inner(
-            input_ids=input_ids,
-            attention_mask=mask,
-            position_ids=positions,
-            papa=(columns, column_ids, is_filled, real, positions),
-            **options,
-        )
+        if self.family.prepare is None:
+            options["papa"] = tokens
+        self.current.tokens = tokens
+        try:
+            return self.inner(
+                input_ids=input_ids, attention_mask=mask, position_ids=positions, **options
+            )
+        finally:
+            self.current.tokens = None
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
         """Return the slot of each token (``papa.text.layout``), or its position."""
@@ -181,12 +228,12 @@ class ConstantHeadsModel(PreTrainedModel):
     ) -> Any:
         """Load an export as transformers does; weights that changed raise an ``ArtifactError``."""
         loaded = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
-        sha256 = (loaded[0] if isinstance(loaded, tuple) else loaded).config.sha256
-        for file, digest in (sha256 or {"config.json": ""}).items():
+        digests = (loaded[0] if isinstance(loaded, tuple) else loaded).config.digests
+        for file, digest in (digests or {"config.json": ""}).items():
             if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
                 raise ArtifactError(
-                    f"{name}: {file} was modified after the export: download or export "
-                    "the folder again"
+                    f"{name}: {file} was modified after the export, or exported by an earlier "
+                    "version: download or export the folder again"
                 )
         return loaded
 
@@ -194,7 +241,7 @@ class ConstantHeadsModel(PreTrainedModel):
         """Save an export as transformers does, with the SHA-256 of its weights."""
         super().save_pretrained(save_directory, *arguments, **options)
         files = sorted(Path(save_directory).glob("*.safetensors"))
-        self.config.sha256 = {file.name: sha256_of_file(file) for file in files}
+        self.config.digests = {file.name: sha256_of_file(file) for file in files}
         self.config.save_pretrained(save_directory)
 
 
@@ -205,55 +252,123 @@ def _keep(linear: nn.Linear, rows: Tensor) -> None:
     linear.out_features = len(rows)
 
 
-def _padded(constant: int, linear: nn.Linear, _: object, mixed: Tensor) -> Tensor:
-    """Return what ModernBERT's one map gives, with 0 as queries and keys of constant heads."""
-    width = linear.in_features - constant
-    query, key, value = mixed.split([width, width, linear.in_features], dim=-1)
-    return torch.cat([pad(query, (constant, 0)), pad(key, (constant, 0)), value], dim=-1)
+def _keep_dependent(
+    family: Family, module: Any, constant: list[list[int]], head_count: int
+) -> None:
+    """Keep queries and keys only of heads that are not constant, in each layer of one attention
+    module, in place.
+
+    Args:
+        family: Of the model.
+        module: An attention module, which several layers may share.
+        constant: The constant heads of each of its layers.
+        head_count: Number of heads of a layer.
+    """
+    every_head = range(head_count)
+    dependent = [head for head in every_head if any(head not in heads for heads in constant)]
+    module.constant_counts = [len(heads) for heads in constant]
+    orders = [[*heads, *(head for head in every_head if head not in heads)] for heads in constant]
+    module.register_buffer("head_order", torch.tensor(orders))
+    for name in family.projections:
+        linear = getattr(module, name, None)
+        if linear is None:
+            continue
+        rows = family.rows(linear, dependent, head_count)
+        if not len(rows):  # Any states do as queries and keys.
+            setattr(module, name, nn.Identity())
+        elif len(rows) < linear.out_features:
+            gives_values = linear.out_features > linear.in_features
+            if gives_values or len(constant) > 1:
+                head_width = linear.in_features // head_count
+                blocks = torch.zeros(linear.out_features // head_width, dtype=torch.long)
+                blocks[rows[::head_width] // head_width] = torch.arange(len(rows) // head_width)
+                module.register_buffer("blocks", blocks)
+                linear.register_forward_hook(partial(_every_head, module))
+            _keep(linear, rows)
+
+
+def _every_head(module: Any, linear: nn.Linear, _: object, projected: Tensor) -> Tensor:
+    """Return what a map gives with a place for every head; what is in those of constant heads is
+    not read.
+    """
+    head_width = linear.in_features // module.head_order.shape[1]
+    by_block = projected.unflatten(-1, (-1, head_width)).index_select(-2, module.blocks)
+    return by_block.flatten(-2)
 
 
 def _attention(
-    module: Any, query: Tensor, key: Tensor, value: Tensor, _: object, **options: Any
-) -> tuple[Tensor, None]:
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    _: object,
+    scaling: float | None = None,
+    *,
+    papa: _Tokens,
+    dropout: float = 0.0,
+    sliding_window: int | None = None,
+    position_bias: Tensor | None = None,
+    score_bias: ScoreBias | None = None,
+    **__: object,
+) -> tuple[Tensor, Tensor | None]:
     """Compute attention for transformers' attention interface: [batch, heads, m, width] becomes
-    [batch, m, heads, width]. The last queries and keys are those of heads that are not constant.
+    [batch, m, heads, width]. Queries and keys are those of all heads, or of those that are not
+    constant.
     """
-    columns, column_ids, is_filled, real, positions = options["papa"]
-    constant = len(module.constants)
-    dropout = options.get("dropout", 0.0)
+    call = papa.calls.get(module.first_layer, 0)
+    papa.calls[module.first_layer] = (call + 1) % len(module.constant_counts)
+    constants = module.constants.split(module.constant_counts)[call]
+    order = module.head_order[call]
+    constant_heads = order[: len(constants)]
+    dependent_heads = order[len(constants) :]
     outputs: list[Tensor] = []
-    if constant:
-        constant_value = value[:, :constant]
-        size = columns.shape[0]
-        chosen = column_ids[:, None, :, None].expand_as(constant_value)
-        # Not len(), which is a number where a graph is traced and sizes are symbols.
-        shape = (constant_value.shape[0], constant, size + 1, constant_value.shape[-1])
-        moved = constant_value.new_zeros(shape).scatter(2, chosen, constant_value)[:, :, :-1]
-        # By a flat look-up: one along the last axis is slow.
-        pairs = (columns[:, None] * module.constants.shape[-1] + columns).flatten()
-        matrices = module.constants.flatten(1).index_select(1, pairs).view(-1, size, size)
-        mixed = constant_product(matrices, moved, is_filled, dropout)
-        outputs.append(mixed.gather(2, chosen.clamp(max=size - 1)))
-    dependent = value.shape[1] - constant
-    if dependent:
-        mask = real[:, None, None]
-        window = options.get("sliding_window")
-        if window:
+    if len(constant_heads):
+        outputs.append(_mixed(constants, _chosen(value, constant_heads), papa, dropout))
+    if len(dependent_heads):
+        query = _chosen(query, dependent_heads)
+        key = _chosen(key, dependent_heads)
+        mask = papa.real[:, None, None]
+        if sliding_window:
+            positions = papa.positions
             distances = (positions[:, None, :, None] - positions[:, None, None]).abs()
             # Padding sees itself, or its softmax would be NaN.
-            itself = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)
-            mask = (distances < window) & mask | itself
+            itself = torch.eye(positions.shape[1], dtype=torch.bool, device=positions.device)
+            mask = (distances < sliding_window) & mask | itself
+        bias = None if position_bias is None else _chosen(position_bias, dependent_heads)
+        if score_bias is not None:
+            bias = score_bias(query, key)
+        if bias is not None:
+            bias = bias.to(query.dtype)
+            mask = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
         outputs.append(
             scaled_dot_product_attention(
-                query[:, -dependent:],
-                key[:, -dependent:],
-                value[:, constant:],
-                mask,
-                dropout,
-                scale=options["scaling"],
+                query, key, _chosen(value, dependent_heads), mask, dropout, scale=scaling
             )
         )
-    return torch.cat(outputs, dim=1).transpose(1, 2).contiguous(), None
+    output = torch.cat(outputs, dim=1)
+    if len(outputs) > 1:
+        output = torch.empty_like(output).index_copy(1, order, output)
+    return output.transpose(1, 2).contiguous(), None
+
+
+def _chosen(states: Tensor, heads: Tensor) -> Tensor:
+    """Return the states of these heads; as they are where they are of no others."""
+    return states if states.shape[1] == len(heads) else states.index_select(1, heads)
+
+
+def _mixed(constants: Tensor, value: Tensor, tokens: _Tokens, dropout: float) -> Tensor:
+    """Return what constant heads output."""
+    columns = tokens.columns
+    size = columns.shape[0]
+    chosen = tokens.column_ids[:, None, :, None].expand_as(value)
+    # Not len(), which is a number where a graph is traced and sizes are symbols.
+    shape = (value.shape[0], value.shape[1], size + 1, value.shape[-1])
+    moved = value.new_zeros(shape).scatter(2, chosen, value)[:, :, :-1]
+    # By a flat look-up: one along the last axis is slow.
+    pairs = (columns[:, None] * constants.shape[-1] + columns).flatten()
+    matrices = constants.flatten(1).index_select(1, pairs).view(-1, size, size)
+    mixed = constant_product(matrices, moved, tokens.is_filled, dropout)
+    return mixed.gather(2, chosen.clamp(max=size - 1))
 
 
 KINDS: dict[str, Any] = {"": ConstantHeadsModel} | {
@@ -265,17 +380,6 @@ transformers.AttentionMaskInterface.register(TYPE, lambda *_, **__: None)
 transformers.AutoConfig.register(TYPE, ConstantHeadsConfig, exist_ok=True)
 for _kind in KINDS.values():
     getattr(transformers, _kind.auto).register(ConstantHeadsConfig, _kind)
-
-
-def family_to_export(model_type: str) -> Family:
-    """Return the family of an original; refuse one that cannot be exported."""
-    family = family_of(model_type)
-    if family is None or family.name not in FAMILIES:
-        raise EncoderError(
-            f"'{model_type}' cannot be exported, as its layers share their maps or compute "
-            f"attention by themselves: take one of {joined(FAMILIES)}, or papa.ablated"
-        )
-    return family
 
 
 @formerly(constants="substitute")
@@ -323,7 +427,7 @@ def export(
     """
     folder = Path(folder)
     head = "".join(type(model).__name__.partition("For")[1:])
-    family = family_to_export(model.config.model_type)
+    family = family_for(model.config, "this model")
     base = model.config.to_dict()
     if head not in KINDS:
         raise EncoderError(
@@ -345,7 +449,7 @@ def export(
     placement = "layout"
     if matrices.special is not None and 0 not in matrices.special:
         placement = "ends" if matrices.has_end_slot else "positions"
-    first = None if placement == "layout" and not head else 0
+    counts_slots = placement == "layout" and not head
     config = ConstantHeadsConfig(
         base=base,
         heads=[
@@ -355,7 +459,7 @@ def export(
         slots=slots,
         separators=tokens.between if pairs else 0,
         placement=placement,
-        first=family.padding(model.config) + 1 if family.padding else first,
+        positions="slots" if counts_slots else "tokens",
         study=dict(study or {}),
         pad_token_id=tokens.pad,
         sep_token_id=tokens.sep,
@@ -373,6 +477,7 @@ def export(
         name=Path(model.name_or_path or "").name or type(model).__name__,
         heads=layers * count,
         config=config,
+        is_moved=counts_slots and (family.padding is None or family.prepare is not None),
     )
     with scratch_beside(folder) as scratch:
         exported.save_pretrained(scratch)

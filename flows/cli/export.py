@@ -90,8 +90,7 @@ def export_cell(
     """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
     a limit with the most constant heads.
     """
-    # They import transformers, which help and a refusal do without.
-    from papa.exported import family_to_export
+    # It imports transformers, which help and a refusal do without.
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)
@@ -106,7 +105,6 @@ def export_cell(
         raise SpecError(f"--keep {share:g}: the study has {known}")
     heads = _constant_heads(finished, cell)
     task = finished.task(cell.task)
-    family_to_export(finished.manifest.encoders[cell.encoder].model_type)
     layout = finished.study.layout
     pairs = task.kind == "pair"
     if pairs and layout.segment_ids == "stay":

@@ -6,18 +6,29 @@ position of their slots and P, R are projections of the relative positions' embe
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from transformers.models.deberta_v2.modeling_deberta_v2 import make_log_bucket_position
 
-from papa.models.dispatch import Dispatch, ScoreBias, attend, split_heads
+from papa.models.dispatch import Attend, AttentionPass, ScoreBias, split_heads
 from papa.models.layer import at_least_single
 
-Relative = tuple[Int[Tensor, " relative"], Int[Tensor, "m m"]]
-"""Rows of the relative embeddings, ascending, and which of them each pair of columns has."""
+
+class Relative(NamedTuple):
+    """What the layers of one pass are handed.
+
+    Attributes:
+        attend: what computes their attention.
+        rows: of the relative embeddings that the pass needs; None in a model without any.
+        pairs: which of the rows each pair of tokens has.
+    """
+
+    attend: Attend
+    rows: Int[Tensor, " relative"] | None = None
+    pairs: Int[Tensor, "#batch m m"] | None = None
 
 
 def _attend(
@@ -25,7 +36,7 @@ def _attend(
     hidden_states: Float[Tensor, "batch tokens width"],
     attention_mask: Tensor,
     *_: object,
-    relative_pos: Relative | None = None,
+    relative_pos: Relative,
     rel_embeddings: Float[Tensor, "all_relative width"] | None = None,
     **__: object,
 ) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
@@ -50,11 +61,12 @@ def _attend(
         names = ("key_proj", "query_proj") if are_shared else ("pos_key_proj", "pos_query_proj")
     scaling = (head_width * terms) ** -0.5
     score_bias: ScoreBias | None = None
-    if relative_pos is not None and rel_embeddings is not None:
-        rows, pairs = relative_pos
+    rows = relative_pos.rows
+    pairs = relative_pos.pairs
+    if rows is not None and pairs is not None and rel_embeddings is not None:
         embeddings = module.pos_dropout(rel_embeddings[rows])[None]
 
-        def read(states: Tensor, name: str, pairs: Int[Tensor, "m m"]) -> Tensor:
+        def read(states: Tensor, name: str, pairs: Int[Tensor, "#batch m m"]) -> Tensor:
             """Compute the scores against every relative position once, and read them at each
             pair.
             """
@@ -62,18 +74,18 @@ def _attend(
             # A bias is added to scores that are scaled already.
             states = at_least_single(states) * scaling
             by_position = states @ positions.to(states.dtype).transpose(-1, -2)
-            return by_position.gather(-1, pairs.expand(*states.shape[:2], *pairs.shape))
+            return by_position.gather(-1, pairs[:, None].expand(*states.shape[:2], -1, -1))
 
         def bias(query: Tensor, key: Tensor) -> Float[Tensor, "batch dependent m m"] | None:
             scores = read(query, names[0], pairs) if "c2p" in kinds else None
             if "p2c" in kinds:
                 # Rows are keys here: pairs are read as [j, i] and turned.
-                by_key = read(key, names[1], pairs.T).transpose(-1, -2)
+                by_key = read(key, names[1], pairs.mT).transpose(-1, -2)
                 scores = by_key if scores is None else scores + by_key
             return scores
 
         score_bias = bias
-    output, matrices = attend(
+    output, matrices = relative_pos.attend(
         module,
         query,
         key,
@@ -86,50 +98,37 @@ def _attend(
     return output.flatten(2), matrices
 
 
-def prepare(model: Any, dispatch: Dispatch) -> None:
-    """Hand over attention, and count slots; packed tokens have no mask, a square of them all."""
+def prepare(model: Any, current: AttentionPass) -> None:
+    """Hand over attention, and count slots; masks of all pairs are made only where they are
+    read.
+    """
     encoder = model.encoder
-    mask_of_pairs = encoder.get_attention_mask
-    furthest: int = getattr(encoder, "max_relative_positions", 0)
-    buckets: int = getattr(encoder, "position_buckets", 0)
-
-    def relative(tokens: Tensor, *_: object, **__: object) -> Relative | None:
-        if not encoder.relative_attention:
-            return None
-        distances = dispatch.distances(tokens)
-        span = furthest
-        if buckets > 0:
-            distances = make_log_bucket_position(distances, buckets, furthest).long()
-            span = buckets
-        rows = (distances + span).clamp(0, 2 * span - 1)
-        return torch.unique(rows, return_inverse=True)
-
-    encoder.get_attention_mask = lambda mask: (
-        mask_of_pairs(mask) if dispatch.batch is None else mask
-    )
-    encoder.get_rel_pos = relative
+    encoder.get_attention_mask = partial(_mask, current, encoder.get_attention_mask)
+    encoder.get_rel_pos = partial(_relative, current, encoder)
     for layer in encoder.layer:
         layer.attention.self.forward = partial(_attend, layer.attention.self)
     if getattr(encoder, "conv", None) is not None:
         convolution = encoder.conv.conv
-        convolution.forward = partial(_over_slots, dispatch, convolution.forward)
+        convolution.forward = partial(current.over_slots, convolution.forward)
 
 
-def _over_slots(
-    dispatch: Dispatch,
-    convolve: Callable[[Tensor], Tensor],
-    states: Float[Tensor, "inputs width tokens"],
-) -> Float[Tensor, "inputs width tokens"]:
-    """Return a convolution over slots: those that no input uses hold zeros, as masked padding
-    does.
-    """
-    batch = dispatch.batch
-    if batch is None:
-        return convolve(states)
-    unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
-    spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
-    spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-    # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
-    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        convolved = convolve(spread)
-    return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
+def _mask(current: AttentionPass, of_pairs: Callable[[Tensor], Tensor], mask: Tensor) -> Tensor:
+    return of_pairs(mask) if current.reads_masks else mask
+
+
+def _relative(
+    current: AttentionPass, encoder: Any, tokens: Tensor, *_: object, **__: object
+) -> Relative:
+    if not encoder.relative_attention:
+        return Relative(current.attend)
+    distances = current.distances(tokens)
+    span: int = encoder.max_relative_positions
+    buckets: int = getattr(encoder, "position_buckets", 0)
+    if buckets > 0:
+        distances = make_log_bucket_position(distances, buckets, span).long()
+        span = buckets
+    rows = (distances + span).clamp(0, 2 * span - 1)
+    if torch.compiler.is_compiling():
+        # The shapes of a graph do not depend on numbers: it has all rows.
+        return Relative(current.attend, torch.arange(2 * span, device=rows.device), rows)
+    return Relative(current.attend, *torch.unique(rows, return_inverse=True))

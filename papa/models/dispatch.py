@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,10 +24,34 @@ from papa.text.batches import MicroBatch
 ScoreBias = Callable[[Tensor, Tensor], Float[Tensor, "#batch #heads queries keys"] | None]
 """What is added to scaled scores, from the queries and keys of the heads that need them."""
 
+Attend = Callable[..., tuple[Tensor, Tensor | None]]
+"""Computes attention as ``attend`` does, called as it is."""
+
+
+@runtime_checkable
+class AttentionPass(Protocol):
+    """What families whose layers do not call transformers' interface ask of the current pass."""
+
+    @property
+    def attend(self) -> Attend:
+        """What computes the attention of this pass, also where a layer runs again after it."""
+
+    @property
+    def reads_masks(self) -> bool:
+        """Whether ``attend`` reads which pairs of tokens may see each other."""
+
+    def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "#batch m m"]:
+        """Return by how many slots token i comes after token j."""
+
+    def over_slots(
+        self, convolve: Callable[[Tensor], Tensor], states: Float[Tensor, "batch width tokens"]
+    ) -> Float[Tensor, "batch width tokens"]:
+        """Return a convolution over slots: those that an input does not use hold zeros."""
+
 
 @dataclass
 class Dispatch:
-    """What the attention modules of one model share.
+    """What the attention modules of one model share; an ``AttentionPass``.
 
     Attributes:
         modules: that of each layer; one stands for several layers where they share weights.
@@ -78,13 +103,38 @@ class Dispatch:
             constant = rule.constant(constant)
         return tuple(h for h in range(self.heads) if h not in constant) if constant else None
 
-    def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "m m"]:
+    @property
+    def attend(self) -> Attend:
+        return attend
+
+    @property
+    def reads_masks(self) -> bool:
+        return self.batch is None
+
+    def over_slots(
+        self, convolve: Callable[[Tensor], Tensor], states: Float[Tensor, "inputs width tokens"]
+    ) -> Float[Tensor, "inputs width tokens"]:
+        """Return a convolution over slots: those that no input uses hold zeros, as masked padding
+        does.
+        """
+        batch = self.batch
+        if batch is None:
+            return convolve(states)
+        unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
+        spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
+        spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
+        # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            convolved = convolve(spread)
+        return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
+
+    def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "1 m m"]:
         """Return by how many slots column i of the current pass comes after column j."""
         if self.batch is None:
             slots = torch.arange(tokens.shape[1], device=tokens.device)
         else:
             slots = self.batch.columns
-        return slots[:, None] - slots
+        return (slots[:, None] - slots)[None]
 
     def token_slots(
         self,
@@ -287,7 +337,7 @@ def _packed_mask(
     if sliding_window is None:
         return mask
     distances = dispatch.distances(query[0])
-    near = (distances.abs() < sliding_window)[None, None]
+    near = (distances.abs() < sliding_window)[:, None]
     if mask is None:
         return near
     # A row of padding sees itself, as an empty one may give NaN.

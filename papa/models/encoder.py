@@ -17,7 +17,7 @@ from papa.errors import EncoderError, NumbersError, joined
 from papa.models.dispatch import PACKED, Dispatch
 from papa.models.layer import Observe, Observing, Rule, StopForward, at_least_single, indices
 from papa.models.reference import EncoderReference, check_device, check_precision
-from papa.models.supported import family_for
+from papa.models.supported import Family, family_for
 from papa.models.weights import load_model, sharing_weights
 from papa.progress import Progress, ignore_progress
 from papa.spec import Precision
@@ -71,7 +71,7 @@ class Encoder:
                 # Queries and keys (or values too, side by side) of the heads alone that need them.
                 linear = getattr(module, name, None)
                 if linear is not None:
-                    linear.forward = partial(_project, linear, linear.forward, module)
+                    linear.forward = partial(_project, family, linear, linear.forward, module)
         if family.prepare is not None:
             family.prepare(model, self.dispatch)
 
@@ -184,6 +184,7 @@ def _hold_in_bfloat16(model: nn.Module) -> None:
 
 
 def _project(
+    family: Family,
     linear: nn.Linear,
     whole: Callable[[Tensor], Tensor],
     module: nn.Module,
@@ -198,12 +199,7 @@ def _project(
     if not heads and not gives_values:
         # Nothing is asked for: a view stands in, so that the layer can still name its shapes.
         return states[..., :head_width]
-    rows = torch.arange(linear.out_features, device=linear.weight.device)
-    if linear is getattr(module, "in_proj", None):  # DeBERTa's first version: head by head.
-        rows = rows.unflatten(0, (dispatch.heads, -1, head_width)).transpose(0, 1)
-    else:
-        rows = rows.unflatten(0, (-1, dispatch.heads, head_width))
-    rows = torch.cat([rows[:2, indices(heads, rows.device)].flatten(), rows[2:].flatten()])
+    rows = family.rows(linear, indices(heads, linear.weight.device), dispatch.heads)
     bias = None if linear.bias is None else linear.bias[rows]
     projected = F.linear(states.to(linear.weight.dtype), linear.weight[rows], bias)
     if not gives_values:

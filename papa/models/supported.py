@@ -1,18 +1,18 @@
 """The supported encoder families: where their attention lives, what positions mean."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 from papa.errors import EncoderError, shown
 from papa.models import deberta
-from papa.models.dispatch import Dispatch, attend, split_heads
+from papa.models.dispatch import Attend, AttentionPass, split_heads
 from papa.text.batches import MicroBatch
 
 
@@ -34,7 +34,8 @@ class Family:
         projections: attribute names, on a self-attention module, of the linear maps whose rows only
             heads with input-dependent attention need: queries, keys, positions. A module may lack
             some; one map may give values too.
-        value: that of the map to values, where it is one of its own.
+        head_by_head: whether a map to queries, keys and values gives those of one head side by
+            side, and not all queries, all keys and all values.
         padding: the position that padding has, after which those of real tokens count, whatever
             their slots; None where positions are slots.
         prepare: what of a model does not call transformers' attention interface, or counts columns
@@ -52,15 +53,30 @@ class Family:
     output: str = "attention.output.dense"
     norm: str | None = "attention.output.LayerNorm"
     projections: tuple[str, ...] = ("query", "key")
-    value: str = "value"
+    head_by_head: bool = False
     segments: bool = True
     padding: Callable[[PreTrainedConfig], int] | None = None
-    prepare: Callable[[Any, Dispatch], None] | None = None
+    prepare: Callable[[Any, AttentionPass], None] | None = None
     refuse: Callable[[PreTrainedConfig], str | None] = lambda config: None
 
     def modules(self, model: nn.Module, path: str) -> list[nn.Module]:
         """Return what is at a path in each layer, such as ``attention``."""
         return [layer.get_submodule(path) for layer in self.layers(model)]
+
+    def rows(
+        self, linear: nn.Linear, heads: Sequence[int] | Tensor, head_count: int
+    ) -> Int[Tensor, " rows"]:
+        """Return the outputs of one of the ``projections`` that some heads need: queries, keys or
+        positions of these heads, and where the map gives values too, those of all heads.
+        """
+        every_row = torch.arange(linear.out_features, device=linear.weight.device)
+        if self.head_by_head:
+            by_kind = every_row.unflatten(0, (head_count, -1, linear.in_features // head_count))
+            by_kind = by_kind.transpose(0, 1)
+        else:
+            by_kind = every_row.unflatten(0, (-1, head_count, linear.in_features // head_count))
+        chosen = torch.as_tensor(heads, dtype=torch.long, device=every_row.device)
+        return torch.cat([by_kind[:2, chosen].flatten(), by_kind[2:].flatten()])
 
     def positions(self, config: PreTrainedConfig) -> int:
         before = 0 if self.padding is None else self.padding(config) + 1
@@ -108,7 +124,6 @@ DISTILBERT = Family(
     output="attention.out_lin",
     norm="sa_layer_norm",
     projections=("q_lin", "k_lin"),
-    value="v_lin",
     segments=False,
     note="absolute positions are slots; it knows no segments",
 )
@@ -151,41 +166,49 @@ MODERNBERT = Family(
 )
 
 
+class _PositionBias(NamedTuple):
+    """What MPNet's layers are handed in one pass: what computes attention, and what it adds to
+    scores.
+    """
+
+    attend: Attend
+    bias: Float[Tensor, "#batch heads m m"]
+
+
 def _attend_mpnet(
     module: Any,
     hidden_states: Float[Tensor, "batch tokens width"],
-    attention_mask: Tensor | None = None,
-    position_bias: Float[Tensor, "1 heads m m"] | None = None,
+    attention_mask: Tensor | None,
+    position_bias: _PositionBias,
     **_: object,
 ) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
     width: int = module.attention_head_size
     query, key, value = (
         split_heads(linear(hidden_states), width) for linear in (module.q, module.k, module.v)
     )
-    output, matrices = attend(
+    output, matrices = position_bias.attend(
         module,
         query,
         key,
         value,
         attention_mask,
         dropout=module.dropout.p if module.training else 0.0,
-        position_bias=position_bias,
+        position_bias=position_bias.bias,
     )
     return module.o(output.flatten(2)), matrices
 
 
-def _prepare_mpnet(model: Any, dispatch: Dispatch) -> None:
-    """Let MPNet's layers read a bias of relative positions that is one for all inputs: distances in
-    the padded sequence, of slots.
-    """
+def _position_bias(current: AttentionPass, encoder: Any, tokens: Tensor) -> _PositionBias:
+    # transformers counts from the query to the key, a pass from the key to the query.
+    buckets = encoder.relative_position_bucket(-current.distances(tokens))
+    bias = encoder.relative_attention_bias(buckets).movedim(-1, 1)
+    return _PositionBias(current.attend, bias)
+
+
+def _prepare_mpnet(model: Any, current: AttentionPass) -> None:
+    """Let MPNet's layers read a bias of relative positions that are distances of slots."""
     encoder = model.encoder
-
-    def compute_position_bias(tokens: Tensor) -> Float[Tensor, "1 heads m m"]:
-        # transformers counts from the query to the key, a dispatch from the key to the query.
-        buckets = encoder.relative_position_bucket(-dispatch.distances(tokens))
-        return encoder.relative_attention_bias(buckets).permute(2, 0, 1)[None]
-
-    encoder.compute_position_bias = compute_position_bias
+    encoder.compute_position_bias = partial(_position_bias, current, encoder)
     for layer in encoder.layer:
         layer.attention.attn.forward = partial(_attend_mpnet, layer.attention.attn)
 
@@ -197,7 +220,6 @@ MPNET = Family(
     output="attention.attn.o",
     norm="attention.LayerNorm",
     projections=("q", "k"),
-    value="v",
     segments=False,
     # Fixed in transformers' MPNet, whatever the configuration says.
     padding=lambda config: 1,
@@ -209,6 +231,7 @@ DEBERTA = Family(
     name="DeBERTa",
     model_types=("deberta",),
     projections=("in_proj", "pos_proj", "pos_q_proj"),
+    head_by_head=True,
     prepare=deberta.prepare,
     refuse=lambda config: (
         "talking heads mix the attention of all heads, so none can be made "
@@ -222,7 +245,6 @@ DEBERTA_V2 = Family(
     name="DeBERTa v2/v3",
     model_types=("deberta-v2",),
     projections=("query_proj", "key_proj", "pos_key_proj", "pos_query_proj"),
-    value="value_proj",
     prepare=deberta.prepare,
     note="relative positions and v2-xlarge's convolution go by distances of slots",
 )
