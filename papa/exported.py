@@ -179,14 +179,15 @@ class ConstantHeadsModel(PreTrainedModel):
         is_filled = real.new_zeros(real.shape[0], size + 1).scatter(1, column_ids, real)[:, :-1]
         positions = slots if self.config.positions == "slots" else numbers.clamp(min=0)
         tokens = _Tokens(columns, column_ids, is_filled, real, positions, {})
-        if self.family.padding is not None:
-            first = self.family.padding(self.inner.config) + 1
+        family = self.family
+        if family.padding is not None:
+            first = family.padding(self.inner.config) + 1
             positions = (numbers + first).clamp(min=0)
-        if self.family.segments and token_type_ids is not None:
+        if family.segments and token_type_ids is not None:
             options["token_type_ids"] = token_type_ids
         if labels is not None:
             options["labels"] = labels
-        if self.family.prepare is None:
+        if family.prepare is None:
             options["papa"] = tokens
         self.current.tokens = tokens
         try:
@@ -194,6 +195,7 @@ class ConstantHeadsModel(PreTrainedModel):
                 input_ids=input_ids, attention_mask=mask, position_ids=positions, **options
             )
         finally:
+            # A copy of the model or its file holds no batch.
             self.current.tokens = None
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
