@@ -78,8 +78,8 @@ class _CurrentPass:
         self.slots = slots
         self.tokens: _Tokens | None = None
 
-    @property
-    def attend(self) -> Attend:
+    def attention_function(self) -> Attend:
+        assert self.tokens is not None
         return partial(_attention, papa=self.tokens)
 
     def distances(self, tokens: Tensor) -> Tensor:

@@ -119,8 +119,9 @@ def _mask(current: AttentionPass, of_pairs: Callable[[Tensor], Tensor], mask: Te
 def _relative(
     current: AttentionPass, encoder: Any, tokens: Tensor, *_: object, **__: object
 ) -> Relative:
+    attend = current.attention_function()
     if not encoder.relative_attention:
-        return Relative(current.attend)
+        return Relative(attend)
     distances = current.distances(tokens)
     span: int = encoder.max_relative_positions
     buckets: int = getattr(encoder, "position_buckets", 0)
@@ -130,5 +131,5 @@ def _relative(
     rows = (distances + span).clamp(0, 2 * span - 1)
     if torch.compiler.is_compiling():
         # The shapes of a graph do not depend on numbers: it has all rows.
-        return Relative(current.attend, torch.arange(2 * span, device=rows.device), rows)
-    return Relative(current.attend, *torch.unique(rows, return_inverse=True))
+        return Relative(attend, torch.arange(2 * span, device=rows.device), rows)
+    return Relative(attend, *torch.unique(rows, return_inverse=True))

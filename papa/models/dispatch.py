@@ -32,9 +32,10 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 class AttentionPass(Protocol):
     """What families whose layers do not call transformers' interface ask of the current pass."""
 
-    @property
-    def attend(self) -> Attend:
-        """What computes the attention of this pass, also where a layer runs again after it."""
+    def attention_function(self) -> Attend:
+        """Return what computes the attention of this pass, also where a layer runs again after
+        it.
+        """
 
     @property
     def reads_masks(self) -> bool:
@@ -103,8 +104,7 @@ class Dispatch:
             constant = rule.constant(constant)
         return tuple(h for h in range(self.heads) if h not in constant) if constant else None
 
-    @property
-    def attend(self) -> Attend:
+    def attention_function(self) -> Attend:
         return attend
 
     @property

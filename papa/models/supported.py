@@ -202,7 +202,7 @@ def _position_bias(current: AttentionPass, encoder: Any, tokens: Tensor) -> _Pos
     # transformers counts from the query to the key, a pass from the key to the query.
     buckets = encoder.relative_position_bucket(-current.distances(tokens))
     bias = encoder.relative_attention_bias(buckets).movedim(-1, 1)
-    return _PositionBias(current.attend, bias)
+    return _PositionBias(current.attention_function(), bias)
 
 
 def _prepare_mpnet(model: Any, current: AttentionPass) -> None:
