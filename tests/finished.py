@@ -1,8 +1,6 @@
 """A finished study, for tests of what reads it: made in this process, without Prefect and Ray."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,13 +41,13 @@ class Told:
         self.damages.append(name)
 
 
-def finish_study(file: str, store: Path, *overrides: str, code: Sequence[Path] = ()) -> Told:
+def finish_study(file: str, store: Path, *overrides: str) -> Told:
     """What ``papa run`` leaves of a study, without Prefect and MLflow; which steps it ran."""
     spec = load_study(Path(file), overrides)
     opened_store = Store(store)
     reporter = Told()
     opened_store.make()
-    inputs = resolve_inputs(spec, code=code).inputs()
+    inputs = resolve_inputs(spec).inputs()
     resolved = {"code": inputs.study.code, "scores": inputs.study.scores}
     save_study(opened_store, spec.model_copy(update=resolved))
     steps = build_pipeline(inputs).steps
@@ -65,14 +63,8 @@ def described(
     design = {"orders": ["first_to_last"], "keep": [1, 0.5, 0], "probe_seeds": [0]}
     documents = [{"name": task["metric"], "source": SOURCE, "slots": 16, **task} for task in tasks]
     ranking = {"ranking_seeds": [0]}
-    return {
-        "name": "s",
-        "encoders": [str(encoder)],
-        "tasks": documents,
-        **design,
-        **ranking,
-        **settings,
-    }
+    named = {"name": "s", "encoders": [str(encoder)], "tasks": documents}
+    return {**named, **design, **ranking, **settings}
 
 
 def cells_of(steps: Pipeline) -> dict[Cell, tuple[Step, ...]]:

@@ -5,8 +5,6 @@ Families behind transformers' attention interface are changed there; in the othe
 it is the dropout of attention matrices whose output is changed.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -73,9 +71,7 @@ def plain_pass(model: Any, **inputs: Tensor) -> Any:
 
 @contextmanager
 def plainly(modules: Sequence[nn.Module], change: Callable[[int], Change]) -> Iterator[None]:
-    """Inside the block, ``change(layer)(probabilities)`` is what each layer multiplies with V;
-    where layers share a module, it is called once for each of them.
-    """
+    """Inside the block each layer multiplies ``change(layer)(probabilities)`` with V, in turn."""
     changes: dict[nn.Module, list[Change]] = {}
     for layer, module in enumerate(modules):
         changes.setdefault(module, []).append(change(layer))

@@ -1,7 +1,5 @@
 """What holds every other test to its promises does so."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest
@@ -19,7 +17,5 @@ def test_a_wrong_shape_is_noticed() -> None:
 
 
 def test_an_unmarked_test_starts_no_process() -> None:
-    with pytest.raises(
-        pytest.fail.Exception, match=r"starts a process .*mark it with pytest\.mark\.server"
-    ):
+    with pytest.raises(pytest.fail.Exception, match=r"pytest\.mark\.server"):
         subprocess.run(["true"], check=True)

@@ -1,7 +1,5 @@
 """Cores that no worker uses."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from papa.cores import WorkerCores, free_threads

@@ -1,7 +1,5 @@
 """An export has its study's hidden states and ``papa.ablated``'s, and is an ordinary model."""
 
-from __future__ import annotations
-
 import copy
 import json
 import subprocess
@@ -94,14 +92,8 @@ def saved(
     pairs: bool = False,
     heads: list[tuple[int, int]] = HEADS,
 ) -> Any:
-    papa.export(
-        model,
-        tokenizer,
-        heads=heads,
-        substitute=constants() if matrices is None else matrices,
-        folder=to,
-        pairs=pairs,
-    )
+    used = constants() if matrices is None else matrices
+    papa.export(model, tokenizer, heads=heads, substitute=used, folder=to, pairs=pairs)
     return AutoModel.from_pretrained(to), AutoTokenizer.from_pretrained(to)
 
 

@@ -1,7 +1,5 @@
 """CPU cores and memory that a process may use, from control groups as the kernel writes them."""
 
-from __future__ import annotations
-
 import math
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Temporary folders: their owner's alone, and removed by the next command."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

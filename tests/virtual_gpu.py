@@ -1,6 +1,4 @@
-"""A device ``cuda:0`` without hardware: numbers are real, computed on the CPU, and tensors of two
-devices do not meet, as on CUDA.
-"""
+"""A device ``cuda:0`` without hardware, computed on the CPU; devices do not meet."""
 
 from __future__ import annotations
 

@@ -4,8 +4,6 @@ A configuration starts from its class's defaults. Whatever setting it has of tho
 value here, in its sub-configurations too. A ``Variant`` undoes some rules that single types refuse.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from transformers import PreTrainedConfig

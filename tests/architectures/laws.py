@@ -8,8 +8,6 @@
 The stock model's attention is that of transformers' eager function in the model's own module.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -53,11 +51,10 @@ class Subject:
 def subject_of(model: PreTrainedModel, name: str, parts: Mapping[str, AttentionLayers]) -> Subject:
     """The model itself with inputs that reach a part; else the model inside that owns the part."""
     layers = parts[name]
-    owners = [
-        (path, inner)
-        for path, inner in model.named_modules()
-        if isinstance(inner, PreTrainedModel) and f"{layers.path}.".startswith(f"{path}.")
+    inner_models = [
+        (path, inner) for path, inner in model.named_modules() if isinstance(inner, PreTrainedModel)
     ]
+    owners = [owner for owner in inner_models if f"{layers.path}.".startswith(f"{owner[0]}.")]
     # The whole first, then the smallest model around the part.
     candidates = [model, *(inner for _, inner in reversed(owners) if inner is not model)]
     reasons: list[str] = []
@@ -96,7 +93,7 @@ def own_attention_reproduces_output(subject: Subject) -> bool:
     """Law 2. NotTestedError where matrices of one text are no square of its tokens."""
     batch = max(len(value) for value in subject.inputs.values())
     one_text = {
-        name: value[:1] if len(value) == batch else value for name, value in subject.inputs.items()
+        key: value[:1] if len(value) == batch else value for key, value in subject.inputs.items()
     }
     if "grid_thw" in one_text:
         one_text = subject.inputs

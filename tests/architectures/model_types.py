@@ -1,7 +1,5 @@
 """Tiny models of every type of the installed transformers, each with what the laws say of it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from importlib import import_module
 from importlib.util import find_spec
@@ -27,20 +25,15 @@ _MOST_PARAMETERS = 30_000_000
 
 def model_class(model_type: str) -> type[PreTrainedModel] | None:
     """The class with a language head of a model type, else its plain class."""
-    for mapping in (
-        modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
-        modeling_auto.MODEL_MAPPING_NAMES,
-    ):
-        names = mapping.get(model_type)
+    for kind in ("MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "MODEL_MAPPING_NAMES"):
+        names = getattr(modeling_auto, kind).get(model_type)
         name = names[0] if isinstance(names, list | tuple) else names
         if name and hasattr(transformers, name):
             return getattr(transformers, name)
     return _class_with_configuration(CONFIG_MAPPING[model_type])
 
 
-def _class_with_configuration(
-    config_class: type[PreTrainedConfig],
-) -> type[PreTrainedModel] | None:
+def _class_with_configuration(config_class: type[PreTrainedConfig]) -> type[PreTrainedModel] | None:
     """The first class of a type that no mapping names, as the parts of larger models are."""
     name = config_class.__module__.replace(".configuration_", ".modeling_")
     try:

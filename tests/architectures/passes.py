@@ -1,7 +1,5 @@
 """Passes of models of any type: inputs that they take, and the stock model's own attention."""
 
-from __future__ import annotations
-
 import inspect
 import sys
 from collections.abc import Iterator, Mapping

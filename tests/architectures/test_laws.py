@@ -1,7 +1,5 @@
 """The table of model types agrees with the three laws, tested anew."""
 
-from __future__ import annotations
-
 import pytest
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 

@@ -1,7 +1,5 @@
 """The script for a GPU runs small on a CPU, where each result equals that of the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -16,7 +14,7 @@ pytestmark = pytest.mark.unchecked
     "lines_of",
     [on_gpu.family_lines, on_gpu.encoder_lines, on_gpu.sweep_lines, on_gpu.average_lines],
 )
-def test_every_result_is_within_its_limit_on_the_device_that_it_is_compared_with(
+def test_every_result_is_within_its_limit(
     lines_of: Callable[[str, Extent], Iterator[Line]],
 ) -> None:
     lines = list(lines_of("cpu", SMALL))

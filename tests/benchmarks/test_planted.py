@@ -1,7 +1,5 @@
 """The page on methods shows what was measured on planted models."""
 
-from __future__ import annotations
-
 import numpy as np
 import pandas
 import pytest

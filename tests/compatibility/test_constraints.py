@@ -1,7 +1,5 @@
 """Both files of constraints fit pyproject.toml: else one is from before a bound was changed."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Corpora made of the embedded review sentences."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -19,16 +17,12 @@ def write_corpora(folder: Path) -> None:
     `sentence2` and `label`: the second has 0 to 8 words of the first review and the rest of the
     next one; its label is 0 where four or more are of the first, as in entailment, else 1.
     """
-    shutil.copytree(
-        Path(__file__).parent, folder, ignore=shutil.ignore_patterns("*.py", "__pycache__")
-    )
+    code = shutil.ignore_patterns("*.py", "__pycache__")
+    shutil.copytree(Path(__file__).parent, folder, ignore=code)
     splits: tuple[Literal["train", "validation"], ...] = ("train", "validation")
     for split in splits:
         reviews = read_reviews(split).rows.to_pylist()
-        rows = [
-            {"sentence": review["text"], "label": review["label"]}
-            for review in reviews[: ROWS[split]]
-        ]
+        rows = [{"sentence": row["text"], "label": row["label"]} for row in reviews[: ROWS[split]]]
         _write(folder / "reviews" / f"{split}.jsonl", rows)
         pairs = []
         for row in range(ROWS[split]):

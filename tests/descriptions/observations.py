@@ -1,7 +1,5 @@
 """Observations of random text, and values of a frame of descriptions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch
@@ -20,10 +18,8 @@ def observation_of(
     """A text of random values and states, whose last token is a separator."""
     layers, heads, n, _ = attention.shape
     generator = torch.Generator().manual_seed(n)
-    value, states, maps = (
-        torch.randn(*shape, generator=generator)
-        for shape in ((layers, heads, n, 3), (layers + 1, n, 6), (layers, heads, 3, 6))
-    )
+    shapes = (layers, heads, n, 3), (layers + 1, n, 6), (layers, heads, 3, 6)
+    value, states, maps = (torch.randn(*shape, generator=generator) for shape in shapes)
     separators = torch.arange(n) == n - 1
     numbers = None if words is None else torch.tensor(words)
     return Observation(attention_kind, attention, value, states, separators, maps, tree, numbers)

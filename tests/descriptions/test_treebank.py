@@ -1,13 +1,11 @@
 """Syntax trees from CoNLL-U and from tables, laid out as tokens that know their words."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from papa.descriptions.treebank import Tree, lay_out, read_trees, trees_of
 from papa.errors import DataError
@@ -49,16 +47,11 @@ def test_a_table_of_the_hub_gives_the_trees_of_conllu(tmp_path: Path) -> None:
     assert second.heads.tolist() == [1, -1]
     words = ["He", "didn't", "did", "n't", "run", "."]
     heads = ["4", "None", "4", "4", "0", "4"]
-    (trees_of_table,) = trees_of(
-        table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]])
-    )
-    assert (trees_of_table.words, trees_of_table.heads.tolist()) == (
-        first.words,
-        first.heads.tolist(),
-    )
+    (tree,) = trees_of(table([words], [heads], [["nsubj", "_", "aux", "advmod", "root", "punct"]]))
+    assert (tree.words, tree.heads.tolist()) == (first.words, first.heads.tolist())
 
 
-def test_tokens_know_their_words(tmp_path: Path, bert: PreTrainedTokenizerBase) -> None:  # noqa: F811
+def test_tokens_know_their_words(tmp_path: Path, bert: Tokenizer) -> None:  # noqa: F811
     trees = written(tmp_path, FILE)
     special_tokens = special_tokens_of(bert)
     laid = lay_out(trees, bert, special_tokens, 32)
@@ -76,7 +69,7 @@ def test_tokens_know_their_words(tmp_path: Path, bert: PreTrainedTokenizerBase) 
 
 
 @pytest.mark.parametrize(
-    ("head", "message_part"),
+    ("head", "expected"),
     [
         ([2, 2], "sentence 1"),
         ([0, 0], "2 roots"),
@@ -84,9 +77,9 @@ def test_tokens_know_their_words(tmp_path: Path, bert: PreTrainedTokenizerBase) 
         (["x", "0"], "numbers of words"),
     ],
 )
-def test_heads_that_are_no_tree_are_refused(head: list[object], message_part: str) -> None:
+def test_heads_that_are_no_tree_are_refused(head: list[object], expected: str) -> None:
     words = ["a", "b", "c"][: len(head)]
-    with pytest.raises(DataError, match=message_part):
+    with pytest.raises(DataError, match=expected):
         trees_of(table([words], [head], [["x"] * len(head)]))
 
 

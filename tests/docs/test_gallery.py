@@ -1,7 +1,5 @@
 """The pictures of README and the gallery are those of the study file and of the code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

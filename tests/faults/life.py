@@ -1,7 +1,5 @@
 """A study's life: begun, hurt at points that are seen from outside, begun again until it ends."""
 
-from __future__ import annotations
-
 import os
 import random
 import re
@@ -95,9 +93,7 @@ class Fault(NamedTuple):
 
 
 def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS)) -> list[Fault]:
-    """One fault for each of ``victims``, in the order of their points, which ``seed`` draws among
-    those where the process can be.
-    """
+    """Return a fault for each victim at a point drawn by ``seed``, in the order of points."""
     source = random.Random(seed)
     order = list(POINTS)
     first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
@@ -142,10 +138,7 @@ class Revived:
 
 @dataclass
 class Life:
-    """A study, run again and again, with ``more`` in its environment and ``servers`` that may be
-    killed beside it; the faults that struck it and what became of the command that each hurt; the
-    lines of all its runs.
-    """
+    """A study run again and again, the faults that struck it and their outcomes, and all lines."""
 
     study: str
     address: str
@@ -236,9 +229,7 @@ class Life:
         return bool(pids)
 
     def check(self, undisturbed: pandas.DataFrame) -> None:
-        """Its results are the undisturbed ones, no finished cell was computed twice, and nothing
-        lies about.
-        """
+        """Results are undisturbed, no finished cell was computed twice, and nothing lies about."""
         pandas.testing.assert_frame_equal(scores(self.store), undisturbed)
         done: set[str] = set()
         for line in self.log:

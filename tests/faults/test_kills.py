@@ -1,8 +1,4 @@
-"""Processes of a study, and those beside it, killed at drawn points; and a disk that is full in
-the middle.
-"""
-
-from __future__ import annotations
+"""Processes of a study, and servers beside it, killed at drawn points; and a full disk."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -17,11 +13,11 @@ from tests.integration.service import s3_server
 from tests.integration.services import mlflow_server
 from tests.storage.conftest import small_disk
 
-if not Path("/proc/self/stat").exists():
-    pytest.skip("needs /proc to watch processes", allow_module_level=True)
-
 Live = Callable[..., Life]
 ALWAYS = ("driver", "worker", "worker", "Prefect", "Prefect")
+
+if not Path("/proc/self/stat").exists():
+    pytest.skip("needs /proc to watch processes", allow_module_level=True)
 
 
 @pytest.mark.slow

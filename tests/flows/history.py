@@ -1,7 +1,5 @@
 """What Prefect's API tells of a store's studies; and the states of its runs in MLflow."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys
@@ -68,17 +66,15 @@ def flow_runs(store: Path, server: Server) -> list[FlowRun]:
     runs = [run for run in known if run["parameters"]["store"] == str(store)]
     steps = ask(server, "task_runs/filter", of_runs(*runs))
     assert max(len(known), len(steps)) < 200, "the API gives no more at once"
-    flow_runs_found = []
+    listed = []
     for run in runs:
         steps_of_run = [step for step in steps if step["flow_run_id"] == run["id"]]
         # A run that was killed can leave a step of which no state was recorded yet.
         states = {step["name"]: step["state"]["name"] for step in steps_of_run if step["state"]}
         attempts = {step["name"]: step["run_count"] for step in steps_of_run}
         state = run["state"]
-        flow_runs_found.append(
-            FlowRun(run["name"], state["name"], state["message"], states, attempts)
-        )
-    return flow_runs_found
+        listed.append(FlowRun(run["name"], state["name"], state["message"], states, attempts))
+    return listed
 
 
 def of_runs(*runs: Mapping[str, Any]) -> dict[str, object]:

@@ -1,7 +1,5 @@
 """What belongs to a process that a test started: its descendants, what they listen on."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time
@@ -40,16 +38,14 @@ def start_of(pid: int) -> float | None:
 
 def listening(pids: Iterable[int]) -> dict[str, set[int]]:
     """Addresses that processes accept connections on, of loopback alone, with the ports."""
-    ports_by_address: dict[str, set[int]] = {}
+    ports: dict[str, set[int]] = {}
     for pid in pids:
         with suppress(psutil.Error):
             for connection in psutil.Process(pid).net_connections("tcp"):
                 if connection.status == psutil.CONN_LISTEN:
-                    ports_by_address.setdefault(connection.laddr.ip, set()).add(
-                        connection.laddr.port
-                    )
-    assert ports_by_address.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, ports_by_address
-    return ports_by_address
+                    ports.setdefault(connection.laddr.ip, set()).add(connection.laddr.port)
+    assert ports.keys() <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}, ports
+    return ports
 
 
 def wait_until(

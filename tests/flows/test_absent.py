@@ -1,7 +1,5 @@
 """Without Prefect, Ray and MLflow: the library, and all commands but those that run studies."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Commands that compute nothing: all that is wrong is told at once, before engines start."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -98,6 +96,21 @@ def test_a_refused_command_writes_nothing(
     assert expected in line
     names = {"store", "older", "taken", "own.yaml", "plain.yaml"}
     assert {path.name for path in folder.iterdir()} == names
+
+
+@pytest.mark.parametrize(
+    ("command", "new_name"),
+    [
+        ("run --model embedded/all-MiniLM-L6-v2 --own texts.txt", "--data"),
+        ("run --own=texts.txt", "--data"),
+        ("export study --to folder --fraction 0.5", "--keep"),
+        ("export study --to folder --keep 0.5 --constants zeros", "--substitute"),
+    ],
+)
+def test_a_renamed_option_names_todays(command: str, new_name: str) -> None:
+    finished = cli.invoke(*command.split())
+    assert finished.code == 2
+    assert new_name in finished.err
 
 
 @pytest.mark.server
@@ -217,9 +230,7 @@ def test_every_fault_is_a_sentence(command: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("source", ["RAY_ADDRESS", "--ray-address"])
-def test_silent_cluster_is_named(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_cluster_answers(source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     study = load_study(Path(cli.write_study(tmp_path, cli.TINY)))
     store = Store(tmp_path / "store")
     with socket.socket() as listener:
@@ -245,9 +256,7 @@ def test_a_table_of_the_papers_numbers_is_checked(tmp_path: Path, row: str) -> N
 
 
 @pytest.mark.parametrize(("keep", "is_warned"), [([0.5, 0], True), ([1, 0], False)])
-def test_a_missing_original_is_a_warning(
-    tmp_path: Path, keep: list[float], is_warned: bool
-) -> None:
+def test_a_missing_original_warns(tmp_path: Path, keep: list[float], is_warned: bool) -> None:
     study = cli.write_study(tmp_path, cli.SMALL | {"keep": keep})
     finished = cli.invoke("check", study, "--store", str(tmp_path / "store"))
     assert finished.code == 0

@@ -1,7 +1,5 @@
 """A user's own code in a study: only from files given, and never from what a store names."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What is damaged in a store: a plan says so, and a run makes it again, to the same bits."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A deployed run: which study it refuses, and that each of its errors reaches ``papa list``."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """``papa export`` and ``papa describe``: what they write, and their refusals in one sentence."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ STUDY: dict[str, Any] = SMALL | {
     "keep": [1, 0.833, 0.5],
 }
 TEXTS = ["a fine film", "dull", "nobody would want to see this one again, or would they?"]
+ENCODER = "embedded/all-MiniLM-L6-v2"
 
 
 @pytest.fixture(scope="module")
@@ -58,14 +57,11 @@ def test_one_of_several_orders_must_be_named(study: FinishedStudy, tmp_path: Pat
 
 
 @pytest.mark.server
-def test_a_cell_is_written_as_the_study_measured_it(
-    study: FinishedStudy, shallow: str, tmp_path: Path
-) -> None:
+def test_a_cell_is_written_as_measured(study: FinishedStudy, shallow: str, tmp_path: Path) -> None:
     done = export(study, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err
-    (cell,) = (
-        cell for cell in study.manifest.cells if cell.line[3] != "random" and cell.fraction == 0.5
-    )
+    cells = study.manifest.cells
+    (cell,) = (cell for cell in cells if cell.line[3] != "random" and cell.fraction == 0.5)
     constants_artifact = study.artifact(str(cell.probes[0].constants))
     encoder = papa.load_encoder(shallow, slots=32, device="cpu")
     constants = ConstantMatrices.load(constants_artifact)
@@ -77,10 +73,9 @@ def test_a_cell_is_written_as_the_study_measured_it(
     tokens = AutoTokenizer.from_pretrained(tmp_path)
     inputs = tokens(TEXTS, padding=True, truncation=True, return_tensors="pt")
     hidden_states = outputs_of(model, inputs).last_hidden_state
-    for token_states, mask, states in zip(
-        hidden_states, inputs["attention_mask"], expected, strict=True
-    ):
-        assert (token_states[mask.bool()] - states).abs().max() < 1e-5
+    masks = inputs["attention_mask"].bool()
+    for text, mask, states in zip(hidden_states, masks, expected, strict=True):
+        assert (text[mask] - states).abs().max() < 1e-5
     row = study.summary.set_index(["order", "fraction"]).loc[("first_to_last", 0.5)]
     card = (tmp_path / "README.md").read_text()
     mean, original = (f"{row[name]:.3f} ± " for name in ("mean", "original"))
@@ -94,10 +89,8 @@ def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path) -> None:
     assert not any(rows["reason"]), "the study can tell"
     few = rows.loc[0.833, "drop_high"]
     larger_drop = rows.loc[0.5, "drop_high"]
-    for share, expected in (
-        (few, 0.833 if larger_drop > few else 0.5),
-        (max(few, larger_drop), 0.5),
-    ):
+    of_few = 0.833 if larger_drop > few else 0.5
+    for share, expected in ((few, of_few), (max(few, larger_drop), 0.5)):
         to = tmp_path / f"{share}"
         limit = ("--max-drop", f"{100 * (share + 1e-6):.6f}%")
         done = export(study, *limit, to=to)
@@ -113,9 +106,6 @@ def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
-ENCODER = "embedded/all-MiniLM-L6-v2"
-
-
 def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:
     texts = str(tmp_path / "texts.txt")
     Path(texts).write_text("A fine film.\nDull, and then it ends.\n")
@@ -124,8 +114,6 @@ def test_an_encoder_is_described_on_texts(tmp_path: Path) -> None:
     assert "separators: means by layer" in finished.out
     assert "texts.txt" in finished.out, "what was looked at"
     descriptions = pandas.read_parquet(tmp_path / "out.parquet")
-    assert descriptions.groupby("description").size().to_dict() == {
-        "separators": 2 * 216,
-        "flow": 3 * 4,
-    }
+    sizes = descriptions.groupby("description").size().to_dict()
+    assert sizes == {"separators": 2 * 216, "flow": 3 * 4}
     assert descriptions.attrs["texts"][0]["texts"] == 2

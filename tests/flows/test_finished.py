@@ -1,7 +1,5 @@
 """What is read of a finished study when its training files and its encoder are gone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -116,9 +114,7 @@ def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     assert (artifact / "metadata.json").read_bytes() == after["metadata.json"]
 
 
-def test_two_stores_are_compared(
-    store: Path, finished_study: FinishedStudy, tmp_path: Path
-) -> None:
+def test_stores_are_compared(store: Path, finished_study: FinishedStudy, tmp_path: Path) -> None:
     """A study by its name, and results of another store by their folder."""
     copied = tmp_path / "copied"
     to = tmp_path / "new"
@@ -159,9 +155,7 @@ def test_an_unchanged_study_file_gives_no_warning(tiny: tuple[str, Path], tmp_pa
 @pytest.mark.parametrize(
     "name", ["manifest.json", "summary.csv", "heads.parquet", "results.parquet"]
 )
-def test_changed_results_are_refused(
-    finished_study: FinishedStudy, tmp_path: Path, name: str
-) -> None:
+def test_changed_results_refused(finished_study: FinishedStudy, tmp_path: Path, name: str) -> None:
     copied = Path(shutil.copytree(finished_study.folder, tmp_path / "copied"))
     (copied / name).write_bytes(b"0.99")
     for command in ("heads", "compare"):

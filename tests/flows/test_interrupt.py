@@ -1,7 +1,5 @@
 """Ctrl-C, SIGTERM and SIGHUP in every phase of a study. Kills are in ``tests/faults``."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

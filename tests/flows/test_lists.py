@@ -1,10 +1,10 @@
 """``papa list``, ``plan`` and ``check`` for programs: JSON, states, sizes and times."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from papa.flows.cli.lists import stored_studies
 from papa.storage.locks import in_use
@@ -27,19 +27,13 @@ def test_list_as_json_has_what_the_table_has(tiny: tuple[str, Path]) -> None:
     assert study["bytes"] > 0
 
 
-def test_a_study_that_runs_is_running(tiny: tuple[str, Path]) -> None:
-    _, store = tiny
-    with in_use(Store(store), "small"):
-        (running,) = stored_studies(Store(store))
-    (ended,) = stored_studies(Store(store))
-    assert (running.state, ended.state) == ("running", "finished")
-
-
-def test_another_study_that_runs_changes_no_state(tiny: tuple[str, Path]) -> None:
-    _, store = tiny
-    with in_use(Store(store), "small-2"):
-        (study,) = stored_studies(Store(store))
-    assert study.state == "finished"
+@pytest.mark.parametrize(("name", "state"), [("small", "running"), ("small-2", "finished")])
+def test_only_a_study_that_runs_is_running(tiny: tuple[str, Path], name: str, state: str) -> None:
+    store = Store(tiny[1])
+    with in_use(store, name):
+        (running,) = stored_studies(store)
+    (ended,) = stored_studies(store)
+    assert (running.state, ended.state) == (state, "finished")
 
 
 def test_plan_as_json_has_every_step(tiny: tuple[str, Path]) -> None:

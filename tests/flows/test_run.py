@@ -1,10 +1,9 @@
 """One small study by real engines, end to end and over again; and steps that fail."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -41,9 +40,7 @@ class Ran(NamedTuple):
 
 @pytest.fixture(scope="module")
 def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[str, str]) -> Ran:
-    """Behind a proxy that is none: what goes to this machine goes through no proxy. And without a
-    standard input.
-    """
+    """Run behind a proxy that is none, which local connections must not use, without a stdin."""
     folder = tmp_path_factory.mktemp("run")
     study = cli.write_study(folder, cli.SMALL | {"encoders": [shallow]})
     store = Store(folder / "store")
@@ -55,16 +52,11 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     step, *_ = steps_of(study)[1].steps
     with claimed(store, f"{step.stage.name}-{step.key}"):
         arguments = ("run", study, "--store", store.address)
-        processes = [
-            cli.start(*arguments, extra_environment=environment, program=WITHOUT_INPUT)
-            for _ in range(2)
-        ]
+        start = partial(cli.start, extra_environment=environment, program=WITHOUT_INPUT)
+        both = [start(*arguments) for _ in range(2)]
         # Both meet at a step that another holds.
-        met = [
-            cli.until(process.stderr, f"{step.name}: waits for another run")
-            for process in processes
-        ]
-    first = [cli.finish(process, before) for process, before in zip(processes, met, strict=True)]
+        met = [cli.until(run.stderr, f"{step.name}: waits for another run") for run in both]
+    first = [cli.finish(run, before) for run, before in zip(both, met, strict=True)]
     assert not any(finished.code for finished in first), first
     return Ran(study, store.root, first)
 

@@ -1,7 +1,5 @@
 """Prefect's and MLflow's servers: who may ask them, and that nothing they say is run."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os
@@ -38,6 +36,10 @@ from prefect.results import ResultRecordMetadata
 metadata = ResultRecordMetadata(storage_key=sys.argv[1], serializer={"type": "pickle"})
 State(type=StateType.COMPLETED, data=metadata).result()
 """
+ASKED = {
+    "Prefect": ("/api/health", "/api/flow_runs/filter", {}),
+    "MLflow": ("/health", "/api/2.0/mlflow/experiments/search?max_results=5", None),
+}
 
 
 class Fires:
@@ -76,9 +78,8 @@ def test_a_result_that_the_server_claims_is_not_loaded(study: str, tmp_path: Pat
     run = cli.papa("run", study, "--store", str(tmp_path / "store"), extra_environment=environment)
     assert not fired.exists()
     assert cli.refusal(run).startswith("error: Prefect's server did not record the study")
-    subprocess.run(
-        [sys.executable, "-c", LOADS_IT, str(record)], env=cli.environment(), check=False
-    )
+    code = [sys.executable, "-c", LOADS_IT, str(record)]
+    subprocess.run(code, env=cli.environment(), check=False)
     assert fired.exists(), "the control: Prefect does what its records say"
 
 
@@ -92,9 +93,8 @@ def test_the_server_is_the_users_own(study: str, tmp_path: Path) -> None:
         there.execute("CREATE TABLE theirs (x)")
     before = other_database.read_bytes()
     names = [f"PREFECT_{service}_DATABASE_CONNECTION_URL" for service in ("SERVER", "API")]
-    environment = dict.fromkeys(names, f"sqlite+aiosqlite:///{other_database}") | {
-        "PREFECT_HOME": str(home)
-    }
+    environment = dict.fromkeys(names, f"sqlite+aiosqlite:///{other_database}")
+    environment["PREFECT_HOME"] = str(home)
     (store / "prefect").mkdir(parents=True)
     (store / "papa-store.json").write_text('{"what": "a store of PAPA", "format": 3}')
     (store / "prefect" / "server.json").write_text('{"process": "x:1:1", "port": 9}')
@@ -158,12 +158,6 @@ def test_nobody_else_gets_the_port_of_a_server_that_was_killed() -> None:
         port = int(server["PREFECT_API_URL"].split(":")[2].partition("/")[0])
         with pytest.raises(OSError, match="in use"):
             socket.create_server(("127.0.0.1", port))
-
-
-ASKED = {
-    "Prefect": ("/api/health", "/api/flow_runs/filter", {}),
-    "MLflow": ("/health", "/api/2.0/mlflow/experiments/search?max_results=5", None),
-}
 
 
 def test_servers_answer_only_who_has_the_password(tiny: tuple[str, Path], tmp_path: Path) -> None:

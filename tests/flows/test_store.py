@@ -1,7 +1,5 @@
 """A ``--store`` that is none, what may be deleted of one, and what others planted there."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path
@@ -25,17 +23,14 @@ from tests.flows.conftest import SMALL, everything, invoke, papa, refusal, write
 
 KEY = "0123456789abcdef" * 4
 ESCAPE = "\x1b]0;owned\x07\x9b2J"
+SECRET = "what lies outside"
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("command", ["run", "prune"])
 def test_a_store_that_cannot_be_reached_is_one_sentence(tmp_path: Path, command: str) -> None:
-    environment = {
-        "AWS_ENDPOINT_URL": "http://127.0.0.1:1",
-        "AWS_ACCESS_KEY_ID": "a",
-        "AWS_SECRET_ACCESS_KEY": "b",
-        "PAPA_CACHE": str(tmp_path / "cache"),
-    }
+    keys = {"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b"}
+    environment = {**keys, "AWS_ENDPOINT_URL": "http://127.0.0.1:1", "PAPA_CACHE": str(tmp_path)}
     study = [] if command == "prune" else [write_study(tmp_path, SMALL)]
     finished = papa(command, *study, "--store", "s3://papa/x", extra_environment=environment)
     assert "at http://127.0.0.1:1 cannot be used" in refusal(finished)
@@ -84,9 +79,6 @@ def test_a_folder_that_is_no_store_is_not_touched(tmp_path: Path) -> None:
     line = refusal(invoke("prune", "--store", str(tmp_path), "--delete"))
     assert str(tmp_path) in line
     assert everything(tmp_path) == before
-
-
-SECRET = "what lies outside"
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Studies without a file: of names, or of a model on texts; those that never finished."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -22,6 +20,10 @@ from tests.models.inputs import with_tokenizer
 from tests.tasks.word_order import SHAPE
 
 BERT = "google-bert/bert-base-uncased"
+TEXTS = [f"Text number {number}." for number in range(44)]
+VALUES = {"text": "a text", "text_pair": "another", "label": 1}
+PAIRS = ("text", "text_pair", "label")
+EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 
 
 def test_it_is_the_study_of_an_equal_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,12 +61,6 @@ def test_a_study_that_never_finished_is_listed_with_why(tmp_path: Path) -> None:
     broken = studies["broken"]
     assert (broken.encoders, broken.tasks, broken.state) == ([], [], "not finished")
     assert failed.report is broken.report is None
-
-
-TEXTS = [f"Text number {number}." for number in range(44)]
-VALUES = {"text": "a text", "text_pair": "another", "label": 1}
-PAIRS = ("text", "text_pair", "label")
-EMBEDDED_TEXT = dict.fromkeys(EMBEDDING_METRICS, "text")
 
 
 def study_of_lines(
@@ -108,16 +104,13 @@ def test_a_name_of_other_texts_is_refused(tmp_path: Path) -> None:
     assert measured_texts(first) == TEXTS[::2]
 
 
-def test_a_name_of_another_encoder_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_encoders_name_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     store = Store(tmp_path / "store")
     for folder in ("a", "b"):
         (tmp_path / folder / "bert").mkdir(parents=True)
-    first, second = (
-        study_without_file(None, [name], ["cola"], 9, []) for name in ("a/bert", "b/bert")
-    )
+    paths = ("a/bert", "b/bert")
+    first, second = (study_without_file(None, [path], ["cola"], 9, []) for path in paths)
     assert first.name == second.name
     save_study(store, first)
     refuse_same_name(first, store, {})

@@ -1,7 +1,5 @@
 """A folder with a study in it may hold anything: engines take no settings or modules from it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -27,9 +25,7 @@ SETTINGS = "import prefect.logging.configuration as it; it.setup_logging()"
 
 @pytest.fixture
 def folder(shallow: str, tmp_path: Path) -> Path:
-    """A folder with a study in it, whose paths are relative, and with files that leave a marker in
-    ``fired`` where they are imported or read as settings.
-    """
+    """A folder with a study and files that leave a marker in ``fired`` where they are read."""
     folder = tmp_path / "studies"
     fired = tmp_path / "fired"
     folder.mkdir()
@@ -40,9 +36,8 @@ def folder(shallow: str, tmp_path: Path) -> Path:
     factory = {"()": "os.makedirs", "name": str(fired / "logging"), "exist_ok": True}
     logging.write_text(json.dumps({"version": 1, "formatters": {"any": factory}}))
     nowhere = "http://127.0.0.1:9/api"
-    (folder / ".env").write_text(
-        f"PREFECT_LOGGING_SETTINGS_PATH={logging}\nPREFECT_API_URL={nowhere}\n"
-    )
+    variables = f"PREFECT_LOGGING_SETTINGS_PATH={logging}\nPREFECT_API_URL={nowhere}\n"
+    (folder / ".env").write_text(variables)
     table = f"[{{0}}logging]\nconfig_path = '{logging}'\n[{{0}}api]\nurl = '{nowhere}'\n"
     (folder / "prefect.toml").write_text(table.format(""))
     (folder / "pyproject.toml").write_text(table.format("tool.prefect."))
@@ -132,9 +127,7 @@ def test_a_foreign_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind:
         pass
 
 
-def test_relative_paths_stay_what_they_were(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_relative_paths_keep_their_meaning(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PAPA_CACHE", "cache")
     monkeypatch.setenv("PREFECT_HOME", "home")

@@ -1,9 +1,6 @@
 """What the authors' code computed with all-MiniLM-L6-v2 on CoLA at S=64 (README.md)."""
 
-from __future__ import annotations
-
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,15 +9,13 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
+from papa.heads.constants import ConstantMatrices
+
 SLOTS = 64
-COMPUTED = "minilm_cola_s64.safetensors"
-TRAINED = "minilm_cola_s64_training.safetensors"
-CUT_FOLDER = Path(__file__).parent
-CONSTANT_HEADS = ("0", "36", "63", "72", "mix")
-"""Names of the stored hidden states and logits: how many heads are constant, or the mix by λ."""
+FOLDER = Path(__file__).parent
 
 # The authors' code drew the probe's first linear map, 4 MB of it, from N(0, 0.02) by torch's
-# generator, seeded with 1, after this many other numbers. The cut draws it again.
+# generator, seeded with 1, after this many other numbers. Here it is drawn again.
 DENSE_SEED = 1
 DENSE_SKIPPED = 23_588_738
 DENSE_SHAPE = (384, 2688)
@@ -34,33 +29,26 @@ class GoldenTensors:
     order: list[tuple[int, int]]
     trained: dict[str, Tensor]
 
+    @property
+    def constants(self) -> ConstantMatrices:
+        return ConstantMatrices(
+            self.tensors["average_attention"], self.tensors["counts"] > 0, "average"
+        )
 
-def full_folder() -> Path:
-    """Return where the full tensors lie: `golden` in $PAPA_SHARED, else beside the checkout."""
-    beside_checkout = Path(__file__).resolve().parents[3] / "shared"
-    return Path(os.environ.get("PAPA_SHARED") or beside_checkout) / "golden"
 
-
-def load_golden(folder: Path | None = None) -> GoldenTensors:
-    """Load the full tensors where they are, else the cut of this folder, in the same form.
-
-    Args:
-        folder: read this folder instead.
-    """
-    if folder is None:
-        folder = full_folder() if (full_folder() / COMPUTED).is_file() else CUT_FOLDER
-    with safe_open(folder / COMPUTED, "pt") as file:
+def load_golden() -> GoldenTensors:
+    """Load the stored tensors, of all slots and padded."""
+    path = FOLDER / "minilm_cola_s64.safetensors"
+    with safe_open(path, "pt") as file:
         order = [(layer, head) for layer, head in json.loads(file.metadata()["order"])]
-    tensors = load_file(folder / COMPUTED)
-    if "used_slots" in tensors:
-        tensors = _expanded(tensors)
-    return GoldenTensors(tensors, order, load_file(folder / TRAINED))
+    trained = load_file(FOLDER / "minilm_cola_s64_training.safetensors")
+    return GoldenTensors(_expanded(load_file(path)), order, trained)
 
 
 def _expanded(cut: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors of all slots from those of used slots and real tokens."""
     used_slots = cut.pop("used_slots")
-    tensors = {name: cut[name] for name in cut if name.startswith(("logits_", "probe."))}
+    tensors = {name: cut[name] for name in cut if name.startswith("probe.")}
     tensors["lambda_logits"] = cut["lambda_logits"]
     tensors["probe.dense.weight"] = dense_weight()
 
@@ -79,11 +67,11 @@ def _expanded(cut: dict[str, Tensor]) -> dict[str, Tensor]:
         tensors[f"{prefix}attention_mask"] = mask.long()
         tensors[f"{prefix}token_type_ids"] = torch.zeros_like(input_ids)
     mask = tensors["attention_mask"].bool()
-    for name in CONSTANT_HEADS:
-        packed = cut[f"last_hidden_state_{name}"]
-        states = torch.zeros(*mask.shape, packed.shape[-1])
-        states[mask] = packed
-        tensors[f"last_hidden_state_{name}"] = states
+    for name, packed in cut.items():
+        if name.startswith("last_hidden_state"):
+            states = torch.zeros(*mask.shape, packed.shape[-1])
+            states[mask] = packed
+            tensors[name] = states
     return tensors
 
 

@@ -1,7 +1,5 @@
 """One encoder variant in both forms, ours and transformers' own, for the laws of the method."""
 
-from __future__ import annotations
-
 import copy
 
 import torch
@@ -19,9 +17,7 @@ EVERY = [(layer, head) for layer in range(3) for head in range(4)]
 
 
 class Case:
-    """One variant: the encoder under test, and the same weights in transformers' own
-    padded form. Float64, but for parts of DeBERTa and ModernBERT, which compute in float32.
-    """
+    """An encoder under test, and its weights in transformers' padded form, in float64 if it can."""
 
     def __init__(self, variant: str, device: str = "cpu") -> None:
         model = random_model(variant)

@@ -1,7 +1,5 @@
 """Every law is tested on every variant of every family, and on some of them on a GPU too."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A small GPT-2 that learns, once a test session, to go on with what stands 23 tokens before."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import torch
@@ -30,19 +28,10 @@ def loss_of_second_halves(model: GPT2LMHeadModel, ids: Tensor) -> Tensor:
 def trained_copier() -> GPT2LMHeadModel:
     """A small GPT-2 that has learned to go on with a sequence that it saw before."""
     torch.manual_seed(0)
-    config = GPT2Config(
-        n_layer=LAYERS,
-        n_head=HEADS,
-        n_embd=64,
-        n_positions=2 * HALF,
-        vocab_size=TOKENS,
-        resid_pdrop=0.0,
-        embd_pdrop=0.0,
-        attn_pdrop=0.0,
-        bos_token_id=0,
-        eos_token_id=0,
-    )
-    model = GPT2LMHeadModel(config)
+    sizes = {"n_layer": LAYERS, "n_head": HEADS, "n_embd": 64, "n_positions": 2 * HALF}
+    sizes |= {"vocab_size": TOKENS, "bos_token_id": 0, "eos_token_id": 0}
+    without_dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
+    model = GPT2LMHeadModel(GPT2Config.from_dict(sizes | without_dropout))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
     for step in range(1000):
         loss = loss_of_second_halves(model, repeated(step, 16))

@@ -1,7 +1,5 @@
 """Substitutes, each with the attention [batch, heads, S, S] that it stands for."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

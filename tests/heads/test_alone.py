@@ -1,8 +1,4 @@
-"""Every text as it is alone: padded on either side, behind a cache of a fixed size or of a window,
-under a mask of four dimensions; packed texts are refused.
-"""
-
-from __future__ import annotations
+"""Each text is as it is alone: padded on either side, behind caches, under 4-D masks."""
 
 from collections.abc import Callable
 from itertools import pairwise
@@ -22,9 +18,7 @@ PADDED = len(LONG[0]) - len(TEXT[0])
 LEFT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (PADDED, 0))])
 RIGHT = torch.cat([LONG, torch.nn.functional.pad(TEXT, (0, PADDED))])
 DRAWN = torch.Generator().manual_seed(3)
-DATA = [
-    {"input_ids": torch.randint(3, 300, (16, length), generator=DRAWN)} for length in (5, 8, 5, 8)
-]
+DATA = [{"input_ids": torch.randint(3, 300, (16, size), generator=DRAWN)} for size in (5, 8, 5, 8)]
 STREAMING = {"kind": "streaming", "sinks": 1, "recent": 2}
 MATRICES = torch.rand(3, 4, 16, 16, generator=DRAWN)
 Inputs = dict[str, object]
@@ -37,6 +31,8 @@ SUBSTITUTES: dict[str, Substitute] = {
     "streaming": STREAMING,
     "matrices": MATRICES,
 }
+PACKED = torch.cat([LONG, TEXT], dim=1)
+POSITIONS = torch.stack([torch.cat([torch.arange(8), torch.arange(5)]), torch.arange(13)])
 
 
 @torch.no_grad()
@@ -136,35 +132,24 @@ def test_a_window_in_a_static_cache_keeps_positions(make: Make, substitute: Subs
     assert float((expected - original).abs().max()) > 0.01, "negative control"
 
 
-PACKED = torch.cat([LONG, TEXT], dim=1)
-POSITIONS = torch.stack([torch.cat([torch.arange(8), torch.arange(5)]), torch.arange(13)])
-
-
 @pytest.mark.parametrize("family", ["modernbert", "llama"])
 @pytest.mark.parametrize("rows", [[0, 0], [0, 1]], ids=["both rows", "one row"])
-def test_texts_packed_by_positions_are_refused(family: str, rows: list[int]) -> None:
+def test_packing_by_positions_is_refused(family: str, rows: list[int]) -> None:
     model = random_model(family)
-    with (
-        papa.ablated(model, HEADS, substitute="average", data=DATA),
-        pytest.raises(DataError),
-    ):
+    with papa.ablated(model, HEADS, substitute="average", data=DATA), pytest.raises(DataError):
         states(model, {"input_ids": PACKED.expand(2, -1), "position_ids": POSITIONS[rows]})
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize("substitute", ["zeros", "average"])
 @pytest.mark.parametrize("hidden", [None, -1e4], ids=["boolean", "additive"])
-def test_texts_packed_by_a_mask_are_refused(
-    family: str, substitute: str, hidden: float | None
-) -> None:
+def test_packing_by_a_mask_is_refused(family: str, substitute: str, hidden: float | None) -> None:
     model = random_model(family)
     mask = torch.block_diag(torch.ones(8, 8), torch.ones(5, 5)).bool()[None, None]
     mask = mask.tril() if family == "llama" else mask
     mask = mask if hidden is None else torch.where(mask, 0.0, hidden)
-    with (
-        papa.ablated(model, HEADS, substitute=substitute, data=DATA),
-        pytest.raises(DataError, match="attention_mask"),
-    ):
+    block = papa.ablated(model, HEADS, substitute=substitute, data=DATA)
+    with block, pytest.raises(DataError, match="attention_mask"):
         states(model, {"input_ids": PACKED, "attention_mask": mask})
 
 
@@ -197,8 +182,6 @@ def test_a_donor_is_another_text() -> None:
         assert float((before - after).abs().max()) > 0.01
     # The same text twice is one text.
     for same_text in (texts[:1], [texts[0], dict(texts[0])]):
-        with (
-            papa.ablated(model, whole, substitute="resampled_output", data=same_text),
-            pytest.raises(DataError),
-        ):
+        block = papa.ablated(model, whole, substitute="resampled_output", data=same_text)
+        with block, pytest.raises(DataError):
             states(model, texts[0])

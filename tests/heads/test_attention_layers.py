@@ -1,7 +1,5 @@
 """Which layers have heads: some have no attention, and cross-attention may never be called."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -50,9 +48,7 @@ def hybrid() -> PreTrainedModel:
 
 @pytest.mark.parametrize("layer", [1, 3])
 @pytest.mark.parametrize("form", ["mapping", "mask", "function", "matrices"])
-def test_heads_are_named_by_the_models_own_layers(
-    hybrid: PreTrainedModel, layer: int, form: str
-) -> None:
+def test_layer_numbers_are_the_models(hybrid: PreTrainedModel, layer: int, form: str) -> None:
     inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
     mask = torch.ones(4, 4)
     mask[layer, 1] = 0
@@ -72,18 +68,14 @@ def test_heads_are_named_by_the_models_own_layers(
 
 
 def test_a_layer_without_attention_has_no_heads(hybrid: PreTrainedModel) -> None:
-    with (
-        pytest.raises(PapaError, match=r"\(0, 1\)"),
-        papa.ablated(hybrid, {0: [1]}, substitute="zeros"),
-    ):
+    block = papa.ablated(hybrid, {0: [1]}, substitute="zeros")
+    with pytest.raises(PapaError, match=r"\(0, 1\)"), block:
         pytest.fail("the block was entered")
 
 
 @pytest.mark.unchecked
 @pytest.mark.parametrize("method", ["effect", "lambda"])
-def test_scores_have_rows_of_layers_with_attention_alone(
-    hybrid: PreTrainedModel, method: str
-) -> None:
+def test_only_layers_with_attention_have_scores(hybrid: PreTrainedModel, method: str) -> None:
     inputs = {"input_ids": inputs_of("llama")["input_ids"][:1]}
     scores = papa.head_scores(hybrid, [inputs], method=method, substitute="zeros", progress=False)
     assert scores["layer"].unique().tolist() == [1, 3]
@@ -106,10 +98,8 @@ def test_cross_attention_of_a_decoder_is_no_layer(make: Make) -> None:
     original = answers(model, inputs)
     with papa.ablated(model, {2: [0]}, substitute="zeros"):
         assert (answers(model, inputs) - original).abs().max() > 0.01
-    with (
-        pytest.raises(PapaError, match=r"\(3, 0\)"),
-        papa.ablated(model, {3: [0]}, substitute="zeros"),
-    ):
+    block = papa.ablated(model, {3: [0]}, substitute="zeros")
+    with pytest.raises(PapaError, match=r"\(3, 0\)"), block:
         pass
 
 

@@ -1,7 +1,5 @@
 """Attention matrices that a model outputs inside a block are those that its heads use."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor
@@ -48,14 +46,9 @@ def test_a_step_with_a_cache_has_the_constants_of_its_text() -> None:
     with papa.ablated(model, {0: range(4)}, substitute="average", data=[inputs]):
         first, *_ = matrices(model, inputs)
         row = {name: values[:1] for name, values in inputs.items()}
-        (step,) = model.generate(
-            **row,
-            max_new_tokens=1,
-            do_sample=False,
-            pad_token_id=0,
-            output_attentions=True,
-            return_dict_in_generate=True,
-        ).attentions
+        settings = {"max_new_tokens": 1, "do_sample": False, "pad_token_id": 0}
+        settings |= {"output_attentions": True, "return_dict_in_generate": True}
+        (step,) = model.generate(**row, **settings).attentions
     length = inputs["attention_mask"][1].sum()
     torch.testing.assert_close(first[0, :, :length, :length], first[1, :, :length, :length])
     torch.testing.assert_close(step[0], first[:1])
@@ -64,8 +57,6 @@ def test_a_step_with_a_cache_has_the_constants_of_its_text() -> None:
 def test_constant_outputs_have_none() -> None:
     model = random_model("bert")
     inputs = inputs_of("bert")
-    with (
-        papa.ablated(model, [(0, 0)], substitute="mean_output", data=[inputs]),
-        pytest.raises(papa.PapaError, match="output_attentions"),
-    ):
+    block = papa.ablated(model, [(0, 0)], substitute="mean_output", data=[inputs])
+    with block, pytest.raises(papa.PapaError, match="output_attentions"):
         model(**inputs, output_attentions=True)

@@ -1,8 +1,4 @@
-"""The block itself: how heads and substitutes are message_part, what is refused, and what is
-left behind.
-"""
-
-from __future__ import annotations
+"""The block itself: which heads and substitutes it takes, what it refuses and leaves behind."""
 
 import pytest
 import torch
@@ -10,17 +6,11 @@ from transformers import AttentionInterface, PreTrainedModel
 
 import papa
 from papa.errors import PapaError
-from tests.make import (
-    WORDS,
-    Make,
-    answers,
-    inputs_of,
-    model_factory,
-    random_model,
-)
+from tests.make import WORDS, Make, answers, inputs_of, model_factory, random_model
 
 HEADS = [(0, 1), (2, 3)]
 TEXTS = inputs_of("bert")
+SPARSE = WORDS | {"n_routed_experts": 4, "moe_intermediate_size": 16}
 
 
 def without_interface() -> PreTrainedModel:
@@ -31,9 +21,6 @@ def without_interface() -> PreTrainedModel:
     return model
 
 
-SPARSE = WORDS | {"n_routed_experts": 4, "moe_intermediate_size": 16}
-
-
 def refusal(model: torch.nn.Module, heads: object = HEADS, substitute: object = "zeros") -> str:
     """The message with which a block is not entered."""
     with pytest.raises(PapaError) as error, papa.ablated(model, heads, substitute=substitute):
@@ -42,7 +29,7 @@ def refusal(model: torch.nn.Module, heads: object = HEADS, substitute: object = 
 
 
 @pytest.mark.parametrize(
-    ("heads", "message_part"),
+    ("heads", "expected"),
     [
         ([(3, 0)], "(3, 0)"),
         ([(7,)], "(7,)"),
@@ -50,20 +37,20 @@ def refusal(model: torch.nn.Module, heads: object = HEADS, substitute: object = 
         (torch.full((3, 4), 0.5), "0 for heads to replace"),
     ],
 )
-def test_heads_that_the_model_does_not_have_are_refused(heads: object, message_part: str) -> None:
-    assert message_part in refusal(random_model("bert"), heads=heads)
+def test_heads_that_the_model_does_not_have_are_refused(heads: object, expected: str) -> None:
+    assert expected in refusal(random_model("bert"), heads=heads)
 
 
 @pytest.mark.parametrize(
-    ("substitute", "message_part"),
+    ("substitute", "expected"),
     [("averge", "'averge'"), ("average", "text"), (torch.ones(2, 4, 8, 8), "[3, 4, 8, 8]")],
 )
-def test_substitutes_that_do_not_fit_are_refused(substitute: object, message_part: str) -> None:
-    assert message_part in refusal(random_model("bert"), substitute=substitute)
+def test_substitutes_that_do_not_fit_are_refused(substitute: object, expected: str) -> None:
+    assert expected in refusal(random_model("bert"), substitute=substitute)
 
 
 @pytest.mark.parametrize(
-    ("make", "message_part"),
+    ("make", "expected"),
     [
         (model_factory("Deberta", WORDS | {"talking_head": True}), "talking heads"),
         (lambda: torch.nn.Linear(2, 2), "Linear"),
@@ -71,19 +58,19 @@ def test_substitutes_that_do_not_fit_are_refused(substitute: object, message_par
         (model_factory("DeepseekV32", SPARSE, "ForCausalLM"), "indices"),
     ],
 )
-def test_models_without_replaceable_heads_are_refused(make: Make, message_part: str) -> None:
-    assert message_part in refusal(make())
+def test_models_without_replaceable_heads_are_refused(make: Make, expected: str) -> None:
+    assert expected in refusal(make())
 
 
 @pytest.mark.parametrize(
-    ("substitute", "message_part"),
+    ("substitute", "expected"),
     [(torch.ones(3, 4, 8, 8), "9 tokens"), (lambda *_: torch.ones(2, 2), "(2, 2)")],
 )
-def test_matrices_of_another_length_are_refused(substitute: object, message_part: str) -> None:
+def test_matrices_of_another_length_are_refused(substitute: object, expected: str) -> None:
     model = random_model("bert")
     with pytest.raises(PapaError) as error, papa.ablated(model, HEADS, substitute=substitute):
         answers(model, TEXTS)
-    assert message_part in str(error.value)
+    assert expected in str(error.value)
 
 
 def test_attention_that_bypasses_the_block_is_noticed() -> None:
@@ -169,20 +156,17 @@ def test_an_inner_block_takes_its_heads_from_the_outer(family: str) -> None:
 
 def test_another_model_of_the_same_configuration_object_answers_as_ever() -> None:
     model = random_model("bert")
-    second_model = type(model)(model.config).eval().double()
-    before = answers(second_model, inputs_of("bert"))
+    second = type(model)(model.config).eval().double()
+    before = answers(second, inputs_of("bert"))
     with papa.ablated(model, HEADS, substitute="zeros"):
-        torch.testing.assert_close(
-            answers(second_model, inputs_of("bert")), before, atol=1e-5, rtol=0
-        )
+        torch.testing.assert_close(answers(second, inputs_of("bert")), before, atol=1e-5, rtol=0)
 
 
 def test_gradients_pass_through_constant_heads() -> None:
     model = random_model("bert")
     inputs = inputs_of("bert")
-    with papa.ablated(
-        model, {layer: range(4) for layer in range(3)}, substitute="average", data=[inputs]
-    ):
+    every_head = {layer: range(4) for layer in range(3)}
+    with papa.ablated(model, every_head, substitute="average", data=[inputs]):
         model(**inputs).last_hidden_state.square().sum().backward()
     first = model.encoder.layer[0].attention.self
     assert first.value.weight.grad.abs().sum() > 0

@@ -1,7 +1,5 @@
 """Averages against exact rational sums, however inputs are grouped into batches and shards."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
@@ -74,16 +72,12 @@ def exact(probabilities: Tensor, mask: Tensor) -> list[Fraction]:
     both = mask[:, None, None, :, None] & mask[:, None, None, None, :]
     counts = both.sum(0).expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
     columns = probabilities.where(both, torch.tensor(0.0)).flatten(1).T.tolist()
-    return [
-        sum(map(Fraction, values), start=Fraction()) / max(count, 1)
-        for values, count in zip(columns, counts, strict=True)
-    ]
+    sums = [sum(map(Fraction, values), start=Fraction()) for values in columns]
+    return [total / max(count, 1) for total, count in zip(sums, counts, strict=True)]
 
 
 @pytest.mark.parametrize("batch", [1, 8])
-def test_an_average_is_the_exact_one_within_its_bound(
-    inputs: tuple[Tensor, Tensor], batch: int
-) -> None:
+def test_an_average_is_exact_within_its_bound(inputs: tuple[Tensor, Tensor], batch: int) -> None:
     """A batch of b inputs is added up in float32, (b - 1) · 2⁻²⁴ of it at most, and rounded to the
     grid, 2⁻³³; both are shared by all inputs that have the entry. The average itself is float32.
     """
@@ -115,10 +109,8 @@ def test_shards_merge_to_the_same_bits(inputs: tuple[Tensor, Tensor], seed: int)
     sums_of_shards = [summed(*inputs, shard.flatten(), batch) for shard in shards]
     random.shuffle(sums_of_shards)  # type: ignore[arg-type]
     middle = len(sums_of_shards) // 2
-    for merged_sums in (
-        merged(sums_of_shards),
-        merged([merged(sums_of_shards[:middle]), merged(sums_of_shards[middle:])]),
-    ):
+    halves = [merged(sums_of_shards[:middle]), merged(sums_of_shards[middle:])]
+    for merged_sums in (merged(sums_of_shards), merged(halves)):
         assert torch.equal(merged_sums.sums, whole.sums)
         assert torch.equal(merged_sums.counts, whole.counts)
         assert torch.equal(merged_sums.average().matrices, whole.average().matrices)

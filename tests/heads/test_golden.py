@@ -1,7 +1,5 @@
 """What the authors' code computed with all-MiniLM-L6-v2 on CoLA, S=64, matched on real slots."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
@@ -9,7 +7,6 @@ import torch
 from torch import Tensor
 
 from papa.heads.average import AttentionAverager
-from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
 from papa.models.layer import Heads, LayerAttention, Rule, chosen
@@ -18,12 +15,6 @@ from tests.models.inputs import Inputs
 
 
 class Golden(GoldenTensors):
-    @property
-    def constants(self) -> ConstantMatrices:
-        return ConstantMatrices(
-            self.tensors["average_attention"], self.tensors["counts"] > 0, "average"
-        )
-
     def inputs(self, prefix: str = "") -> Inputs:
         names = ("input_ids", "attention_mask", "token_type_ids")
         ids, mask, types = (self.tensors[prefix + name] for name in names)
@@ -39,8 +30,7 @@ class Golden(GoldenTensors):
 
 @pytest.fixture(scope="module")
 def golden() -> Golden:
-    golden = load_golden()
-    return Golden(golden.tensors, golden.order, golden.trained)
+    return Golden(**vars(load_golden()))
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])
@@ -52,9 +42,7 @@ def test_replaced_heads(golden: Golden, minilm: Encoder, count: int) -> None:
 
 
 class AsAssigned(Rule):
-    """The authors' code lists input-dependent heads as ``list(set(range(H)) - set(constant))``: for
-    {6, 9} that is [9, 6], so either head multiplies its values with the other's attention.
-    """
+    """The authors list dependent heads as a set does: {6, 9} is [9, 6], so the two are swapped."""
 
     def constant(self, outer: frozenset[int]) -> frozenset[int]:
         return outer
@@ -70,9 +58,7 @@ class AsAssigned(Rule):
 
 
 @pytest.mark.parametrize("count", [36, 63, 72])
-def test_replaced_heads_with_the_authors_assignment(
-    golden: Golden, minilm: Encoder, count: int
-) -> None:
+def test_replaced_heads_as_the_authors_assign(golden: Golden, minilm: Encoder, count: int) -> None:
     """Without it each head left input-dependent differs at 63, where two are swapped."""
     assert list({6, 9}) == [9, 6]
     with replaced(minilm, golden.constants, golden.order[:count]):

@@ -1,8 +1,4 @@
-"""Heads replaced in a model that the user holds: laws for every family, on random weights with
-sharp attention, against plain attention and against the packed way.
-"""
-
-from __future__ import annotations
+"""Heads replaced in a user's model: laws for every family, against plain attention."""
 
 from collections.abc import Callable
 from itertools import product
@@ -26,6 +22,9 @@ EVERY_HEAD = {layer: list(range(HEADS)) for layer in range(LAYERS)}
 SOME_HEADS = [(0, 1), (1, 0), (1, 3), (2, 2)]
 OF_THEIR_OWN = ("mpnet", "deberta", "deberta_v3", "deberta_v2_xlarge")
 """Those that do not call transformers' attention interface."""
+CAUSAL = "zeros", "mean_output", "average", "relative", Streaming(1, 3)
+CONTROL = "bert", "average"
+"""The constant of an encoder does look ahead."""
 
 
 def first_text(inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -81,11 +80,6 @@ def test_the_average_over_one_text_gives_that_texts_own_answers(name: str) -> No
         assert (answers(model, inputs) - before).abs().max() > 0.1
 
 
-CAUSAL = "zeros", "mean_output", "average", "relative", Streaming(1, 3)
-CONTROL = "bert", "average"
-"""The constant of an encoder does look ahead."""
-
-
 @pytest.mark.parametrize(("name", "substitute"), [CONTROL, *product(DECODERS, CAUSAL)])
 def test_a_constant_of_a_decoder_never_looks_ahead(name: str, substitute: object) -> None:
     model = random_model(name)
@@ -123,10 +117,8 @@ def test_attention_computed_in_parts_is_the_same(name: str, substitute: object) 
     data = [inputs_of(name, 3), inputs_of(name, 4, 3)]
     with papa.ablated(model, SOME_HEADS, substitute=substitute, data=data):
         whole = answers(model, inputs)
-    with (
-        patch.object(layers, "_ENTRIES", 2 * 2 * HEADS * 9),
-        papa.ablated(model, SOME_HEADS, substitute=substitute, data=data),
-    ):
+    block = papa.ablated(model, SOME_HEADS, substitute=substitute, data=data)
+    with patch.object(layers, "_ENTRIES", 2 * 2 * HEADS * 9), block:
         close(answers(model, inputs), whole)
     with papa.ablated(model, SOME_HEADS, substitute="zeros"):
         assert (answers(model, inputs) - whole).abs().max() > 0.1
@@ -145,9 +137,7 @@ def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
     attention = short_output.attentions[0][0][:, :length, :length]
 
     def expected(layer: int, head: int, slots: int, beyond: float = 1.0) -> Tensor:
-        """The first column is apart, and an encoder's last; so the farthest distances are two below
-        the length.
-        """
+        """The first column is apart, and an encoder's last: distances end two below it."""
         matrix = torch.zeros(slots, slots, dtype=torch.float64)
         for row, column in np.ndindex(slots, slots):
             distance = max(2 - length, min(row - column, length - 2))

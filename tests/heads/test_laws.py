@@ -1,8 +1,4 @@
-"""The laws of the method, for every family, against plain padded computations by transformers' own
-models; and what blocks that change attention leave, pass on and count.
-"""
-
-from __future__ import annotations
+"""The laws of the method, for every family, against plain padded computations."""
 
 import copy
 from contextlib import suppress
@@ -54,10 +50,8 @@ def test_positions_are_slots_or_count_tokens(case: Case) -> None:
     moved.input_ids[:, 2] = case.pad
     before = case.states(single_text)[-1]
     after = case.states(moved)[-1]
-    for difference in (
-        distance(case.encoder.token_states(squeezed), case.padded(inputs)),
-        float((before - after).abs().max()),
-    ):
+    of_squeezed = distance(case.encoder.token_states(squeezed), case.padded(inputs))
+    for difference in (of_squeezed, float((before - after).abs().max())):
         counts = case.encoder.family.name == "RoBERTa"
         assert difference < case.tolerance if counts else difference > 0.01
     # Nothing is remembered from the batch before.
@@ -127,10 +121,8 @@ def test_the_encoder_is_whole_again_after_an_error(case: Case) -> None:
     inputs = case.inputs(1)
     constants = case.constants()
     before = case.states(inputs)
-    for block in (
-        replaced(case.encoder, constants, HALF),
-        mixed_by(case.encoder, constants, case.theta().sigmoid()),
-    ):
+    mixed = mixed_by(case.encoder, constants, case.theta().sigmoid())
+    for block in (replaced(case.encoder, constants, HALF), mixed):
         with suppress(KeyError), block:
             assert case.away(inputs, before) > 0.05
             raise KeyError
@@ -227,10 +219,8 @@ def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
     inputs = case.inputs(1)
     counts = []
     for heads in ([], HALF, EVERY):
-        with (
-            FlopCounterMode(display=False) as counter,
-            replaced(case.encoder, case.constants(), heads),
-        ):
+        block = replaced(case.encoder, case.constants(), heads)
+        with FlopCounterMode(display=False) as counter, block:
             case.states(inputs)
         counts.append(counter.get_total_flops())
     tokens = int(inputs.attention_mask.sum())
@@ -254,5 +244,5 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
 def test_constants_of_another_shape_are_refused() -> None:
     case = Case("bert")
     fewer_layers = case.constants().with_values(case.constants().matrices[:2])
-    with pytest.raises(ArtifactError, match="2 layers of 4 heads, the encoder has 3 of 4"):
+    with pytest.raises(ArtifactError, match=r"2 layers .*3 of 4"):
         replaced(case.encoder, fewer_layers, HALF).__enter__()

@@ -1,7 +1,5 @@
 """Constant outputs of layers that call attention twice a pass (DiffLlama): one for each call."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

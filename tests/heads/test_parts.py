@@ -1,8 +1,4 @@
-"""Parts of a model of several stacks of layers, chosen by the model's own names; learned sinks and
-position biases.
-"""
-
-from __future__ import annotations
+"""Parts of a model of several stacks of layers; learned sinks and position biases."""
 
 import pytest
 import torch
@@ -71,10 +67,8 @@ def test_the_name_of_a_part_may_be_shortened(name: str) -> None:
 @pytest.mark.parametrize("part", [None, "audio", "model"])
 def test_a_missing_or_ambiguous_part_names_the_choices(part: str | None) -> None:
     model = eager(clip)
-    with (
-        pytest.raises(EncoderError) as error,
-        papa.ablated(model, {0: [0]}, substitute="zeros", part=part),
-    ):
+    block = papa.ablated(model, {0: [0]}, substitute="zeros", part=part)
+    with pytest.raises(EncoderError) as error, block:
         pytest.fail("the block was entered")
     assert "text_model" in str(error.value)
     assert "vision_model" in str(error.value)

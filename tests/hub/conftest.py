@@ -1,7 +1,5 @@
 """A hub on loopback, an environment that knows no other, and what is published there."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -25,10 +23,8 @@ Folder = Callable[..., Path]
 
 def environment_of(hub: Hub, folder: Path) -> dict[str, str]:
     """This environment, but with ``hub`` for the hub, own caches in ``folder`` and no token."""
-    own_prefixes = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
-    inherited = {
-        name: value for name, value in os.environ.items() if not name.startswith(own_prefixes)
-    }
+    prefixes = ("HF_", "PAPA_", "PREFECT_", "MLFLOW_", "RAY_")
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
     return inherited | {
         "HF_ENDPOINT": hub.address,
         "HF_HOME": str(folder / "huggingface"),
@@ -96,9 +92,7 @@ def hub_environment(hub: Hub, tmp_path: Path) -> dict[str, str]:
 
 @contextmanager
 def used_here(hub: Hub, environment: Mapping[str, str]) -> Iterator[pytest.MonkeyPatch]:
-    """A block in which this process uses the hub: the libraries read the environment once, at
-    import, so their constants are set; nothing that the process remembers goes in or out.
-    """
+    """In the block this process uses the hub: constants that libraries read at import are set."""
     home = Path(environment["HF_HOME"])
     template = f"{hub.address}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
     with pytest.MonkeyPatch.context() as monkeypatch:

@@ -1,7 +1,5 @@
 """Dataset repositories with the files, formats and class names of the public ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -100,20 +98,14 @@ def write_converted(folder: Path, config: str, content: tuple[Features, dict[str
 def of_words(**names: Sequence[str]) -> tuple[Features, dict[str, object]]:
     """``SPLIT`` with columns of tags, over all classes; entities are those of Rome."""
     content: dict[str, object] = {"tokens": SPLIT}
-    for column, class_names in names.items():
+    for column, classes in names.items():
         spread = [[index + row for index in range(len(words))] for row, words in enumerate(SPLIT)]
-        content[column] = [[number % len(class_names) for number in row] for row in spread]
-    class_names = names.get("ner_tags")
-    if class_names is not None:
-        location_class = next(
-            index for index, name in enumerate(class_names) if "b-loc" in name.lower()
-        )
-        content["ner_tags"] = [
-            [location_class * (word == "Rome") for word in words] for words in SPLIT
-        ]
-    tags = {
-        column: List(ClassLabel(names=list(class_names))) for column, class_names in names.items()
-    }
+        content[column] = [[number % len(classes) for number in row] for row in spread]
+    classes = names.get("ner_tags")
+    if classes is not None:
+        location = next(index for index, name in enumerate(classes) if "b-loc" in name.lower())
+        content["ner_tags"] = [[location * (word == "Rome") for word in words] for words in SPLIT]
+    tags = {column: List(ClassLabel(names=list(classes))) for column, classes in names.items()}
     return Features({"tokens": List(TEXT), **tags}), content
 
 

@@ -1,8 +1,4 @@
-"""Encoder repositories with the files, formats and weight names of the public ones
-(``https://huggingface.co/<name>/tree/main``); weights are tiny, and the small vocabularies are
-trained on the spot."""
-
-from __future__ import annotations
+"""Encoder repositories as published on the hub, with tiny weights and vocabularies."""
 
 import io
 import json

@@ -5,8 +5,6 @@ with one; a gated one tells its file names and answers 401 or 403 for their cont
 redirected to a storage at another address, which must never see a token.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -51,9 +49,7 @@ def digest_of(path: Path) -> str:
 
 @dataclass
 class Repository:
-    """A model or dataset repository: each commit's folder, and each branch's (or tag's) commit;
-    "private" ones show nothing without the token, "gated" ones all but their files.
-    """
+    """Commits are folders; "private" ones need the token, and so do files of "gated" ones."""
 
     commits: dict[str, Path] = field(default_factory=dict)
     branches: dict[str, str] = field(default_factory=dict)
@@ -78,9 +74,7 @@ class Repository:
 
 @dataclass
 class Hub:
-    """The hub and its storage, each at an address of its own; ``TOKEN`` may not read what it is
-    ``kept_out`` of; requests are in the order of their answers.
-    """
+    """The hub and its storage; ``TOKEN`` reads all but ``kept_out``; requests are recorded."""
 
     kept_out: set[str] = field(default_factory=set)
     requests: list[Request] = field(default_factory=list)
@@ -91,9 +85,7 @@ class Hub:
     def publish(
         self, kind: str, name: str, folder: Path, branch: str = "main", access: str = "public"
     ) -> str:
-        """Make the folder's content the newest commit of a branch of a repository of "models" or
-        "datasets"; returns the commit.
-        """
+        """Make a folder the newest commit of a branch of a repository; return the commit."""
         repository = self.repositories[f"{kind}/{name}"]
         commit = hashlib.sha1(f"{name}{files_in(folder)}".encode()).hexdigest()
         repository.access = access
@@ -103,9 +95,8 @@ class Hub:
 
     def fetched(self, name: str = "") -> set[str]:
         """The files, of one repository or of all, whose content was sent, by whatever commit."""
-        sent = [
-            request.path for request in self.requests if request.sent and f"/{name}" in request.path
-        ]
+        paths = [request.path for request in self.requests if request.sent]
+        sent = [path for path in paths if f"/{name}" in path]
         matches = (re.search(r"/[0-9a-f]{40}/(.*)", path) for path in sent)
         return {match[1] for match in matches if match}
 

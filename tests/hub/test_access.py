@@ -1,7 +1,5 @@
 """What the hub refuses, and what is there when it is gone: one sentence, or the same encoder."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -24,6 +22,8 @@ from tests.hub.server import TOKEN, Handler, Hub
 
 PICKLED = "google/electra-base-discriminator"
 BERT = "google-bert/bert-base-uncased"
+DEBERTA = "microsoft/deberta-base"
+TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
 
 
 def test_unknown_names_and_revisions(on_hub: Hub, encoder_folder: Folder) -> None:
@@ -107,12 +107,9 @@ def test_a_workers_machine_fetches_for_itself(
 
 
 @pytest.mark.parametrize(
-    ("architecture", "problem"),
-    [("falcon", "'falcon'"), ("llama", "tokenizer")],
+    ("architecture", "problem"), [("falcon", "'falcon'"), ("llama", "tokenizer")]
 )
-def test_misfits_are_not_fetched(
-    architecture: str, problem: str, on_hub: Hub, tmp_path: Path
-) -> None:
+def test_misfits_not_fetched(architecture: str, problem: str, on_hub: Hub, tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps({"model_type": architecture}))
     (tmp_path / "model.safetensors").write_bytes(bytes(1000))
     on_hub.publish("models", "lab/decoder", tmp_path)
@@ -148,10 +145,6 @@ def test_a_plan_takes_a_shape_for_an_encoder_only_while_the_hub_is_gone(
     assert inputs.study.encoders == (EncoderSpec(name=BERT, revision=commit),)
 
 
-DEBERTA = "microsoft/deberta-base"
-TASKS = ["cola", "sst2", "mrpc", "mnli", "ner", "pos", "mlm"]
-
-
 @pytest.fixture
 def all_public(public: Hub, encoder_folder: Folder) -> Hub:
     for name in (BERT, DEBERTA):
@@ -159,17 +152,14 @@ def all_public(public: Hub, encoder_folder: Folder) -> Hub:
     return public
 
 
-def study(
-    *tasks: str | dict[str, object], encoders: tuple[str, ...] = (BERT, DEBERTA)
-) -> StudySpec:
-    task_documents = ({"name": task} if isinstance(task, str) else task for task in tasks)
-    document = {"name": "study", "encoders": list(encoders), "execution": {"workers": 1}}
-    document["tasks"] = [{"slots": 32, **task} for task in task_documents]
+def study() -> StudySpec:
+    document = {"name": "study", "encoders": [BERT, DEBERTA], "execution": {"workers": 1}}
+    document["tasks"] = [{"name": name, "slots": 32} for name in TASKS]
     return resolve_study(document, folder=Path(), origin="test")
 
 
 def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
-    checked = check_study(study(*TASKS), Store(tmp_path), fetch_weights=False)
+    checked = check_study(study(), Store(tmp_path), fetch_weights=False)
     previews = {task.name: look for task, look in checked.previews.items()}
     assert previews.keys() == {*TASKS}
     assert previews["mnli"].label_names == ("entailment", "neutral", "contradiction")
@@ -185,7 +175,7 @@ def test_the_papers_tasks_are_ready(all_public: Hub, tmp_path: Path) -> None:
 
 def test_a_plan_without_the_hub_says_so(on_hub: Hub, tmp_path: Path) -> None:
     on_hub.stop()
-    checked = check_study(study(*TASKS), Store(tmp_path), for_plan=True)
+    checked = check_study(study(), Store(tmp_path), for_plan=True)
     (note,) = checked.unchecked
     assert note.startswith(f"the hub cannot be reached ({on_hub.address}")
     assert note.endswith("published shapes and sizes are used instead")

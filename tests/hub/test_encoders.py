@@ -1,9 +1,4 @@
-"""Encoders from the hub: every published layout loads, with its own weights, and nothing else is
-fetched. Weights on disk are whole or in shards, safetensors or pickles; what does not fit is
-refused and leaves nothing.
-"""
-
-from __future__ import annotations
+"""Encoders from the hub: every layout loads, and nothing else is fetched; misfits are refused."""
 
 import os
 import re
@@ -39,9 +34,7 @@ def hidden_states(reference: EncoderReference) -> list[Tensor]:
 
 
 def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> EncoderReference:
-    """The encoder of a repository as ``save_pretrained`` writes it: without heads, prefixes and old
-    names.
-    """
+    """The encoder as ``save_pretrained`` writes it: without heads, prefixes and old names."""
     model = write_encoder(name, folder / "published", seed).base_model
     if "v3" in name:
         model = model.half()
@@ -53,9 +46,7 @@ def saved_plainly(name: str, source: Path, folder: Path, seed: int = 0) -> Encod
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_published_layouts_load(
-    name: str, on_hub: Hub, encoder_folder: Folder, tmp_path: Path
-) -> None:
+def test_each_layout_loads(name: str, on_hub: Hub, encoder_folder: Folder, tmp_path: Path) -> None:
     folder = encoder_folder(name)
     commit = on_hub.publish("models", name, folder)
     reference = resolved(name)
@@ -68,11 +59,8 @@ def test_published_layouts_load(
     assert on_hub.fetched(name) == files_in(folder).keys() - OTHERS - other_weights
     same = hidden_states(saved_plainly(name, folder, tmp_path / "same"))
     torch.testing.assert_close(states, same, atol=1e-5, rtol=0)
-    other_states = hidden_states(saved_plainly(name, folder, tmp_path / "other", seed=1))
-    assert all(
-        (ours - other_layer).abs().max() > 0.1
-        for ours, other_layer in zip(states, other_states, strict=True)
-    )
+    fresh = hidden_states(saved_plainly(name, folder, tmp_path / "other", seed=1))
+    assert all((ours - new).abs().max() > 0.1 for ours, new in zip(states, fresh, strict=True))
 
 
 def test_modules_of_an_encoder_of_the_hub_are_read(on_hub: Hub, tmp_path: Path) -> None:

@@ -1,8 +1,4 @@
-"""A study on a private encoder of the hub, which goes on without the hub; what it leaves holds no
-secret and no pickle.
-"""
-
-from __future__ import annotations
+"""A study on a private encoder of the hub leaves no secret and no pickle, and goes on offline."""
 
 import re
 from collections.abc import Mapping
@@ -35,9 +31,7 @@ STAGES = ("tokenise", "average", "train_lambda", "probe", "aggregate", "publish"
 
 @dataclass(frozen=True)
 class Place:
-    """A study of a private and pickled encoder that ran once, in ``environment``; its hub is gone
-    since.
-    """
+    """A study of a private, pickled encoder that ran once; its hub is gone since."""
 
     folder: Path
     hub: Hub
@@ -55,7 +49,7 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place_of_study(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
+def study(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Folder) -> Place:
     folder = tmp_path_factory.mktemp("study")
     hub = Hub()
     hub.start()
@@ -69,55 +63,49 @@ def place_of_study(tmp_path_factory: pytest.TempPathFactory, encoder_folder: Fol
     return Place(folder, hub, commit, first, environment)
 
 
-def test_the_token_is_nowhere(place_of_study: Place) -> None:
-    requests = place_of_study.hub.requests
+def test_the_token_is_nowhere(study: Place) -> None:
+    requests = study.hub.requests
     assert TOKEN in {request.token for request in requests if not request.to_storage}
     assert {request.token for request in requests if request.to_storage} == {None}
     secrets = [TOKEN, *PLANTED.values()]
-    files = place_of_study.files()
-    assert not [
-        secret
-        for secret in secrets
-        if secret in place_of_study.first.out + place_of_study.first.err
-    ]
+    files = study.files()
+    assert not [secret for secret in secrets if secret in study.first.out + study.first.err]
     assert {"mlflow.db", "prefect.db", "study.yaml", "report.html"} <= {path.name for path in files}
     for path in files:
         content = path.read_bytes()
         assert not [secret for secret in secrets if secret.encode() in content], path
 
 
-def test_nothing_is_pickled(place_of_study: Place) -> None:
+def test_nothing_is_pickled(study: Place) -> None:
     """In the store, MLflow's folder and Prefect's home; the control is the hub's own file."""
-    weights = next(path for path in place_of_study.files() if path.name == "pytorch_model.bin")
+    weights = next(path for path in study.files() if path.name == "pytorch_model.bin")
     assert PICKLES.match(weights.read_bytes()[:300])
-    files = place_of_study.files("store", "prefect", "data")
-    kinds = {path.relative_to(place_of_study.folder).parts[1] for path in files}
+    files = study.files("store", "prefect", "data")
+    kinds = {path.relative_to(study.folder).parts[1] for path in files}
     assert {"papa", "artifacts", "prefect.db"} <= kinds
     for path in files:
         assert not PICKLES.match(path.read_bytes()[:300]), path
         assert path.suffix not in (".pkl", ".pickle", ".pt", ".pth", ".bin", ".joblib", ".npy")
-    assert not (place_of_study.folder / "prefect" / "storage").exists()
-    roots = place_of_study.store, place_of_study.folder / "data"
+    assert not (study.folder / "prefect" / "storage").exists()
+    roots = study.store, study.folder / "data"
     inside = (path for root in roots for path in root.rglob("*") if not path.is_symlink())
     stored_paths = [*roots, *inside]
     assert len(stored_paths) > 50
     assert not [str(path) for path in stored_paths if path.stat().st_mode & 0o077]
 
 
-def test_what_is_stored_names_the_commit(place_of_study: Place) -> None:
-    stored = place_of_study.store / "studies" / "small"
+def test_what_is_stored_names_the_commit(study: Place) -> None:
+    stored = study.store / "studies" / "small"
     written = yaml.safe_load((stored / "study.yaml").read_text())
-    assert written["encoders"] == [{"name": NAME, "revision": place_of_study.commit}]
-    assert place_of_study.commit in (stored / "report.html").read_text()
+    assert written["encoders"] == [{"name": NAME, "revision": study.commit}]
+    assert study.commit in (stored / "report.html").read_text()
 
 
-def test_more_of_it_is_computed_offline(place_of_study: Place) -> None:
-    before = artifacts(place_of_study.store, *STAGES)
-    with used_here(place_of_study.hub, place_of_study.environment) as here:
+def test_more_of_it_is_computed_offline(study: Place) -> None:
+    before = artifacts(study.store, *STAGES)
+    with used_here(study.hub, study.environment) as here:
         here.setattr(constants, "HF_HUB_OFFLINE", True)
-        finish_study(
-            str(place_of_study.folder / "study.yaml"), place_of_study.store, "keep=[1, 0.5, 0]"
-        )
-    after = artifacts(place_of_study.store, *STAGES)
+        finish_study(str(study.folder / "study.yaml"), study.store, "keep=[1, 0.5, 0]")
+    after = artifacts(study.store, *STAGES)
     assert before.items() < after.items()
     assert sum(name.startswith("probe/") for name in after.keys() - before.keys()) == 1

@@ -1,7 +1,5 @@
 """docker-compose.yml and what it builds; the Ray cluster files, by Ray's schema and KubeRay's."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -105,11 +103,8 @@ def test_every_service_has_least_privilege(services: Services) -> None:
 @pytest.mark.server
 @pytest.mark.parametrize("node", ["ray-head", "ray-worker", "ray-gpu-worker"])
 def test_ray_nodes_reach_no_database(node: str, services: Services) -> None:
-    reached = {
-        name
-        for name, service in services.items()
-        if service["networks"].keys() & services[node]["networks"].keys()
-    }
+    networks = {name: service["networks"].keys() for name, service in services.items()}
+    reached = {name for name in services if networks[name] & networks[node]}
     assert "postgres" not in reached
     assert "prefect-server" not in reached
 
@@ -124,10 +119,8 @@ def test_services_reach_what_they_wait_for(services: Services) -> None:
 @pytest.mark.server
 def test_the_memory_of_a_ray_node_fits_its_workers(services: Services) -> None:
     worker = services["ray-worker"]
-    environment = worker["environment"]
-    needed = 2 * 2**30 * int(environment["RAY_NUM_CPUS"]) + int(
-        environment["RAY_OBJECT_STORE_BYTES"]
-    )
+    settings = worker["environment"]
+    needed = 2 * 2**30 * int(settings["RAY_NUM_CPUS"]) + int(settings["RAY_OBJECT_STORE_BYTES"])
     assert needed < int(worker["mem_limit"])
 
 

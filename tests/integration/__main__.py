@@ -3,8 +3,6 @@ namespaces, which are two hosts: the driver, services and Ray's head at 10.77.0.
 10.77.0.2. Where they are not permitted, tests that need them skip.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The stack, started once for all integration tests."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,4 @@
-"""A service of the stack as a process: started in a clean environment, watched, and ended by
-process id."""
-
-from __future__ import annotations
+"""A service of the stack as a process, in a clean environment, ended by its id."""
 
 import json
 import os

@@ -1,8 +1,4 @@
-"""The services of the team's stack as processes, by the very scripts of ``infra/services``: context
-managers that yield a ``Service`` once it answers, with a folder for its log, home and data.
-"""
-
-from __future__ import annotations
+"""The services of the stack as processes, by ``infra/services``: each yields a ``Service``."""
 
 import os
 import secrets
@@ -97,10 +93,8 @@ def prefect_server(folder: Path, database: Postgres) -> Iterator[Service]:
 def prefect_worker(folder: Path, environment: Mapping[str, str]) -> Iterator[Service]:
     """A worker of the pool ``papa``; ``environment`` is what it and its studies need."""
     port = free_port()
-    worker_address = {
-        "PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1",
-        "PREFECT_WORKER_WEBSERVER_PORT": str(port),
-    }
+    address = {"PREFECT_WORKER_WEBSERVER_HOST": "127.0.0.1"}
+    worker_address = {**address, "PREFECT_WORKER_WEBSERVER_PORT": str(port)}
     with started(
         [SCRIPTS / "prefect-worker.sh"], folder, {**environment, **worker_address}
     ) as service:
@@ -159,23 +153,15 @@ def ray_head(
 def ray_node(
     folder: Path,
     head: Service,
-    cores: int = 1,
     environment: Mapping[str, str] | None = None,
     hidden: Sequence[Path] = (),
 ) -> Iterator[Service]:
     """A node of a Ray cluster on the other host, which does not see ``hidden`` folders."""
     _, other_namespace = namespace()
-    node_settings = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, cores)}
+    node_settings = {"RAY_NODE_IP": OTHER, **head.environment, **_node(folder, 1)}
     mounts = "".join(f"mount -t tmpfs none {hidden_folder}; " for hidden_folder in hidden)
-    command = [
-        "ip",
-        "netns",
-        "exec",
-        other_namespace,
-        "sh",
-        "-ec",
-        f"{mounts}exec {SCRIPTS / 'ray-node.sh'}",
-    ]
+    script = f"{mounts}exec {SCRIPTS / 'ray-node.sh'}"
+    command = ["ip", "netns", "exec", other_namespace, "sh", "-ec", script]
     with started(command, folder, {**(environment or {}), **node_settings}) as service:
         wait_ready(service, lambda: "Ray runtime started" in service.log.read_text())
         yield service

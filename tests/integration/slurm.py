@@ -1,7 +1,5 @@
 """A Slurm cluster of two nodes on one machine, each in a network namespace of the tests."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -131,16 +129,9 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{HOST} n1\n{OTHER} n2\n")
-    (folder / "slurm.conf").write_text(
-        CONFIGURATION.format(
-            host=HOST,
-            other=OTHER,
-            folder=folder,
-            controller_port=free_port(),
-            first_port=free_port(),
-            second_port=free_port(),
-        )
-    )
+    ports = {f"{name}_port": free_port() for name in ("controller", "first", "second")}
+    configuration = CONFIGURATION.format(host=HOST, other=OTHER, folder=folder, **ports)
+    (folder / "slurm.conf").write_text(configuration)
     munge = ["munged", "--foreground", "--force", f"--key-file={key}"]
     for option in ("socket", "pid-file", "log-file", "seed-file"):
         munge.append(f"--{option}={folder}/munge/{option.removesuffix('-file')}")

@@ -1,7 +1,5 @@
 """Studies as a person starts them, and what they left in their store."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +11,8 @@ import fsspec
 from tests.flows.processes import PATIENCE_SECONDS
 from tests.integration.service import S3Server, Service, started
 
+Findings = dict[tuple[str, str], Any]
+
 
 def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> str:
     sizes = {"train_rows": rows, "validation_rows": 64, "slots": 64}
@@ -21,9 +21,6 @@ def reviews(name: str, rows: int, epochs: int, fractions: Sequence[float]) -> st
     design["execution"] = {"shard_rows": 32, "batch_tokens": 512, "device": "cpu"}
     contents = {"name": name, "encoders": ["embedded/all-MiniLM-L6-v2"], "tasks": [task]}
     return json.dumps({**contents, "probe_seeds": [0], **design})
-
-
-Findings = dict[tuple[str, str], Any]
 
 
 @contextmanager
@@ -43,9 +40,7 @@ def to_the_end(study: Service) -> None:
 
 
 def findings(address: str, storage: S3Server | None = None) -> Findings:
-    """What a store, which the keys of ``storage`` reach, holds by stage and key, without times:
-    digests of files for corpora, averages and rankings; scores, to the bit, for probes.
-    """
+    """By stage and key: digests of corpora, averages and rankings, scores of probes."""
     files = storage.files if storage else fsspec.filesystem("file")
     root = address.removeprefix("s3://")
     findings_by_artifact: Findings = {}
@@ -58,9 +53,6 @@ def findings(address: str, storage: S3Server | None = None) -> Findings:
             folder = f"{path.rpartition('/')[0]}/{metadata['data']}"
             document = json.loads(files.cat_file(f"{folder}/scores.json"))
             scores = [(score["seed"], score["score"]) for score in document["scores"]]
-            findings_by_artifact[stage, key] = (
-                scores,
-                document["unseen_share"],
-                document["constant_heads"],
-            )
+            rest = document["unseen_share"], document["constant_heads"]
+            findings_by_artifact[stage, key] = (scores, *rest)
     return findings_by_artifact

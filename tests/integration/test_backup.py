@@ -1,7 +1,5 @@
 """A backup of the stack's databases and buckets, restored into a new stack."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,13 +22,9 @@ class Stack:
     @property
     def settings(self) -> dict[str, str]:
         """What ``infra/backup.sh`` and ``infra/restore.sh`` read."""
-        return {
-            **self.storage.environment(),
-            "POSTGRES": "",
-            "PGHOST": "127.0.0.1",
-            "PGPORT": str(self.database.port),
-            "PGPASSWORD": self.database.password,
-        }
+        address = {"POSTGRES": "", "PGHOST": "127.0.0.1", "PGPORT": str(self.database.port)}
+        keys = {**self.storage.environment(), "PGPASSWORD": self.database.password}
+        return {**address, **keys}
 
     @contextmanager
     def mlflow(self, folder: Path) -> Iterator[dict[str, str]]:

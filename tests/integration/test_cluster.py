@@ -1,7 +1,5 @@
 """The stack's scripts, a schedule, and studies on two hosts that share nothing but the store."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -35,10 +33,8 @@ def test_servers_need_a_password(database: Postgres, prefect: Service, tracking:
     question = "api/2.0/mlflow/experiments/search?max_results=1"
     experiments = f"{of_mlflow['MLFLOW_TRACKING_URI']}/{question}"
     login = f"papa:{of_mlflow['MLFLOW_TRACKING_PASSWORD']}"
-    for address, right, body in (
-        (flows, of_prefect["PREFECT_API_AUTH_STRING"], {}),
-        (experiments, login, None),
-    ):
+    prefect_login = of_prefect["PREFECT_API_AUTH_STRING"]
+    for address, right, body in ((flows, prefect_login, {}), (experiments, login, None)):
         logins = (None, "papa:wrong", right)
         assert [status(address, credentials, body) for credentials in logins] == [401, 401, 200]
 
@@ -105,9 +101,8 @@ def test_a_scheduled_run_reuses_everything(
     runs = finished(prefect, "demo")[:2]
     states = []
     for flow_run in runs:
-        assert (flow_run["state_type"], flow_run["auto_scheduled"]) == ("COMPLETED", True), (
-            worker.log
-        )
+        outcome = flow_run["state_type"], flow_run["auto_scheduled"]
+        assert outcome == ("COMPLETED", True), worker.log
         steps = ask(prefect.environment, "task_runs/filter", of_runs(flow_run))
         states.append([step["state_name"] for step in steps])
     assert {*states[0]} == {"Completed"}

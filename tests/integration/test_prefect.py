@@ -1,8 +1,4 @@
-"""Prefect as a team runs it: a server of its own, workers, and what happens when one of
-them dies.
-"""
-
-from __future__ import annotations
+"""Prefect as a team runs it: its server, workers, and what happens when one dies."""
 
 import json
 import os

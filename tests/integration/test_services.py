@@ -1,7 +1,5 @@
 """Each service of the stack: what its role and its key reach, and that it ends with any process."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -88,14 +86,10 @@ def test_the_inner_servers_of_s3_serve_nobody(short_folder: Path) -> None:
                 for call in INNER_CALLS:
                     with pytest.raises(grpc.RpcError) as raised:
                         channel.unary_unary(f"/{call}")(b"", timeout=60)
-                    assert raised.value.code() in (
-                        grpc.StatusCode.UNAVAILABLE,
-                        grpc.StatusCode.UNIMPLEMENTED,
-                    )
-        sockets = [
-            connection.laddr
-            for connection in psutil.Process(server.process.pid).net_connections("unix")
-        ]
+                    codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNIMPLEMENTED)
+                    assert raised.value.code() in codes
+        connections = psutil.Process(server.process.pid).net_connections("unix")
+        sockets = [connection.laddr for connection in connections]
         for socket in (folder / "inner" / name for name in sockets if name):
             assert not socket.exists() or not socket.stat().st_mode & 0o077
         assert server.files.cat("papa/secret") == b"the secret"
@@ -115,14 +109,12 @@ def test_workers_wait_for_the_nodes_of_an_autoscaler(short_folder: Path) -> None
         assert int(driver.log.read_text().splitlines()[-1]) > 0
 
 
+ON_LOOPBACK = {"RAY_NODE_IP": "127.0.0.1", "RAY_AUTH_TOKEN": "0" * 64}
+
+
 @contextmanager
-def head_on_loopback(folder: Path, cores: int = 1) -> Iterator[Service]:
-    settings = {"RAY_NUM_CPUS": str(cores)}
-    settings |= {
-        "RAY_NODE_IP": "127.0.0.1",
-        "RAY_PORT": str(free_port()),
-        "RAY_AUTH_TOKEN": "0" * 64,
-    }
+def head_on_loopback(folder: Path) -> Iterator[Service]:
+    settings = {"RAY_NUM_CPUS": "1", "RAY_PORT": str(free_port())} | ON_LOOPBACK
     settings |= {"RAY_TEMP_DIR": str(folder / "ray"), "RAY_OBJECT_STORE_BYTES": str(2**27)}
     settings |= {"PYTHONPATH": str(ROOT)}  # For the work of the tests.
     with started([SCRIPTS / "ray-head.sh"], folder, settings) as service:
@@ -137,13 +129,8 @@ def test_a_ray_node_at_127_0_0_1_listens_nowhere_else(short_folder: Path) -> Non
     run(["ip", "route", "replace", "8.8.8.8", "dev", "veth0"], {})
     with head_on_loopback(short_folder / "alone") as head:
         assert sum(map(len, listening(head.processes).values())) > 5
-    role_settings = {
-        "RAY_ADDRESS": "127.0.0.1:6379",
-        "RAY_NODE_IP": "127.0.0.1",
-        "RAY_AUTH_TOKEN": "0" * 64,
-    }
     with pytest.raises(AssertionError, match=r"127\.0\.0\.1"):
-        run([SCRIPTS / "ray-node.sh"], role_settings)
+        run([SCRIPTS / "ray-node.sh"], {"RAY_ADDRESS": "127.0.0.1:6379", **ON_LOOPBACK})
 
 
 OTHERS: dict[str, Callable[[Path, Callable[[str], Any]], AbstractContextManager[Any]]] = {

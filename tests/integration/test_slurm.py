@@ -1,7 +1,5 @@
 """Studies on the nodes of a Slurm allocation, by ``infra/slurm/papa.sbatch``."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -48,10 +46,8 @@ def test_a_study_goes_on(cluster: SlurmCluster, study: Path, undisturbed: Findin
     partial_findings = findings(str(store))
     assert partial_findings
     assert partial_findings.keys() < undisturbed.keys(), "it was not over"
-    next_job = cluster.submit(SCRIPT, study, "--store", store)
-    assert cluster.wait(next_job, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(
-        next_job
-    )
+    rerun = cluster.submit(SCRIPT, study, "--store", store)
+    assert cluster.wait(rerun, "COMPLETED", "FAILED")["JobState"] == "COMPLETED", cluster.log(rerun)
     assert findings(str(store)) == undisturbed
 
 

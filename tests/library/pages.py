@@ -1,7 +1,5 @@
 """Pages of the docs, run as scripts."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

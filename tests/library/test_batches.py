@@ -1,7 +1,5 @@
 """Texts and tables for a model in memory: batches, labels by the head's names, and truncation."""
 
-from __future__ import annotations
-
 import copy
 
 import datasets
@@ -16,9 +14,9 @@ from transformers import (
     BatchEncoding,
     BertForSequenceClassification,
     PreTrainedModel,
-    PreTrainedTokenizerBase,
     PreTrainedTokenizerFast,
 )
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 import papa
 from papa.errors import DataError
@@ -32,6 +30,7 @@ TEXTS = [
     for times in (0, 1, 4)
 ]
 HEADS = [(0, 1), (1, 3)]
+POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2VecText": 62}
 
 
 @pytest.fixture(scope="module")
@@ -40,12 +39,12 @@ def model(shallow: str) -> PreTrainedModel:
 
 
 @pytest.fixture(scope="module")
-def tokenizer(shallow: str) -> PreTrainedTokenizerBase:
+def tokenizer(shallow: str) -> Tokenizer:
     return AutoTokenizer.from_pretrained(shallow)
 
 
 @pytest.fixture(scope="module")
-def encoding(tokenizer: PreTrainedTokenizerBase) -> BatchEncoding:
+def encoding(tokenizer: Tokenizer) -> BatchEncoding:
     return tokenizer(TEXTS, padding=True, return_tensors="pt")
 
 
@@ -60,10 +59,7 @@ def classifier(model: PreTrainedModel) -> PreTrainedModel:
 
 @pytest.mark.parametrize("container", ["texts", "table", "encoding"])
 def test_texts_give_the_numbers_of_batches(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    encoding: BatchEncoding,
-    container: str,
+    model: PreTrainedModel, tokenizer: Tokenizer, encoding: BatchEncoding, container: str
 ) -> None:
     table = pandas.DataFrame({"text": TEXTS})
     data = {"texts": TEXTS, "table": table, "encoding": encoding}[container]
@@ -73,8 +69,8 @@ def test_texts_give_the_numbers_of_batches(
     pandas.testing.assert_frame_equal(scores, expected, atol=1e-5)
 
 
-def test_averages_of_texts_are_those_of_batches(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, encoding: BatchEncoding
+def test_texts_average_as_batches(
+    model: PreTrainedModel, tokenizer: Tokenizer, encoding: BatchEncoding
 ) -> None:
     with papa.ablated(model, HEADS, substitute="average", data=[encoding]):
         expected = outputs_of(model, encoding).last_hidden_state
@@ -99,17 +95,14 @@ def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
 
 def labelled(names: list[str], labels: list[int]) -> datasets.Dataset:
     """Texts with labels that have names."""
-    features = datasets.Features(
-        text=datasets.Value("string"), label=datasets.ClassLabel(names=names)
-    )
+    classes = datasets.ClassLabel(names=names)
+    features = datasets.Features(text=datasets.Value("string"), label=classes)
     rows = pyarrow.table({"text": TEXTS[: len(labels)], "label": labels})
     info = datasets.DatasetInfo(features=features)
     return datasets.Dataset(datasets.table.InMemoryTable(rows), info=info)
 
 
-def test_labels_have_the_numbers_of_the_head(
-    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_labels_have_the_heads_numbers(classifier: PreTrainedModel, tokenizer: Tokenizer) -> None:
     table = {"text": TEXTS[:2], "label": ["good", "bad"]}
     for data in (table, labelled(["good", "bad"], [0, 1])):
         (batch,) = batches_of(data, classifier, tokenizer)
@@ -118,33 +111,27 @@ def test_labels_have_the_numbers_of_the_head(
         batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
 
 
-def test_a_model_without_a_head_takes_no_labels(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_a_model_without_head_takes_no_labels(model: PreTrainedModel, tokenizer: Tokenizer) -> None:
     (batch,) = batches_of({"text": ["a"], "label": ["good"]}, model, tokenizer)
     assert "labels" not in batch
 
 
 @pytest.mark.parametrize("label", [-1, 2])
-def test_a_label_that_is_no_class_is_refused_with_its_row(
-    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, label: int
+def test_a_label_that_is_no_class_names_its_row(
+    classifier: PreTrainedModel, tokenizer: Tokenizer, label: int
 ) -> None:
     with pytest.raises(DataError, match=f"row 3 .*{label}"):
         batches_of(labelled(["bad", "good"], [0, 1, label]), classifier, tokenizer)
 
 
-def test_labels_with_names_need_a_head_with_names(
-    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_named_labels_need_a_named_head(classifier: PreTrainedModel, tokenizer: Tokenizer) -> None:
     classifier.config.label2id = {"LABEL_0": 0, "LABEL_1": 1}
     classifier.config.id2label = {0: "LABEL_0", 1: "LABEL_1"}
     with pytest.raises(DataError, match=r"good, bad.*LABEL_0"):
         batches_of(labelled(["good", "bad"], [0, 1]), classifier, tokenizer)
 
 
-def test_labels_that_are_decided_one_by_one_are_lists(
-    classifier: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
+def test_multiple_labels_are_lists(classifier: PreTrainedModel, tokenizer: Tokenizer) -> None:
     classifier.config.problem_type = "multi_label_classification"
     table = {"text": TEXTS[:2], "label": [[0, 1], [1, 1]]}
     (batch,) = batches_of(table, classifier, tokenizer)
@@ -153,11 +140,8 @@ def test_labels_that_are_decided_one_by_one_are_lists(
         batches_of({**table, "label": [[0, 1], [1]]}, classifier, tokenizer)
 
 
-POSITIONS = {"Bert": 64, "RobertaPreLayerNorm": 62, "XLMRobertaXL": 62, "Data2VecText": 62}
-
-
 @pytest.mark.parametrize("family", POSITIONS)
-def test_truncated_texts_are_counted(family: str, tokenizer: PreTrainedTokenizerBase) -> None:
+def test_truncated_texts_are_counted(family: str, tokenizer: Tokenizer) -> None:
     settings = SIZES | {"vocab_size": len(tokenizer), "max_position_embeddings": 64}
     settings |= {"type_vocab_size": 2, "pad_token_id": 1}
     model = model_factory(family, settings)().eval()

@@ -1,8 +1,4 @@
-"""What may stand for constant matrices, blocks inside blocks, and tensors that belong to whoever
-called.
-"""
-
-from __future__ import annotations
+"""What may stand for constant matrices, and blocks inside blocks."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,9 +34,8 @@ def states(encoder: Encoder, *blocks: tuple[object, Sequence[tuple[int, int]]]) 
         (matrices, heads), *rest = blocks
         with papa.replaced(encoder, heads, substitute=matrices):
             return states(encoder, *rest)
-    return torch.cat(
-        [token_states[:, -1] for token_states in papa.features(encoder, TEXTS, progress=False)]
-    )
+    texts = papa.features(encoder, TEXTS, progress=False)
+    return torch.cat([token_states[:, -1] for token_states in texts])
 
 
 @pytest.mark.parametrize("kind", ["zeros", "identity", "toeplitz", "fibonacci"])
@@ -53,9 +48,7 @@ def test_a_control_goes_by_its_name(encoder: Encoder, kind: str) -> None:
     assert local[3, 4].sum(1).tolist() == [2.0, *[3.0] * (SLOTS - 2), 2.0]
 
 
-def test_a_figure_has_the_weights_of_its_head(
-    encoder: Encoder, constants: ConstantMatrices, tmp_path: Path
-) -> None:
+def test_a_figure_has_the_weights_of_its_head(constants: ConstantMatrices, tmp_path: Path) -> None:
     figure = constants.plot(layer=2, head=7)
     weights = figure.data.pivot(index="from", columns="to", values="weight")
     assert weights.loc["1", "[CLS]"] == pytest.approx(float(constants.matrices[2, 7, 1, 0]))
@@ -71,9 +64,7 @@ def test_matrices_are_derived_from_an_average(encoder: Encoder, texts: list[obje
     middle = (SLOTS // 2,) if isinstance(texts[0], tuple) else ()
     relative = papa.constants(encoder, "relative", average=average)
     assert relative.matrices.equal(derived("relative", average, (0, *middle, SLOTS - 1)).matrices)
-    assert not relative.matrices.equal(derived("relative", average, (0,)).matrices), (
-        "negative control"
-    )
+    assert not relative.matrices.equal(derived("relative", average, (0,)).matrices), "control"
     low = papa.constants(encoder, "low_rank", average=average, rank=2, largest=0)
     assert low.matrices.equal(derived("low_rank", average, (), rank=2).matrices)
     assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))

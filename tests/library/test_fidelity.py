@@ -1,7 +1,4 @@
-"""A model's own answers with heads replaced: which measures, of which tokens, and what
-is refused."""
-
-from __future__ import annotations
+"""A model's answers with heads replaced: which measures, of which tokens; what is refused."""
 
 import numpy as np
 import pandas
@@ -47,17 +44,14 @@ def test_each_kind_of_model_by_its_own_measures(model: PreTrainedModel, measures
 @torch.no_grad()
 def test_the_numbers_are_those_of_a_plain_loop() -> None:
     def embedded() -> np.ndarray:
-        states = [
-            outputs_of(encoder, token_states).last_hidden_state[0]
-            for token_states in without_padding(texts())
-        ]
+        batches = without_padding(texts())
+        states = [outputs_of(encoder, batch).last_hidden_state[0] for batch in batches]
         return np.stack([token_states.mean(0).numpy() for token_states in states])
 
     def logits(model: PreTrainedModel) -> torch.Tensor:
         if model is decoder:
-            return torch.cat(
-                [outputs_of(model, batch).logits[0, :-1] for batch in without_padding(texts())]
-            )
+            batches = without_padding(texts())
+            return torch.cat([outputs_of(model, batch).logits[0, :-1] for batch in batches])
         return torch.cat([outputs_of(model, batch).logits for batch in texts()])
 
     encoder = bert()
@@ -93,9 +87,8 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
     sides = [torch.stack([1 - batch, batch]).flatten(1).numpy() for batch in (before, after)]
     assert values["agreement"] == pytest.approx(agreement)
     assert values["divergence"] == pytest.approx(entropy(*sides).mean(), abs=1e-4)
-    assert abs(agreement - (before.argmax(1) == after.argmax(1)).float().mean()) > 0.1, (
-        "negative control"
-    )
+    by_label = (before.argmax(1) == after.argmax(1)).float().mean()
+    assert abs(agreement - by_label) > 0.1, "negative control"
     labelled = [{**batch, "labels": (batch["input_ids"][:, :3] % 2).float()} for batch in texts()]
     labels = torch.cat([batch["labels"] for batch in labelled])
     expected = {
@@ -105,13 +98,7 @@ def test_labels_that_are_decided_one_by_one_are_answers_of_their_own() -> None:
     splits = {"train": labelled, "validation": labelled}
     for score, value in expected.items():
         measured = papa.measure(
-            model,
-            splits,
-            score=score,
-            substitutes=["zeros"],
-            orders=["first_to_last"],
-            keep=[1],
-            progress=False,
+            model, splits, score=score, orders=["first_to_last"], keep=[1], progress=False
         )
         assert measured.summary["mean"][0] == pytest.approx(value, abs=1e-5)
 
@@ -147,26 +134,20 @@ def test_losses_are_the_models_own_wherever_the_padding_is() -> None:
     model = gpt()
     masked = bert("ForMaskedLM")
     data = texts()
-    tokens = np.array([batch["input_ids"].shape[1] - 1 for batch in without_padding(data)])
+    sizes = np.array([batch["input_ids"].shape[1] - 1 for batch in without_padding(data)])
     for sided in (data, texts(left=True)):
-        text_losses = [
-            float(outputs_of(model, batch | {"labels": batch["input_ids"]}).loss)
-            for batch in without_padding(sided)
-        ]
+        labelled = [batch | {"labels": batch["input_ids"]} for batch in without_padding(sided)]
+        losses = [float(outputs_of(model, batch).loss) for batch in labelled]
+        counts = [(batch["attention_mask"].cumsum(1) - 1).clamp(0) for batch in sided]
         positions = [
-            {**batch, "position_ids": (batch["attention_mask"].cumsum(1) - 1).clamp(0)}
-            for batch in sided
+            {**batch, "position_ids": ids} for batch, ids in zip(sided, counts, strict=True)
         ]
-        values = papa.fidelity(model, positions, heads=EVERY_HEAD, substitute="zeros")["value"]
-        assert values["loss_before"] == pytest.approx(
-            np.average(text_losses, weights=tokens), abs=1e-4
-        )
-        assert values["loss_difference"] == pytest.approx(
-            values["loss_after"] - values["loss_before"]
-        )
+        fidelity = papa.fidelity(model, positions, heads=EVERY_HEAD, substitute="zeros")["value"]
+        assert fidelity["loss_before"] == pytest.approx(np.average(losses, weights=sizes), abs=1e-4)
+        difference = fidelity["loss_after"] - fidelity["loss_before"]
+        assert fidelity["loss_difference"] == pytest.approx(difference)
     labels = torch.where(torch.arange(9)[None] % 3 == 1, data[0]["input_ids"], -100)
-    with_labels = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
-    values = papa.fidelity(masked, [with_labels], heads=EVERY_HEAD, substitute="zeros")["value"]
-    assert values["loss_before"] == pytest.approx(
-        float(outputs_of(masked, with_labels).loss), abs=1e-4
-    )
+    marked = {**data[0], "labels": torch.where(data[0]["attention_mask"].bool(), labels, -100)}
+    fidelity = papa.fidelity(masked, [marked], heads=EVERY_HEAD, substitute="zeros")["value"]
+    expected = float(outputs_of(masked, marked).loss)
+    assert fidelity["loss_before"] == pytest.approx(expected, abs=1e-4)

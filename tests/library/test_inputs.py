@@ -1,24 +1,17 @@
-"""Lists, pairs, data sets and data frames are the same text; a model that is held is the same
-encoder."""
-
-from __future__ import annotations
+"""All containers hold the same texts, and a model in memory is the same encoder."""
 
 import datasets
 import pandas
 import pyarrow
 import torch
-from transformers import (
-    AutoModelForSequenceClassification,
-)
+from transformers import AutoModelForSequenceClassification
 
 import papa
 from papa.library.encoder import Encoder
 from tests.library.conftest import SLOTS
 
 
-def test_texts_are_the_same_in_every_container(
-    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
-) -> None:
+def test_every_container_is_read(encoder: Encoder, reviews: dict[str, pandas.DataFrame]) -> None:
     frame = reviews["validation"].head(9)
     texts = frame["review"].tolist()
     expected = papa.average(encoder, texts, progress=False)
@@ -45,11 +38,8 @@ def test_pairs_are_tuples_or_two_columns(encoder: Encoder) -> None:
     frame = pandas.DataFrame(pairs, columns=["a", "b"])
     listed = papa.features(encoder, pairs, progress=False)
     tabled = papa.features(encoder, frame, text="a", text_pair="b", progress=False)
-    assert all(
-        torch.equal(token_states, from_table)
-        for token_states, from_table in zip(listed, tabled, strict=True)
-    )
-    assert [len(token_states) for token_states in listed] == [2 + 2 + 3, 2 + 5 + 3]
+    assert all(torch.equal(text, row) for text, row in zip(listed, tabled, strict=True))
+    assert [len(text) for text in listed] == [2 + 2 + 3, 2 + 5 + 3]
 
 
 def test_a_model_in_memory_is_the_same_encoder(encoder: Encoder, shallow: str) -> None:

@@ -1,8 +1,4 @@
-"""``papa.measure`` gives the scores of the same study in a file; head orders of one's own are the
-same heads however they are given, by name in its tables.
-"""
-
-from __future__ import annotations
+"""``papa.measure`` gives the scores of the same study in a file; custom orders in every form."""
 
 import json
 from functools import partial
@@ -24,34 +20,24 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from tests.finished import finish_study
 from tests.flows.conftest import invoke, write_study
-from tests.library.conftest import SLOTS
+from tests.library.conftest import SLOTS, Reviews
 
 pytestmark = pytest.mark.unchecked
 
 TASK = papa.Task(text="review", label="verdict", learning_rate=5e-4, epochs=1, name="mine")
-SUBSTITUTES = ["average", "trained"]
-ORDERS = ["lambda", "random"]
 KEEP = [1, 0.5, 0]
 SEEDS = [0, 1]
 SCORES = np.arange(6.0).reshape(2, 3)[::-1].copy()  # the second layer first
 HEADS = [(1, 0), (1, 1), (1, 2), (0, 0), (0, 1), (0, 2)]
+quick_measure = partial(papa.measure, probe_seeds=SEEDS, progress=False)
 
 
 @pytest.mark.server
 def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
-    encoder: Encoder, shallow: str, reviews: dict[str, pandas.DataFrame], tmp_path: Path
+    encoder: Encoder, shallow: str, reviews: Reviews, tmp_path: Path
 ) -> None:
-    measurement = papa.measure(
-        encoder,
-        reviews,
-        task=TASK,
-        substitutes=SUBSTITUTES,
-        orders=ORDERS,
-        keep=KEEP,
-        probe_seeds=SEEDS,
-        ranking_rows=32,
-        progress=False,
-    )
+    design = {"substitutes": ["average", "trained"], "orders": ["lambda", "random"], "keep": KEEP}
+    measurement = quick_measure(encoder, reviews, task=TASK, ranking_rows=32, **design)
     for split, frame in reviews.items():
         frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
     entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
@@ -59,8 +45,7 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     entry |= {"source": {"kind": "files", **{split: f"{split}.jsonl" for split in reviews}}}
     entry |= {"probe": {"learning_rate": 5e-4, "batch_size": 16, "epochs": 1}}
     study = {"name": "same", "encoders": [shallow], "tasks": [entry], "ranking": {"rows": 32}}
-    study |= {"substitutes": SUBSTITUTES, "orders": ORDERS, "keep": KEEP, "probe_seeds": SEEDS}
-    study["execution"] = {"device": "cpu"}
+    study |= {**design, "probe_seeds": SEEDS, "execution": {"device": "cpu"}}
     finish_study(write_study(tmp_path, study), tmp_path / "store")
     folder = tmp_path / "store" / "studies" / "same"
     ours = measurement.results_with_influence
@@ -68,13 +53,12 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     assert list(ours) == list(expected)
     compared = [name for name in ours if name != "seconds"]
     pandas.testing.assert_frame_equal(ours[compared], expected[compared], check_exact=True)
-    finished = invoke(
-        "heads", "same", "--store", str(tmp_path / "store"), "--max-drop", "30%", "--json"
-    )
+    options = ("--max-drop", "30%", "--json")
+    listed = invoke("heads", "same", "--store", str(tmp_path / "store"), *options)
     names = ["constant_heads", "fraction", "drop", "verdict", "heads"]
     expected = [
         [answer["constants"], answer["order"], *(count[name] for name in names), answer["reason"]]
-        for answer in json.loads(finished.out)["answers"]
+        for answer in json.loads(listed.out)["answers"]
         for count in answer["counts"]
     ]
     answered = measurement.heads(max_drop=0.3)[["constants", "order", *names, "reason"]]
@@ -85,67 +69,43 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
 
 
 def test_a_measurement_prints_as_its_sentences_and_tables(
-    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
+    encoder: Encoder, reviews: Reviews
 ) -> None:
-    measurement = papa.measure(
-        encoder, reviews, task=TASK, orders=["random"], keep=[1], probe_seeds=[0], progress=False
-    )
+    measurement = quick_measure(encoder, reviews, task=TASK, orders=["random"], keep=[1])
     assert measurement.answers
     for printed in (repr(measurement), str(measurement)):
         assert printed.startswith(measurement.answers[0])
         assert str(measurement.table) in printed
 
 
-def test_what_a_measurement_computed_serves_other_calls(
-    encoder: Encoder, reviews: dict[str, pandas.DataFrame]
-) -> None:
+def test_a_measurement_serves_other_calls(encoder: Encoder, reviews: Reviews) -> None:
     """Its average and its head scores are those of ``papa.average`` and ``papa.head_scores``."""
-    measurement = papa.measure(
-        encoder, reviews, task=TASK, keep=KEEP, probe_seeds=SEEDS, ranking_rows=16, progress=False
-    )
+    measurement = quick_measure(encoder, reviews, task=TASK, keep=KEEP, ranking_rows=16)
+    heads = measurement.head_scores
     average = papa.average(encoder, reviews["train"], text="review")
-    repeated = papa.measure(
-        encoder,
-        reviews,
-        task=TASK,
-        substitutes=[average],
-        orders=measurement.head_scores,
-        keep=[1, 0.5],
-        probe_seeds=SEEDS,
-        progress=False,
+    repeated = quick_measure(
+        encoder, reviews, task=TASK, substitutes=[average], orders=heads, keep=[1, 0.5]
     ).results
     results = measurement.results
     assert repeated["score"].tolist() == results[results["fraction"] > 0]["score"].tolist()
     scores = partial(papa.head_scores, encoder, reviews, task=TASK, rows=16, progress=False)
     for constants in (average, "average"):
-        pandas.testing.assert_frame_equal(scores(substitute=constants), measurement.head_scores)
+        pandas.testing.assert_frame_equal(scores(substitute=constants), heads)
     by_zeros = scores(substitute="zeros", ranking_seeds=[1])
-    difference = by_zeros["score"] - measurement.head_scores["score"]
-    assert difference.abs().max() > 1e-5, "negative control"
+    assert (by_zeros["score"] - heads["score"]).abs().max() > 1e-5, "negative control"
     assert by_zeros["low"].isna().all(), "one seed has no interval"
 
 
-def test_a_study_in_a_file_finds_what_a_store_keeps(
-    encoder: Encoder, shallow: str, tmp_path: Path
-) -> None:
+def test_a_study_file_finds_what_is_stored(encoder: Encoder, shallow: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
-    papa.measure(
-        encoder,
-        "reviews",
-        keep=[1, 0.5],
-        probe_seeds=SEEDS,
-        ranking_seeds=[0],
-        train_rows=40,
-        validation_rows=30,
-        ranking_rows=16,
-        store=store.root,
-        progress=False,
-    )
-    task = {"name": "reviews", "slots": SLOTS, "train_rows": 40, "validation_rows": 30}
+    rows = {"train_rows": 40, "validation_rows": 30}
+    design = {"keep": [1, 0.5], "ranking_seeds": [0]}
+    quick_measure(encoder, "reviews", store=store.root, ranking_rows=16, **(design | rows))
+    task = {"name": "reviews", "slots": SLOTS, **rows}
 
     def missing_stages(seeds: list[int]) -> set[str]:
         study = {"name": "same", "encoders": [shallow], "tasks": [task], "ranking": {"rows": 16}}
-        study |= {"keep": [1, 0.5], "probe_seeds": seeds, "ranking_seeds": [0]}
+        study |= {**design, "probe_seeds": seeds}
         spec = resolve_study(study, folder=tmp_path, origin="test")
         steps = build_pipeline(resolve_inputs(spec).inputs()).steps
         return {step.stage.name for step in steps if not step.is_complete(store)}

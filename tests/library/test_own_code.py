@@ -1,7 +1,5 @@
 """Metrics, probes and scores of the user's own in ``papa.measure``."""
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Mapping
@@ -27,11 +25,9 @@ from papa.probes import features
 from papa.probes.evaluate import Estimator
 from papa.scores.custom import CustomCode
 from tests.flows.conftest import artifacts
+from tests.library.conftest import Reviews
 from tests.models.inputs import with_tokenizer
 from tests.tasks.word_order import NAMES, SHARP, rows
-
-Reviews = dict[str, pandas.DataFrame]
-
 
 quick_measure = partial(
     papa.measure,
@@ -41,6 +37,8 @@ quick_measure = partial(
     probe_seeds=[0, 1],
     progress=False,
 )
+TASK = papa.Task(text="review", label="verdict", epochs=1)
+Classifier = tuple[BertForSequenceClassification, Encoder, Reviews]
 
 
 def share_right(true: np.ndarray, predicted: np.ndarray) -> float:
@@ -52,23 +50,19 @@ def scores(measurement: papa.Measurement, fraction: float) -> list[float]:
     return frame[frame["fraction"] == fraction]["score"].tolist()
 
 
-TASK = papa.Task(text="review", label="verdict", epochs=1)
-
-
 @pytest.mark.unchecked
 def test_a_metric_may_be_a_function(encoder: Encoder, reviews: Reviews) -> None:
+    seeds = [0, 1, 2]
     by_name, custom, balanced = (
-        quick_measure(encoder, reviews, task=replace(TASK, metric=metric), probe_seeds=[0, 1, 2])
+        quick_measure(encoder, reviews, task=replace(TASK, metric=metric), probe_seeds=seeds)
         for metric in ("accuracy", share_right, balanced_accuracy_score)
     )
     assert scores(custom, 1) == scores(by_name, 1)
     assert scores(balanced, 1) != scores(by_name, 1), "negative control: another metric"
     for name in ("mean", "one_answer"):
         assert custom.summary[name].tolist() == pytest.approx(by_name.summary[name].tolist()), name
-    width, known = (
-        measurement.summary["high"] - measurement.summary["low"]
-        for measurement in (custom, by_name)
-    )
+    both = custom.summary, by_name.summary
+    width, known = (summary["high"] - summary["low"] for summary in both)
     assert (width < known).all(), "nothing is assumed of what examples do not show"
     assert set(custom.results["metric"]) == {"custom:share_right"}
     assert balanced.summary["high"].max() <= 1, "scikit-learn's have a range"
@@ -86,9 +80,8 @@ def test_an_estimator_is_fitted_on_means_over_tokens(
         sides = []
         for frame in reviews.values():
             states = papa.features(encoder, frame, text="review", progress=False)
-            sides.append(
-                (np.stack([classifier.mean(0).flatten().numpy() for classifier in states]), frame)
-            )
+            means = [states_of_text.mean(0).flatten().numpy() for states_of_text in states]
+            sides.append((np.stack(means), frame))
         (inputs, train), (validation_inputs, validation) = sides
         classifier = LogisticRegression(C=0.5).fit(inputs, train["verdict"])
         return [float(classifier.score(validation_inputs, validation["verdict"]))] * 2
@@ -112,9 +105,6 @@ def right(outputs: ModelOutput, batch: Mapping[str, object]) -> torch.Tensor:
     return (outputs.logits.argmax(1) == batch["labels"]).float()
 
 
-Classifier = tuple[BertForSequenceClassification, Encoder, Reviews]
-
-
 @pytest.fixture
 def classifier(tmp_path: Path) -> Classifier:
     """A model with a head of its own, which has the classes in the other order than the task."""
@@ -134,9 +124,7 @@ def test_a_score_of_outputs_is_that_of_fidelity(classifier: Classifier) -> None:
     by_name = quick_measure(encoder, data, task=native)
     for fraction in (1, 0):
         assert scores(custom, fraction) == pytest.approx(scores(by_name, fraction))
-    assert (custom.summary["low"] > by_name.summary["low"]).all(), (
-        "of a score nobody knows the unit"
-    )
+    assert (custom.summary["low"] > by_name.summary["low"]).all(), "of a score without a unit"
     texts = data["validation"]
     batch = encoder.tokenizer(texts["text"].tolist(), padding=True, return_tensors="pt")
     batch["labels"] = torch.tensor([NAMES[::-1].index(label) for label in texts["label"]])
@@ -163,9 +151,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     sys.modules.pop("papa_own_metric")
 
 
-def test_a_store_knows_code_by_its_module(
-    encoder: Encoder, module: ModuleType, tmp_path: Path
-) -> None:
+def test_stores_know_code_by_module(encoder: Encoder, module: ModuleType, tmp_path: Path) -> None:
     store = tmp_path / "store"
     text = {"text": ["good", "bad", "fine", "poor"] * 8, "label": ["yes", "no"] * 16}
     data = {"train": text, "validation": text}
@@ -189,9 +175,8 @@ def test_a_store_knows_code_by_its_module(
 def test_what_an_estimator_is_made_from_is_known_too(module: ModuleType) -> None:
     """A part of a pipeline is another once its module is; what is opaque is not known at all."""
     file = Path(str(module.__file__))
-    file.write_text(
-        "from sklearn.base import BaseEstimator\nclass Half(BaseEstimator):\n    factor = 0.5\n"
-    )
+    code = "from sklearn.base import BaseEstimator\nclass Half(BaseEstimator):\n    factor = 0.5\n"
+    file.write_text(code)
     reloaded = importlib.reload(module).Half
 
     def digest(estimator: Estimator) -> str | None:

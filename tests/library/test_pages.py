@@ -1,8 +1,4 @@
-"""What is written runs: the page on the library pasted as one script, and the examples in
-docstrings.
-"""
-
-from __future__ import annotations
+"""What is written runs: pages on the library as scripts, and examples in docstrings."""
 
 import doctest
 import json

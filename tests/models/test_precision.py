@@ -1,7 +1,5 @@
 """bfloat16 as it runs on a CPU: the laws hold within its rounding."""
 
-from __future__ import annotations
-
 import copy
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +12,7 @@ from papa.errors import SpecError
 from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder, load_encoder
-from papa.models.reference import (
-    EMBEDDED,
-    check_device,
-    has_bfloat16,
-    resolve_encoder,
-)
+from papa.models.reference import EMBEDDED, check_device, has_bfloat16, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.ranking.learned import train_lambda
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, RankingSpec
@@ -69,9 +62,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     assert average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
 
 
-def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_cpu_without_bfloat16_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     without = dict.fromkeys(torch.cpu.get_capabilities(), False)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: without)
     reference = resolve_encoder(EncoderSpec(name=EMBEDDED), "bfloat16")
@@ -80,16 +71,16 @@ def test_a_cpu_that_does_not_multiply_in_bfloat16_refuses_it(
 
 
 def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
-    scoring_request = planted(tmp_path, (1, 1)).scoring_request
-    probe = scoring_request.task.probe.model_copy(update={"epochs": 1})
-    task = scoring_request.task.model_copy(update={"probe": probe})
+    request = planted(tmp_path, (1, 1)).scoring_request
+    probe = request.task.probe.model_copy(update={"epochs": 1})
+    task = request.task.model_copy(update={"probe": probe})
     ranking = RankingSpec(epochs=1, learning_rate=0.05)
 
     def lambda_and_scores(
         encoder: Encoder, heads: list[tuple[int, int]]
     ) -> tuple[torch.Tensor, list[float]]:
-        constants = scoring_request.constants
-        corpus = scoring_request.corpus
+        constants = request.constants
+        corpus = request.corpus
         lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
         scores = evaluate_cell(
             encoder,
@@ -104,21 +95,17 @@ def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
         )
         return lambdas, [seed_score.score for seed_score in scores]
 
-    lambdas, scores = lambda_and_scores(scoring_request.encoder, [(0, 0)])
-    assert scoring_request.encoder.reference is not None
+    lambdas, scores = lambda_and_scores(request.encoder, [(0, 0)])
+    assert request.encoder.reference is not None
     with virtual_gpu():
-        ours, of_gpu = lambda_and_scores(
-            load_encoder(scoring_request.encoder.reference, "cuda"), [(0, 0)]
-        )
+        ours, of_gpu = lambda_and_scores(load_encoder(request.encoder.reference, "cuda"), [(0, 0)])
     assert float((ours - lambdas).abs().max()) < 1e-6
     assert float((lambdas - 0.5).abs().max()) > 0.01, "negative control"
     assert of_gpu == pytest.approx(scores, abs=1e-6)
-    assert lambda_and_scores(scoring_request.encoder, [(1, 1)])[1] != pytest.approx(
-        scores, abs=1e-6
-    )
+    assert lambda_and_scores(request.encoder, [(1, 1)])[1] != pytest.approx(scores, abs=1e-6)
 
 
 @pytest.mark.parametrize("device", ["mps", "nosuch"])
 def test_a_device_that_papa_does_not_compute_on_is_refused(device: str) -> None:
-    with pytest.raises(SpecError, match=f"does not compute on the device '{device}': use cpu or"):
+    with pytest.raises(SpecError, match=f"'{device}'"):
         check_device(device)

@@ -1,7 +1,5 @@
 """Small models in memory, and batches of texts for them."""
 
-from __future__ import annotations
-
 import torch
 from transformers import PreTrainedModel
 
@@ -41,11 +39,8 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
 
 
 def without_padding(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
-    return [
-        {"input_ids": ids[mask.bool()][None]}
-        for batch in data
-        for ids, mask in zip(batch["input_ids"], batch["attention_mask"], strict=True)
-    ]
+    pairs = [zip(batch["input_ids"], batch["attention_mask"], strict=True) for batch in data]
+    return [{"input_ids": ids[mask.bool()][None]} for batch in pairs for ids, mask in batch]
 
 
 def in_one_batch() -> list[dict[str, torch.Tensor]]:

@@ -1,7 +1,5 @@
 """Causal gates: heads planted to help, to hurt and to do nothing have these roles."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pandas
@@ -19,20 +17,10 @@ OWN = WIDTH // HEADS
 
 
 def planted() -> GPT2LMHeadModel:
-    """Its first numbers say which word a token is; the head of the model reads the next ones. Each
-    text is one word over and over.
-    """
-    config = GPT2Config(
-        vocab_size=WORDS,
-        n_layer=1,
-        n_embd=WIDTH,
-        n_head=HEADS,
-        n_positions=16,
-        n_inner=4,
-        bos_token_id=0,
-        eos_token_id=0,
-        tie_word_embeddings=False,
-    )
+    """Texts repeat a word, which a token's first numbers say; the head reads the next ones."""
+    sizes = {"n_layer": 1, "n_embd": WIDTH, "n_head": HEADS, "n_positions": 16, "n_inner": 4}
+    sizes |= {"vocab_size": WORDS, "bos_token_id": 0, "eos_token_id": 0}
+    config = GPT2Config.from_dict(sizes | {"tie_word_embeddings": False})
     model = GPT2LMHeadModel(config).eval()
     block = model.transformer.h[0]
     word = torch.eye(WORDS)
@@ -68,9 +56,8 @@ def test_planted_heads_have_their_roles() -> None:
     single_rows = [{"input_ids": row[None]} for batch in DATA for row in batch["input_ids"]]
     pandas.testing.assert_frame_equal(gate_scores(model, single_rows, ranking_seeds=[0, 1]), gates)
     # Of one word over and over the first is like any.
-    assert set(gate_scores(model, DATA, ranking_seeds=[0], substitute="first")["role"]) == {
-        "irrelevant"
-    }
+    of_first = gate_scores(model, DATA, ranking_seeds=[0], substitute="first")
+    assert set(of_first["role"]) == {"irrelevant"}
 
 
 def test_gates_that_still_move_give_no_role() -> None:

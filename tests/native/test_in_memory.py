@@ -1,7 +1,4 @@
-"""The measurement of a model in memory: of every kind, the numbers of a plain loop, refused
-before λ is trained."""
-
-from __future__ import annotations
+"""The measurement of a model in memory has the numbers of a plain loop."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -10,13 +7,8 @@ from pathlib import Path
 
 import pytest
 import torch
+import transformers as tf
 from sentence_transformers.sentence_transformer.modules import Pooling
-from transformers import (
-    AutoModel,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PreTrainedModel,
-)
 from transformers.utils import ModelOutput
 
 import papa
@@ -30,14 +22,14 @@ SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VE
 
 
 Splits = dict[str, list[dict[str, torch.Tensor]]]
+quick_measure = partial(papa.measure, orders=["first_to_last"], keep=[1, 0], progress=False)
+"""With no and with all heads constant."""
+SHORT = {"input_ids": texts()[0]["input_ids"][:, :4]}
+BATCH = texts()[0]
 
 
 def halves() -> Splits:
     return dict(zip(("train", "validation"), ([batch] for batch in texts()), strict=True))
-
-
-quick_measure = partial(papa.measure, orders=["first_to_last"], keep=[1, 0], progress=False)
-"""With no and with all heads constant."""
 
 
 def mean(measurement: papa.Measurement, fraction: float) -> float:
@@ -66,7 +58,7 @@ def labelled(data: Splits) -> Splits:
 )
 @pytest.mark.parametrize("substitute", ["zeros", "average"])
 def test_each_kind_of_model_has_the_numbers_of_fidelity(
-    model: PreTrainedModel, score: str | None, metric: str, measure: str, substitute: str
+    model: tf.PreTrainedModel, score: str | None, metric: str, measure: str, substitute: str
 ) -> None:
     data = halves()
     measurement = quick_measure(model, data, score=score, substitutes=[substitute])
@@ -91,13 +83,13 @@ def test_each_kind_of_model_has_the_numbers_of_fidelity(
 def test_images_have_a_curve_with_intervals_within_range() -> None:
     model = random_model("vit")
     data = [inputs_of("vit", seed=seed, batch=6) for seed in range(4)]
-    measurement = papa.measure(
+    measured = papa.measure(
         model, data, orders=["random", "effect"], keep=[1, 0.5, 0], progress=False
     )
-    assert set(measurement.head_scores["method"]) == {"effect"}
-    assert len(measurement.results) == 2 * 3 * 3
-    assert measurement.summary["high"].max() <= 1
-    assert measurement.heads()["heads"].isna().sum() == 1, "random heads differ by seed"
+    assert set(measured.head_scores["method"]) == {"effect"}
+    assert len(measured.results) == 2 * 3 * 3
+    assert measured.summary["high"].max() <= 1
+    assert measured.heads()["heads"].isna().sum() == 1, "random heads differ by seed"
 
 
 def test_custom_scores_of_labelled_data() -> None:
@@ -110,22 +102,17 @@ def test_custom_scores_of_labelled_data() -> None:
     def certainty(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
         return outputs.logits.softmax(1).amax(1)
 
-    measurements = {
-        score: quick_measure(model, data, score=score)
-        for score in ("accuracy", "negative_log_perplexity", certainty)
-    }
-    assert mean(measurements["accuracy"], 1) == pytest.approx(right.mean().item())
-    assert mean(measurements["negative_log_perplexity"], 1) == pytest.approx(
+    names = ("accuracy", "negative_log_perplexity", certainty)
+    scored = {score: quick_measure(model, data, score=score) for score in names}
+    assert mean(scored["accuracy"], 1) == pytest.approx(right.mean().item())
+    assert mean(scored["negative_log_perplexity"], 1) == pytest.approx(
         -outputs.loss.item(), abs=1e-5
     )
     expected = certainty(outputs, batch).mean().item()
-    assert mean(measurements[certainty], 1) == pytest.approx(expected, abs=1e-5)
+    assert mean(scored[certainty], 1) == pytest.approx(expected, abs=1e-5)
     batch["labels"][::2] = -100
     counted = batch["labels"] != -100
-    some = {
-        score: mean(quick_measure(model, {**data, "validation": [batch]}, score=score), 1)
-        for score in ("accuracy", "negative_log_perplexity")
-    }
+    some = {score: mean(quick_measure(model, data, score=score), 1) for score in names[:2]}
     assert some["accuracy"] == pytest.approx(right[counted].mean().item())
     loss = torch.nn.functional.cross_entropy(outputs.logits, batch["labels"]).item()
     assert some["negative_log_perplexity"] == pytest.approx(-loss, abs=1e-5)
@@ -137,10 +124,8 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
     counts = data["validation"][0]["labels"].bincount(minlength=3).double()
     shares = counts / counts.sum()
     entropy = -(shares * shares.clamp(min=1e-9).log()).sum().item()
-    for score, expected in (
-        ("accuracy", shares.max().item()),
-        ("negative_log_perplexity", -entropy),
-    ):
+    most = shares.max().item()
+    for score, expected in (("accuracy", most), ("negative_log_perplexity", -entropy)):
         summary = quick_measure(model, data, score=score).summary
         assert summary["always_one_answer"].tolist() == pytest.approx([expected] * 2)
         assert summary["beats_baseline"].notna().all()
@@ -171,9 +156,9 @@ def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None
 
 def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:
     measurement = papa.measure(
-        AutoModel.from_pretrained(shallow),
+        tf.AutoModel.from_pretrained(shallow),
         SENTENCES * 2,
-        tokenizer=AutoTokenizer.from_pretrained(shallow),
+        tokenizer=tf.AutoTokenizer.from_pretrained(shallow),
         score="similarities",
         substitutes=["average", {"kind": "streaming", "sinks": 1, "recent": 2}],
         orders=["lambda", [(1, 3)], "reversed:last_to_first"],
@@ -182,22 +167,19 @@ def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:
     )
     assert set(measurement.summary["constants"]) == {"average", "streaming, 1, 2"}
     heads = {
-        cell.order: constant_heads
-        for cell, constant_heads in measurement.constant_heads.items()
-        if constant_heads and cell.constants == "average"
+        cell.order: heads_of_cell
+        for cell, heads_of_cell in measurement.constant_heads.items()
+        if heads_of_cell and cell.constants == "average"
     }
     (first,) = papa.constant_heads(measurement.head_scores, count=1)
-    assert heads == {
-        "scores:custom": ((1, 3),),
-        "reversed:last_to_first": ((0, 11),),
-        "lambda": (first,),
-    }
+    expected = {"scores:custom": ((1, 3),), "reversed:last_to_first": ((0, 11),)}
+    assert heads == {**expected, "lambda": (first,)}
 
 
 def test_second_texts_of_a_table_are_read(shallow: str) -> None:
     torch.manual_seed(0)
-    model = AutoModelForSequenceClassification.from_pretrained(shallow).eval()
-    tokenizer = AutoTokenizer.from_pretrained(shallow)
+    model = tf.AutoModelForSequenceClassification.from_pretrained(shallow).eval()
+    tokenizer = tf.AutoTokenizer.from_pretrained(shallow)
     table = {"text": SENTENCES, "text_pair": SENTENCES[::-1], "label": [0, 1] * 3}
     without_pairs = {name: column for name, column in table.items() if name != "text_pair"}
 
@@ -216,17 +198,11 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
 @pytest.mark.parametrize(
     "call", [papa.measure, papa.head_scores, partial(papa.fidelity, heads=[(0, 0)])]
 )
-def test_embeddings_that_are_no_means_are_refused(
-    tmp_path: Path, call: Callable[..., object]
-) -> None:
+def test_other_embeddings_are_refused(tmp_path: Path, call: Callable[..., object]) -> None:
     folder = sentence_encoder(tmp_path, lambda: Pooling(32, "cls"))
-    model = AutoModel.from_pretrained(folder).eval()
+    model = tf.AutoModel.from_pretrained(folder).eval()
     with pytest.raises(EncoderError, match=rf"{re.escape(str(folder))}.*cls"):
-        call(model, SENTENCES, tokenizer=AutoTokenizer.from_pretrained(folder))
-
-
-SHORT = {"input_ids": texts()[0]["input_ids"][:, :4]}
-BATCH = texts()[0]
+        call(model, SENTENCES, tokenizer=tf.AutoTokenizer.from_pretrained(folder))
 
 
 def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
@@ -234,7 +210,7 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
 
 
 @pytest.mark.parametrize(
-    ("call", "data", "message_part"),
+    ("call", "data", "expected"),
     [
         (papa.measure, {"train": [SHORT], "validation": [BATCH]}, "9 tokens"),
         (papa.measure, {"input_ids": BATCH["input_ids"][:1]}, "one text"),
@@ -246,10 +222,10 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
     ],
 )
 def test_what_does_not_fit_is_refused_before_anything_is_trained(
-    call: Callable[..., object], data: object, message_part: str, monkeypatch: pytest.MonkeyPatch
+    call: Callable[..., object], data: object, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
-    with pytest.raises(papa.PapaError, match=re.escape(message_part)):
+    with pytest.raises(papa.PapaError, match=re.escape(expected)):
         call(gpt(), data, progress=False)
 
 
@@ -257,4 +233,4 @@ def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:
     model = bert("ForSequenceClassification", labels=3)
     data = {"text": SENTENCES, "label": [5, *range(5)]}
     with pytest.raises(papa.PapaError, match="label 5"):
-        papa.measure(model, data, tokenizer=AutoTokenizer.from_pretrained(shallow))
+        papa.measure(model, data, tokenizer=tf.AutoTokenizer.from_pretrained(shallow))

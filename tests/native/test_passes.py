@@ -1,7 +1,5 @@
 """Passes of a native head: one value of a set of heads, whatever sets were valued before it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch
@@ -18,14 +16,8 @@ TEXTS = 24
 def native() -> NativeHead:
     """Of a random decoder whose own attention rounds otherwise than replaced heads do."""
     torch.manual_seed(0)
-    config = GPT2Config(
-        n_layer=3,
-        n_head=4,
-        n_embd=32,
-        vocab_size=100,
-        initializer_range=0.3,
-        attn_implementation="eager",
-    )
+    config = GPT2Config(n_layer=3, n_head=4, n_embd=32, vocab_size=100, initializer_range=0.3)
+    config._attn_implementation = "eager"
     ids = torch.randint(100, (TEXTS, 16))
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return open_in_memory(GPT2LMHeadModel(config).eval(), [batch])

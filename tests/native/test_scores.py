@@ -1,7 +1,5 @@
 """Scores of the heads of a model in memory: by their effect, and λ trained without labels."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -58,10 +56,8 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
     head_effects = effects(model, texts(), substitute=substitute)
     assert head_effects[["layer", "head"]].to_records(index=False).tolist() == EVERY
     assert (set(head_effects["method"]), head_effects.attrs["measure"]) == ({"effect"}, measure)
-    expected = [
-        change_of(papa.fidelity(model, texts(), heads=[head], substitute=substitute)["value"])
-        for head in EVERY
-    ]
+    by_head = [papa.fidelity(model, texts(), heads=[head], substitute=substitute) for head in EVERY]
+    expected = [change_of(fidelity["value"]) for fidelity in by_head]
     np.testing.assert_allclose(head_effects["score"], expected, atol=1e-6)
     assert (head_effects["low"] < head_effects["score"]).all()
     assert (head_effects["score"] < head_effects["high"]).all()
@@ -70,32 +66,23 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
 
 @pytest.mark.parametrize("model", [gpt(), bert("ForMaskedLM"), bert()])
 def test_lambda_of_any_model_is_trained_without_labels(model: PreTrainedModel) -> None:
-    """A loss that only moves λ: less is lost of the model's answers than at its start, and the
-    model stays whole.
-    """
-    weights = {name: parameter.clone() for name, parameter in model.state_dict().items()}
-    lambdas = lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1])
-    assert lambdas[["layer", "head"]].to_records(index=False).tolist() == EVERY
-    assert (lambdas["score"] - 0.5).abs().max() > 0.05
-    assert (lambdas["low"] < lambdas["score"]).all()
-    assert all(
-        torch.equal(parameter, weights[name]) for name, parameter in model.state_dict().items()
-    )
-    assert all(
-        parameter.requires_grad and parameter.grad is None for parameter in model.parameters()
-    )
-    pandas.testing.assert_frame_equal(
-        lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1]), lambdas
-    )
+    """Less is lost of the model's answers than at its start, and the model stays whole."""
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    trained = lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1])
+    assert trained[["layer", "head"]].to_records(index=False).tolist() == EVERY
+    assert (trained["score"] - 0.5).abs().max() > 0.05
+    assert (trained["low"] < trained["score"]).all()
+    assert all(torch.equal(weight, weights[name]) for name, weight in model.state_dict().items())
+    assert all(weight.requires_grad and weight.grad is None for weight in model.parameters())
+    repeated = lambdas_of(model, texts(), epochs=4, ranking_seeds=[0, 1])
+    pandas.testing.assert_frame_equal(repeated, trained)
 
 
 @pytest.mark.parametrize("model", [gpt(), bert(), bert("ForSequenceClassification", labels=3)])
 @pytest.mark.parametrize(
     "data", [in_one_batch(), without_padding(texts())], ids=["one batch", "alone"]
 )
-def test_lambda_does_not_depend_on_how_texts_are_batched(
-    model: PreTrainedModel, data: Batches
-) -> None:
+def test_lambda_is_the_same_for_any_batching(model: PreTrainedModel, data: Batches) -> None:
     expected = lambdas_of(model, texts(), substitute="average", ranking_seeds=[0, 1])
     lambdas = lambdas_of(model, data, substitute="average", ranking_seeds=[0, 1])
     # Padding of a batch changes the order of sums, which three epochs of training carry on.

@@ -1,7 +1,5 @@
 """The lower layers of the embedded encoder and small samples of real corpora."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,6 +22,9 @@ from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
 LAYERS = 2
 HEADS = [(layer, head) for layer in range(LAYERS) for head in range(12)]
+Corpora = dict[str, TokenisedCorpus]
+Tasks = dict[str, TaskSpec]
+CorpusOf = Callable[..., TokenisedCorpus]
 RATE = {"learning_rate": 5e-4, "batch_size": 8, "epochs": 2}
 
 
@@ -50,13 +51,12 @@ KEYS = ("kind", "metric", "slots", "train_rows", "validation_rows", "columns")
 
 
 @pytest.fixture(scope="session")
-def tasks(corpora_folder: Path) -> dict[str, TaskSpec]:
+def tasks(corpora_folder: Path) -> Tasks:
     specs = dict[str, TaskSpec]()
     raw = corpora_folder / "wikitext_raw"
     for name, values in DESCRIBED.items():
-        files = {
-            split: corpora_folder / name / f"{split}.jsonl" for split in ("train", "validation")
-        }
+        folder = corpora_folder / name
+        files = {split: folder / f"{split}.jsonl" for split in ("train", "validation")}
         if name == "wikitext":
             files = {"train": raw / "validation.txt", "validation": raw / "test.txt"}
         described = {"name": name, "source": {"kind": "files", **files}, "probe": RATE}
@@ -67,10 +67,8 @@ def tasks(corpora_folder: Path) -> dict[str, TaskSpec]:
 
 @pytest.fixture(scope="session")
 def corpus_of(
-    tasks: dict[str, TaskSpec],
-    reference: EncoderReference,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., TokenisedCorpus]:
+    tasks: Tasks, reference: EncoderReference, tmp_path_factory: pytest.TempPathFactory
+) -> CorpusOf:
     tokenizer = load_tokenizer(reference)
 
     def build(name: str, changes: Mapping[str, object] = MappingProxyType({})) -> TokenisedCorpus:
@@ -83,9 +81,7 @@ def corpus_of(
 
 
 @pytest.fixture(scope="session")
-def corpora(
-    tasks: dict[str, TaskSpec], corpus_of: Callable[..., TokenisedCorpus]
-) -> dict[str, TokenisedCorpus]:
+def corpora(tasks: Tasks, corpus_of: CorpusOf) -> Corpora:
     return {name: corpus_of(name) for name in tasks}
 
 
@@ -94,12 +90,7 @@ FeatureDtype = Literal["float32", "bfloat16"]
 
 
 @pytest.fixture
-def cell(
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    tmp_path: Path,
-) -> Cell:
+def cell(encoder: Encoder, corpora: Corpora, tasks: Tasks, tmp_path: Path) -> Cell:
     """A cell's scores; a budget of 0 streams features, dropout is the encoder's."""
 
     def run(

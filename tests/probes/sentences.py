@@ -1,7 +1,5 @@
 """Tiny encoders with heads of their own, as sentence-transformers and transformers save them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,6 +15,8 @@ from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 
 SMALL = SIZES | {"num_hidden_layers": 2, "vocab_size": 30522, "max_position_embeddings": 64}
+WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")
+SIMILAR: NamedMetric = "cosine_spearman"
 
 
 def original(
@@ -40,9 +40,6 @@ def original(
         progress=False,
     )
     return float(measurement.results["score"].iloc[0])
-
-
-WORDS = ("cat", "dog", "ship", "tree", "film", "town", "river", "stone", "glass", "bread", "road")
 
 
 def pairs(count: int) -> dict[str, list[object]]:
@@ -81,6 +78,3 @@ def mean() -> Pooling:
 
 def dense() -> Dense:
     return Dense(32, 4, bias=True, activation_function=torch.nn.Tanh())
-
-
-SIMILAR: NamedMetric = "cosine_spearman"

@@ -1,7 +1,5 @@
 """Gradients of chunks add up to those of the whole minibatch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -14,10 +12,10 @@ from papa.models.encoder import Encoder
 from papa.probes.chunks import Chunk, Learned, chunks_of, total_loss, train_in_chunks
 from papa.probes.training import adamw, take_step
 from papa.ranking.learned import trainable_mix
-from papa.spec import ProbeSpec, TaskSpec
-from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+from papa.spec import ProbeSpec
+from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED
-from tests.probes.conftest import with_probe
+from tests.probes.conftest import Corpora, Tasks, with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 MINIBATCH = np.arange(16)
@@ -27,9 +25,7 @@ Build = Callable[..., tuple[Learned, TokenisedSplit]]
 
 
 @pytest.fixture
-def build(
-    encoder: Encoder, tasks: dict[str, TaskSpec], corpora: dict[str, TokenisedCorpus]
-) -> Build:
+def build(encoder: Encoder, tasks: Tasks, corpora: Corpora) -> Build:
 
     def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
@@ -50,9 +46,8 @@ def total(learned: Learned, chunks: Sequence[Chunk]) -> tuple[float, list[torch.
 
 def far_apart(gradients: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
     """The largest difference of any gradient, relative to its largest entry."""
-    return max(
-        float((a - b).abs().max() / b.abs().max()) for a, b in zip(gradients, expected, strict=True)
-    )
+    pairs = zip(gradients, expected, strict=True)
+    return max(float((a - b).abs().max() / b.abs().max()) for a, b in pairs)
 
 
 @pytest.mark.parametrize("name", ["reviews", "review_pairs", "wnut17", "wikitext"])
@@ -77,8 +72,8 @@ def test_parts_add_up_to_the_whole_minibatch(build: Build, name: str) -> None:
     assert len({chunk.dropout_seed for chunk in chunks}) == len(chunks)
 
 
-def test_dropout_follows_from_the_seed_that_each_part_has_for_itself(
-    build: Build, encoder: Encoder, tasks: dict[str, TaskSpec]
+def test_dropout_follows_from_the_seed_of_its_part(
+    build: Build, encoder: Encoder, tasks: Tasks
 ) -> None:
     ((groups, loss), split) = build("reviews", dropout=True)
     seeds_used = list[int]()

@@ -1,11 +1,8 @@
 """Scores of cells on real text: features stored or streamed, dropout, and constants."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -22,10 +19,20 @@ from papa.models.encoder import Encoder
 from papa.probes.chunks import probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe, unseen_by
 from papa.probes.features import WINDOW_ROWS, WordEmbeddings
-from papa.spec import Columns, EmbeddedSource, TaskSpec
+from papa.spec import Columns, EmbeddedSource
 from papa.text.batches import MicroBatch, micro_batch
-from papa.text.corpus import TokenisedCorpus, TokenisedSplit
-from tests.probes.conftest import HEADS, LAYERS, Cell, counted_passes, scores, with_probe
+from papa.text.corpus import TokenisedSplit
+from tests.probes.conftest import (
+    HEADS,
+    LAYERS,
+    Cell,
+    Corpora,
+    CorpusOf,
+    Tasks,
+    counted_passes,
+    scores,
+    with_probe,
+)
 
 pytestmark = pytest.mark.unchecked
 
@@ -46,7 +53,7 @@ def test_streamed_features_give_the_scores_of_stored_ones(
     window: int,
     cell: Cell,
     encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
+    corpora: Corpora,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("papa.probes.features.WINDOW_ROWS", window)
@@ -66,9 +73,7 @@ def test_streamed_features_give_the_scores_of_stored_ones(
 
 @pytest.mark.parametrize("trained", [False, True])
 @pytest.mark.parametrize("name", ["reviews", "wnut17", "wikitext"])
-def test_a_seeds_score_depends_on_no_seed_beside_it(
-    name: str, trained: bool, cell: Cell, tasks: dict[str, TaskSpec]
-) -> None:
+def test_seeds_score_alone_as_together(name: str, trained: bool, cell: Cell, tasks: Tasks) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
 
     scored = partial(cell, name, epochs=1, constants=constants, heads=HEADS, trained=trained)
@@ -80,7 +85,7 @@ def test_a_seeds_score_depends_on_no_seed_beside_it(
 @pytest.mark.parametrize("budget", [1, 0])
 @pytest.mark.parametrize("name", ["reviews", "wnut17"])
 def test_a_cell_on_unused_cores_has_the_same_scores(
-    name: str, budget: int, cell: Cell, tasks: dict[str, TaskSpec], tmp_path: Path
+    name: str, budget: int, cell: Cell, tasks: Tasks, tmp_path: Path
 ) -> None:
     constants = control("toeplitz", LAYERS, 12, tasks[name].slots)
     threads: set[int] = set()
@@ -104,15 +109,9 @@ def test_a_cell_on_unused_cores_has_the_same_scores(
 
 
 def test_text_is_learned(
-    cell: Cell,
-    corpus_of: Callable[..., TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    encoder: Encoder,
-    monkeypatch: pytest.MonkeyPatch,
+    cell: Cell, corpus_of: CorpusOf, tasks: Tasks, encoder: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sentiment of the embedded reviews, against the same probe on features that say nothing; the
-    probe never reads the split it is scored on.
-    """
+    """Against features that say nothing; the probe never reads the split it is scored on."""
     corpus = corpus_of("reviews", REVIEWS | {"train_rows": 300, "validation_rows": 150})
     task = tasks["reviews"].model_copy(update={"metric": "accuracy"})
 
@@ -127,8 +126,8 @@ def test_text_is_learned(
     assert control.max() < 0.58, control
 
 
-def test_features_of_word_embeddings_see_no_attention_stored_or_streamed(
-    cell: Cell, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
+def test_features_of_word_embeddings_see_no_attention(
+    cell: Cell, encoder: Encoder, corpora: Corpora
 ) -> None:
     split = corpora["review_pairs"].split("validation")
     model = WordEmbeddings(encoder)
@@ -188,10 +187,8 @@ def test_a_full_disk_is_noticed_before_anything_runs(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(os, "posix_fallocate", refuse)
-    with (
-        counted_passes(encoder) as passes,
-        pytest.raises(PapaError, match=r"execution\.features_budget_gb"),
-    ):
+    refused = pytest.raises(PapaError, match=r"execution\.features_budget_gb")
+    with counted_passes(encoder) as passes, refused:
         cell("reviews")
     assert not passes
     assert len(cell("reviews", budget=0)) == 2
@@ -212,8 +209,8 @@ def test_a_cell_sees_its_constants_with_those_around_it(
     np.testing.assert_allclose(scores(scored()), before, atol=1e-6)
 
 
-def test_training_moves_the_matrices_of_constant_heads_alone(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+def test_training_moves_only_constant_heads(
+    encoder: Encoder, corpora: Corpora, tasks: Tasks
 ) -> None:
     start = control("toeplitz", LAYERS, 12, 64)
     corpus = corpora["reviews"]
@@ -238,10 +235,7 @@ def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("changes", [{"train_rows": 6}, {**REVIEWS, "train_rows": 1}])
 def test_the_unseen_share_is_of_pairs_of_slots(
-    changes: dict[str, object],
-    encoder: Encoder,
-    corpus_of: Callable[..., TokenisedCorpus],
-    corpora: dict[str, TokenisedCorpus],
+    changes: dict[str, object], encoder: Encoder, corpus_of: CorpusOf, corpora: Corpora
 ) -> None:
     """An average over few texts, of the task or of shorter reviews, against a count by hand."""
     over = corpus_of("reviews", changes).split("train")

@@ -1,9 +1,6 @@
-"""Features against the encoder run on one padded input at a time; in bfloat16, which token probes
-multiply in, by scores."""
+"""Features against the encoder on one padded input at a time; in bfloat16 by scores."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,20 +23,17 @@ from papa.text.batches import micro_batch, micro_batches
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
 from tests.make import outputs_of
 from tests.probes.conftest import HEADS as EVERY
-from tests.probes.conftest import Cell, scores
+from tests.probes.conftest import Cell, Corpora, CorpusOf, Tasks, scores
 
 TASKS = ["reviews", "review_pairs", "wnut17", "wikitext"]
+HEADS = EVERY[::2]
 
 
 @pytest.mark.parametrize(
     ("task", "batch_tokens"), [*((task, 512) for task in TASKS), ("reviews", 64), ("reviews", 2048)]
 )
 def test_features_are_those_of_each_input_alone(
-    task: str,
-    batch_tokens: int,
-    encoder: Encoder,
-    corpora: dict[str, TokenisedCorpus],
-    tmp_path: Path,
+    task: str, batch_tokens: int, encoder: Encoder, corpora: Corpora, tmp_path: Path
 ) -> None:
     split = corpora[task].split("train")
     path = tmp_path / "values.bin"
@@ -49,57 +43,47 @@ def test_features_are_those_of_each_input_alone(
     assert len(features.values) == int(features.offsets[-1])
     for row in range(0, len(split), 7):
         batch = micro_batch(split, [row])
-        tokens_of_row = slice(*features.offsets[row : row + 2].tolist())
+        tokens = slice(*features.offsets[row : row + 2].tolist())
         with torch.inference_mode():
-            states_of_row = torch.stack(encoder.token_states(batch), dim=1)
+            states = torch.stack(encoder.token_states(batch), dim=1)
         slot_ids = batch.columns
         labels = torch.from_numpy(split.labels_of([row]))
         if split.label_per_token:
             labelled = labels != -100
-            states_of_row = states_of_row[labelled]
+            states = states[labelled]
             slot_ids = slot_ids[labelled]
             labels = labels[labelled]
-        torch.testing.assert_close(
-            features.values[tokens_of_row], states_of_row, atol=2e-5, rtol=1e-5
-        )
-        assert torch.equal(features.slot_ids[tokens_of_row].long(), slot_ids)
-        stored_labels = (
-            features.labels[tokens_of_row]
-            if split.label_per_token
-            else features.labels[row : row + 1]
-        )
+        torch.testing.assert_close(features.values[tokens], states, atol=2e-5, rtol=1e-5)
+        assert torch.equal(features.slot_ids[tokens].long(), slot_ids)
+        rows = tokens if split.label_per_token else slice(row, row + 1)
+        stored_labels = features.labels[rows]
         assert torch.equal(stored_labels, labels)
 
 
 def test_a_split_without_labelled_tokens_is_an_error(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], monkeypatch: pytest.MonkeyPatch
+    encoder: Encoder, corpora: Corpora, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     split = corpora["wnut17"].split("train")
     monkeypatch.setitem(split.__dict__, "labels", np.full_like(split.labels, -100))
-    with pytest.raises(DataError, match="the train split has no labelled token"):
+    with pytest.raises(DataError, match="train"):
         values_shape(encoder, split)
 
 
-needs_bfloat16 = pytest.mark.skipif(
-    not has_bfloat16(), reason="this CPU does not multiply in bfloat16"
-)
+needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="no bfloat16 on this CPU")
 
 SPLITS = ("train", "validation")
 
 
 @pytest.fixture(scope="module")
-def pos(tasks: dict[str, TaskSpec], corpora_folder: Path) -> TaskSpec:
+def pos(tasks: Tasks, corpora_folder: Path) -> TaskSpec:
     files = {split: corpora_folder / "ud_ewt" / f"{split}.jsonl" for split in SPLITS}
-    changes = {
-        "source": {"kind": "files", **files},
-        "columns": {"words": "tokens", "label": "pos_tags"},
-        "metric": "token_f1",
-    }
+    changes = {"source": {"kind": "files", **files}, "metric": "token_f1"}
+    changes |= {"columns": {"words": "tokens", "label": "pos_tags"}}
     return TaskSpec.model_validate(tasks["wnut17"].model_dump() | changes)
 
 
 @pytest.fixture(scope="module")
-def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> TokenisedCorpus:
+def words(pos: TaskSpec, corpus_of: CorpusOf) -> TokenisedCorpus:
     return corpus_of("wnut17", {"source": pos.source, "columns": pos.columns, "metric": pos.metric})
 
 
@@ -107,9 +91,7 @@ def words(pos: TaskSpec, corpus_of: Callable[..., TokenisedCorpus]) -> Tokenised
 def test_features_are_stored_as_the_study_says(
     reference: EncoderReference, cell: Cell, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
 ) -> None:
-    """In bfloat16 they take half the disk, for the same scores to the last bit: the probe rounds
-    what it reads. Scores are near those in float32.
-    """
+    """In bfloat16 they take half the disk, for the same scores to the last bit."""
     half = load_encoder(replace(reference, precision="bfloat16"))
     features_by_dtype = {}
     for dtype in ("float32", "bfloat16"):
@@ -129,16 +111,13 @@ def test_features_are_stored_as_the_study_says(
     assert features_by_dtype["float32"] == pytest.approx(full, abs=0.03)
 
 
-HEADS = EVERY[::2]
-
-
 @pytest.fixture(scope="module")
 def stock(reference: EncoderReference) -> PreTrainedModel:
     return AutoModel.from_pretrained(reference.folder, attn_implementation="eager").eval()
 
 
 @pytest.fixture(scope="module")
-def train(corpora: dict[str, TokenisedCorpus]) -> TokenisedSplit:
+def train(corpora: Corpora) -> TokenisedSplit:
     return corpora["reviews"].split("train")
 
 
@@ -170,9 +149,7 @@ def of_split(
     return outputs_over(observe_rows, split, kind, (encoder.layers, encoder.heads), seed)
 
 
-def test_the_mean_is_that_of_papa_ablated(
-    encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
-) -> None:
+def test_means_as_ablated(encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit) -> None:
     outputs = of_split(encoder, train, "mean_output")
     rows = np.arange(8)
     text = [padded(train, train.rows)]
@@ -186,7 +163,7 @@ def test_the_mean_is_that_of_papa_ablated(
 
 
 @torch.inference_mode()
-def test_means_by_slot_are_those_of_the_stock_model(
+def test_means_by_slot_as_stock(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
     recorded: list[Tensor] = []
@@ -198,20 +175,18 @@ def test_means_by_slot_are_those_of_the_stock_model(
     real = inputs["attention_mask"].double()
     sums = torch.einsum("bs,bsd->sd", real, recorded[0].double())
     expected = (sums / real.sum(0).clamp(min=1)[:, None]).unflatten(1, (12, -1)).transpose(0, 1)
-    outputs = of_split(encoder, train, "mean_output_by_slot")
+    means = of_split(encoder, train, "mean_output_by_slot")
     had = real.sum(0) > 0
     assert not had.all()
-    torch.testing.assert_close(
-        outputs.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0
-    )
+    torch.testing.assert_close(means.values[1][:, had], expected[:, had].float(), atol=1e-5, rtol=0)
     overall = (sums.sum(0) / real.sum()).unflatten(0, (12, -1)).float()
     for slot in (~had).nonzero()[:3, 0]:
-        torch.testing.assert_close(outputs.values[1][:, slot], overall, atol=1e-5, rtol=0)
+        torch.testing.assert_close(means.values[1][:, slot], overall, atol=1e-5, rtol=0)
     overall_outputs = of_split(encoder, train, "mean_output")
     torch.testing.assert_close(overall_outputs.values[1][:, 0], overall, atol=1e-5, rtol=0)
 
 
-def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
+def test_resampled_outputs_as_ablated(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
     outputs = of_split(encoder, train, "resampled_output", seed=3)
@@ -224,10 +199,8 @@ def test_what_is_resampled_is_that_of_papa_ablated_with_the_same_donors(
         # A donor of papa.ablated is another text.
         rows = train.rows[(lengths == length) & (train.rows != drawn[length])]
         data: list[Mapping[str, Tensor]] = [padded(train, [drawn[length]])]
-        with (
-            papa.ablated(stock, HEADS, substitute="resampled_output", data=data),
-            replaced(encoder, outputs, HEADS),
-        ):
+        block = papa.ablated(stock, HEADS, substitute="resampled_output", data=data)
+        with block, replaced(encoder, outputs, HEADS):
             assert difference(encoder, stock, train, rows) < 1e-5
     of_other_seed = of_split(encoder, train, "resampled_output", seed=4)
     rows = train.rows[lengths == common]

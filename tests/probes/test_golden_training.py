@@ -1,8 +1,4 @@
-"""Ten training steps as the authors' code takes them, with all dropout off: the probe and the
-optimiser, matched step by step.
-"""
-
-from __future__ import annotations
+"""Ten training steps as the authors' code takes them, with all dropout off."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.chunks import chunks_of, total_loss
@@ -24,7 +19,7 @@ from papa.ranking.learned import trainable_mix
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
 from papa.text.layout import PackedTokens
-from tests.golden.tensors import SLOTS, load_golden
+from tests.golden.tensors import SLOTS, GoldenTensors, load_golden
 
 STEPS = 10
 BATCH = 16
@@ -53,63 +48,42 @@ CONTROLS: tuple[dict[str, float], ...] = (
 """Without clipping, with PyTorch's default decay, with the Trainer's ε."""
 
 
+def turned(value: Tensor, shape: torch.Size) -> Tensor:
+    """A matrix of the authors' linear maps as ours has it, or the other way round."""
+    return value.T if value.ndim == 2 and value.shape != shape else value
+
+
 @dataclass(frozen=True)
-class Golden:
-    start: dict[str, Tensor]
-    trained: dict[str, Tensor]
-    order: list[tuple[int, int]]
+class Golden(GoldenTensors):
     corpus: TokenisedCorpus
 
-    @property
-    def constants(self) -> ConstantMatrices:
-        return ConstantMatrices(
-            self.start["average_attention"], self.start["counts"] > 0, "average"
-        )
-
     def set_start(self, parameters: list[torch.nn.Parameter]) -> None:
-        theirs = [self.start[f"probe.{name}"] for name in NAMES]
         with torch.no_grad():
-            for parameter, start_value in zip(parameters, theirs, strict=True):
-                parameter[:] = (
-                    start_value.T
-                    if start_value.ndim == 2 and parameter.shape[1:] != start_value.shape
-                    else start_value
-                )
+            for name, parameter in zip(NAMES, parameters, strict=True):
+                parameter[:] = turned(self.tensors[f"probe.{name}"], parameter.shape[1:])
 
     def ten_steps(
         self, name: str, groups: Any, losses: Losses, rows: Tensor, spec: ProbeSpec
     ) -> dict[str, float]:
-        """The largest difference from the authors' run of every quantity, by name; of losses and
-        norms relative to theirs.
-        """
+        """Return the largest difference from the authors' run by quantity; of losses relative."""
         optimizer = adamw(groups, spec)
         limit = spec.max_grad_norm
-        steps = [
-            take_step(losses, rows[:, step_index], step_index, optimizer, limit)
-            for step_index in range(STEPS)
-        ]
+        steps = [take_step(losses, rows[:, n], n, optimizer, limit) for n in range(STEPS)]
+        parameters = [parameter.detach() for group in groups for parameter in group["params"]]
         differences = {}
-        for number, parameter_name in enumerate(("losses", "gradient_norms")):
-            parameter_value = torch.stack([step[number][0] for step in steps])
-            differences[parameter_name] = float(
-                (parameter_value / self.trained[f"{name}.{parameter_name}"] - 1).abs().max()
-            )
-        trained = [
-            parameter_value.detach() for group in groups for parameter_value in group["params"]
-        ]
-        if len(trained) > len(NAMES):
-            theta = trained.pop(0)
+        for number, quantity in enumerate(("losses", "gradient_norms")):
+            ratio = torch.stack([step[number][0] for step in steps])
+            ratio /= self.trained[f"{name}.{quantity}"]
+            differences[quantity] = float((ratio - 1).abs().max())
+        if len(parameters) > len(NAMES):
+            theta = parameters.pop(0)
             differences["theta"] = float((theta - self.trained[f"{name}.theta"]).abs().max())
-        for parameter_name, parameter_value in zip(NAMES, trained, strict=True):
+        for quantity, parameter in zip(NAMES, parameters, strict=True):
             # Of the first linear map they stored the bias alone.
-            theirs = self.trained.get(f"{name}.{parameter_name}")
-            if theirs is not None:
-                value = (
-                    parameter_value[0].T
-                    if parameter_value[0].shape != theirs.shape
-                    else parameter_value[0]
-                )
-                differences[parameter_name] = float((value - theirs).abs().max())
+            if f"{name}.{quantity}" in self.trained:
+                theirs = self.trained[f"{name}.{quantity}"]
+                difference = turned(parameter[0], theirs.shape) - theirs
+                differences[quantity] = float(difference.abs().max())
         assert len(differences) == 6 + ("theta" in differences)
         return differences
 
@@ -132,7 +106,7 @@ def golden(tmp_path_factory: pytest.TempPathFactory) -> Golden:
     write_shard(folder / "train-00000.arrow", tokens, labels, label_per_token=False)
     metadata = {"shards": {"train": [{"file": "train-00000.arrow", "rows": ROWS}]}}
     corpus = TokenisedCorpus(folder, "text", SLOTS, ("odd", "even"), metadata)
-    return Golden(start, golden.trained, golden.order, corpus)
+    return Golden(start, golden.order, golden.trained, corpus)
 
 
 def probing(
@@ -169,9 +143,8 @@ def mixed(
 
 
 def matches(differences: dict[str, float]) -> bool:
-    return all(
-        value <= (1e-6 if quantity == "theta" else 1e-5) for quantity, value in differences.items()
-    )
+    limits = dict.fromkeys(differences, 1e-5) | {"theta": 1e-6}
+    return all(value <= limits[quantity] for quantity, value in differences.items())
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])

@@ -1,8 +1,4 @@
-"""NaN and infinity stop what they reach, in one sentence that says where: real encoders with bad
-weights.
-"""
-
-from __future__ import annotations
+"""NaN and infinity stop what they reach, with a sentence that says where."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -18,15 +14,17 @@ from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference
 from papa.probes.features import FeatureModel, WordEmbeddings
 from papa.ranking.learned import train_lambda
-from papa.spec import RankingSpec, TaskSpec
+from papa.spec import RankingSpec
 from papa.text.batches import micro_batches
-from papa.text.corpus import TokenisedCorpus, TokenisedSplit
-from tests.probes.conftest import HEADS, Cell, with_probe
+from papa.text.corpus import TokenisedSplit
+from tests.probes.conftest import HEADS, Cell, Corpora, Tasks, with_probe
 
 BATCH_TOKENS = 256
 WORDS = "embeddings.word_embeddings.weight"
 VALUES = "encoder.layer.0.attention.self.value.weight"
 Poisoned = Callable[..., Encoder]
+DIVERGENCE = r"learning_rate.*(nan|inf).*minibatch 2 of epoch 1.*1e\+30"
+"""The first step is sound, whatever the rate; the second reads what the first has made."""
 
 
 @pytest.fixture
@@ -54,9 +52,7 @@ def rare_token(split: TokenisedSplit, second_split: TokenisedSplit) -> tuple[int
 
 
 @pytest.mark.parametrize("layer", [0, 1])
-def test_a_bad_average_is_traced_to_its_layer(
-    poisoned: Poisoned, corpora: dict[str, TokenisedCorpus], layer: int
-) -> None:
+def test_a_bad_average_names_its_layer(poisoned: Poisoned, corpora: Corpora, layer: int) -> None:
     split = corpora["reviews"].split("train")
     with pytest.raises(NumbersError) as raised:
         average_split(poisoned(VALUES, layer), split, slots=64, batch_tokens=BATCH_TOKENS)
@@ -67,9 +63,9 @@ def test_a_bad_average_is_traced_to_its_layer(
 
 @pytest.mark.parametrize(("split_name", "budget"), [("train", 1), ("validation", 0)])
 @pytest.mark.parametrize("features_of", [lambda encoder: encoder, WordEmbeddings])
-def test_a_bad_token_of_a_cell_is_traced_to_its_row(
+def test_a_bad_token_of_a_cell_names_its_row(
     poisoned: Poisoned,
-    corpora: dict[str, TokenisedCorpus],
+    corpora: Corpora,
     cell: Cell,
     split_name: Literal["train", "validation"],
     budget: float,
@@ -84,11 +80,8 @@ def test_a_bad_token_of_a_cell_is_traced_to_its_row(
         cell("reviews", model=model, budget=budget, batch_tokens=BATCH_TOKENS)
 
 
-def test_a_bad_token_of_a_minibatch_is_traced_to_its_row(
-    poisoned: Poisoned,
-    corpora: dict[str, TokenisedCorpus],
-    tasks: dict[str, TaskSpec],
-    cell: Cell,
+def test_a_bad_token_of_a_minibatch_names_its_row(
+    poisoned: Poisoned, corpora: Corpora, tasks: Tasks, cell: Cell
 ) -> None:
     corpus = corpora["reviews"]
     token, row, _ = rare_token(corpus.split("train"), corpus.split("validation"))
@@ -101,17 +94,13 @@ def test_a_bad_token_of_a_minibatch_is_traced_to_its_row(
         cell("reviews", model=encoder, constants=constants, heads=HEADS[:12], trained=True)
 
 
-DIVERGENCE = r"learning_rate.*(nan|inf).*minibatch 2 of epoch 1.*1e\+30"
-"""The first step is sound, whatever the rate; the second reads what the first has made."""
-
-
-def test_a_probe_that_diverges_names_its_minibatch(tasks: dict[str, TaskSpec], cell: Cell) -> None:
+def test_a_probe_that_diverges_names_its_minibatch(tasks: Tasks, cell: Cell) -> None:
     with pytest.raises(SpecError, match=DIVERGENCE):
         cell(with_probe(tasks["reviews"], learning_rate=1e30), batch_tokens=BATCH_TOKENS)
 
 
-def test_lambda_that_diverges_names_its_minibatch(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus], tasks: dict[str, TaskSpec]
+def test_diverging_lambda_names_its_minibatch(
+    encoder: Encoder, corpora: Corpora, tasks: Tasks
 ) -> None:
     task = with_probe(tasks["reviews"], learning_rate=1e30)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)

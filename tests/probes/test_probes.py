@@ -1,7 +1,5 @@
 """Losses, predictions, dropout and start values of probes."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -11,22 +9,19 @@ import torch
 from papa.models.encoder import Encoder
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
-from papa.text.corpus import TokenisedCorpus
-from tests.probes.conftest import LAYERS
+from tests.probes.conftest import LAYERS, Corpora
 
 sequence_probe = partial(SequenceProbe, layers=LAYERS + 1, width=384, slots=64)
 token_probe = partial(TokenProbe, layers=LAYERS + 1, width=384, labels=13)
 
 
 @pytest.fixture
-def features(encoder: Encoder, corpora: dict[str, TokenisedCorpus]) -> PackedFeatures:
+def features(encoder: Encoder, corpora: Corpora) -> PackedFeatures:
     split = corpora["reviews"].split("train")
     return compute_features(encoder, split, 512, "float32", rows=split.rows[:8])
 
 
-def test_a_seeds_loss_is_the_mean_over_its_own_tokens(
-    encoder: Encoder, corpora: dict[str, TokenisedCorpus]
-) -> None:
+def test_a_seeds_loss_is_its_own(encoder: Encoder, corpora: Corpora) -> None:
     features = compute_features(encoder, corpora["wnut17"].split("train"), 512, "float32")
     rows = torch.arange(6).view(2, 3)
     assert len({*features.lengths[:6].view(2, 3).sum(1).tolist()}) == 2, "seeds differ in tokens"
@@ -77,9 +72,7 @@ def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None
 
 
 @pytest.mark.parametrize("width", [384, 128])
-def test_predictions_are_log_probabilities_of_the_true_words(
-    width: int, encoder: Encoder, corpora: dict[str, TokenisedCorpus]
-) -> None:
+def test_predictions_are_log_probabilities(width: int, encoder: Encoder, corpora: Corpora) -> None:
     """Also where word embeddings are narrow, and one more linear map leads to them."""
     rows = torch.arange(12)
     embeddings = encoder.word_embeddings[:, :width]

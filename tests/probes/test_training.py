@@ -1,7 +1,4 @@
-"""How probes are trained: the order of rows, dropout, steps by the formula of transformers 4; and
-gradients of parts, which add up to those of the whole minibatch."""
-
-from __future__ import annotations
+"""How probes are trained: the order of rows, dropout, steps by the formula of transformers 4."""
 
 import math
 
@@ -13,9 +10,8 @@ from torch import nn
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
 from papa.probes.training import Learner, Losses, Window, adamw, train
-from papa.spec import ProbeSpec, TaskSpec
-from papa.text.corpus import TokenisedCorpus
-from tests.probes.conftest import with_probe
+from papa.spec import ProbeSpec
+from tests.probes.conftest import Corpora, Tasks, with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
@@ -47,18 +43,14 @@ def test_each_epoch_of_a_seed_shuffles_all_rows(rows: int, window: int) -> None:
             window=window,
             progress=lambda *both: progress_calls.append(both),
         )
-    orders, repeated = (
-        [np.concatenate(epoch_order, axis=1) for epoch_order in each.values()] for each in twice
-    )
+    orders, rerun = ([np.concatenate(order, axis=1) for order in each.values()] for each in twice)
     assert np.array_equal(np.sort(orders), [[range(rows)] * 2] * 2)
-    assert np.array_equal(orders, repeated)
+    assert np.array_equal(orders, rerun)
     assert rows == 1 or len({tuple(order) for epoch in orders for order in epoch}) == 4
     for epoch in orders:
         first = np.sort(epoch[:, :window])
         assert np.array_equal(*first), "seeds share windows"
-    assert rows <= window or not np.array_equal(
-        *(np.sort(epoch_order[0, :window]) for epoch_order in orders)
-    )
+    assert rows <= window or not np.array_equal(*(np.sort(order[0, :window]) for order in orders))
     assert progress_calls[-1] == (2 * rows, 2 * rows)
 
 
@@ -74,8 +66,8 @@ def test_each_epoch_of_a_seed_shuffles_all_rows(rows: int, window: int) -> None:
 )
 def test_sequence_probes_have_the_authors_dropout(
     encoder: Encoder,
-    tasks: dict[str, TaskSpec],
-    corpora: dict[str, TokenisedCorpus],
+    tasks: Tasks,
+    corpora: Corpora,
     monkeypatch: pytest.MonkeyPatch,
     task: str,
     model_type: str,
@@ -89,9 +81,7 @@ def test_sequence_probes_have_the_authors_dropout(
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
-    """m / ((√v + ε) / √(1 - β₂ᵗ)): for a gradient as small as ε this is another step than
-    PyTorch's.
-    """
+    """m / ((√v + ε) / √(1 - β₂ᵗ)) differs from PyTorch's step for a gradient as small as ε."""
     spec = SPEC.model_copy(update={"weight_decay": decay})
     parameter = nn.Parameter(torch.ones(2))
     plain = nn.Parameter(torch.ones(2))
@@ -108,9 +98,7 @@ def test_steps_follow_the_formula_of_transformers_4(decay: float) -> None:
         theirs.step()
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
-        correction = math.sqrt(1 - 0.999**step) / (1 - 0.9**step)
-        expected = expected * (1 - 1e-2 * decay) - 1e-2 * correction * first / (
-            second.sqrt() + 1e-8
-        )
+        scale = math.sqrt(1 - 0.999**step) / (1 - 0.9**step)
+        expected = expected * (1 - 1e-2 * decay) - 1e-2 * scale * first / (second.sqrt() + 1e-8)
         torch.testing.assert_close(parameter.detach(), expected, atol=1e-6, rtol=0)
     assert abs(float((parameter - plain).detach()[0])) > 1e-3

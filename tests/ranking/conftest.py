@@ -1,8 +1,4 @@
-"""The lower layers of the embedded encoder, real text and its average, to rank heads with; and
-encoders in which one head alone carries the label.
-"""
-
-from __future__ import annotations
+"""Real text and its average, to rank heads with; encoders whose label one head carries."""
 
 from pathlib import Path
 

@@ -6,8 +6,6 @@ is; the average of its attention looks everywhere, where both classes are. The o
 are random and small.
 """
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator
@@ -140,9 +138,8 @@ class Planted(NamedTuple):
         """By the loss of the native head or of the probe."""
         constants = self.scoring_request.constants
         rows = self.scoring_request.rows
-        return LossRequest(
-            self.loss, constants, rows, rows_of_seed(len(rows), VALUED_ROWS, 0), 100, 0
-        )
+        valued = rows_of_seed(len(rows), VALUED_ROWS, 0)
+        return LossRequest(self.loss, constants, rows, valued, 100, 0)
 
     def weight(self, layer: int) -> Tensor:
         model: Any = self.scoring_request.encoder.model
@@ -165,9 +162,7 @@ class Planted(NamedTuple):
 
 
 def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
-    """The encoder loaded, the task tokenised, the average over its training text, and a trained
-    probe or the model's native head.
-    """
+    """The encoder, its tokenised task and average, and a trained probe or the native head."""
     task = planted_task(folder)
     corpus_folder = folder / "corpus"
     reference = planted_encoder(folder / "encoder", head)

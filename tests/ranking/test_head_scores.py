@@ -1,8 +1,4 @@
-"""What several seeds tell of λ and of the head order that it gives, what an epoch changed in it,
-and how alike two orders are.
-"""
-
-from __future__ import annotations
+"""What several seeds say of λ and its head order, and how alike two orders are."""
 
 from itertools import combinations
 
@@ -62,17 +58,16 @@ def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, expected
 
 def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
     values = np.random.default_rng(2).random((4, LAYERS * HEADS))
-    measured = agreement(values)
+    facts = agreement(values)
     pairs = list(combinations(values, 2))
-    assert measured["kendall_tau"] == pytest.approx(
-        np.mean([kendalltau(*pair).statistic for pair in pairs])
-    )
+    tau = np.mean([kendalltau(*pair).statistic for pair in pairs])
+    assert facts["kendall_tau"] == pytest.approx(tau)
     for fraction, count in ((0.5, 36), (0.125, 63), (0.0625, 68)):
         common = [len({*a.argsort()[:count]} & {*b.argsort()[:count]}) / count for a, b in pairs]
-        (shared,) = (overlap for overlap in measured["shared"] if overlap["fraction"] == fraction)
+        (shared,) = (overlap for overlap in facts["shared"] if overlap["fraction"] == fraction)
         assert shared["share"] == pytest.approx(np.mean(common))
         assert shared["by_chance"] == count / 72
-    assert len(measured["shared"]) == 3
+    assert len(facts["shared"]) == 3
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 8])
@@ -80,14 +75,11 @@ def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: in
     numbers = np.random.default_rng(seeds)
     agreements = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
     significant = sum(
-        measured["told"] or any(overlap["told"] for overlap in measured["shared"])
-        for measured in agreements
+        facts["told"] or any(overlap["told"] for overlap in facts["shared"]) for facts in agreements
     )
     # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
     assert 5 <= significant <= 33
-    beyond = np.mean(
-        [measured["kendall_tau"] > measured["tau_by_chance"] for measured in agreements]
-    )
+    beyond = np.mean([facts["kendall_tau"] > facts["tau_by_chance"] for facts in agreements])
     assert beyond == pytest.approx(0.05, abs=0.035)
 
 

@@ -1,7 +1,5 @@
 """Heads that share keys and values, scored and made constant as one unit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 
@@ -54,9 +52,7 @@ def scores_of(frame: pandas.DataFrame) -> np.ndarray:
     return frame["score"].to_numpy().reshape(LAYERS, GROUPS, HEADS // GROUPS)
 
 
-def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
-    llama: LlamaForCausalLM, batches: Batches
-) -> None:
+def test_effect_of_a_group_is_that_of_its_set(llama: LlamaForCausalLM, batches: Batches) -> None:
     frame = quick_scores(llama, batches, method="effect", unit="kv_group")
     sets = [[(layer, head) for head in pair] for layer in range(LAYERS) for pair in PAIRS]
     effects = papa.joint_effects(llama, batches, head_sets=sets, progress=False).effects
@@ -69,9 +65,7 @@ def test_the_effect_of_a_group_is_that_of_the_set_of_its_heads(
     assert frame["head"].tolist() == [*range(HEADS)] * LAYERS
 
 
-def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
-    llama: LlamaForCausalLM, batches: Batches
-) -> None:
+def test_text_means_are_those_of_a_groups_heads(llama: LlamaForCausalLM, batches: Batches) -> None:
     by_group = quick_scores(llama, batches, method="output_norm", unit="kv_group")
     by_head = quick_scores(llama, batches, method="output_norm")
     expected = scores_of(by_head).mean(axis=2)
@@ -80,17 +74,13 @@ def test_a_mean_over_texts_is_that_of_the_heads_of_a_group(
 
 
 @pytest.mark.parametrize("method", ["lambda", "gradient", "greedy", "shapley", "gates"])
-def test_heads_of_a_group_have_one_score(
-    llama: LlamaForCausalLM, batches: Batches, method: str
-) -> None:
+def test_a_group_has_one_score(llama: LlamaForCausalLM, batches: Batches, method: str) -> None:
     grouped = scores_of(quick_scores(llama, batches, method=method, unit="kv_group"))
     np.testing.assert_array_equal(grouped[..., 0], grouped[..., 1])
     assert np.ptp(grouped) > 0, "negative control"
 
 
-def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
-    llama: LlamaForCausalLM,
-) -> None:
+def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(llama: LlamaForCausalLM) -> None:
     text = {"input_ids": torch.arange(12)[None]}
     grouped = quick_scores(llama, [text], method="gradient", unit="kv_group")
     by_head = quick_scores(llama, [text], method="gradient")
@@ -103,10 +93,10 @@ def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(
 
 @pytest.mark.parametrize("order", ["lambda", "random", "first_to_last", "reversed:effect"])
 def test_orders_take_whole_groups(llama: LlamaForCausalLM, batches: Batches, order: str) -> None:
-    measurement = quick_measure(
+    measured = quick_measure(
         llama, batches, unit="kv_group", orders=[order], keep=[1, 0.875, 0.5, 0]
     )
-    for cell, heads in measurement.constant_heads.items():
+    for cell, heads in measured.constant_heads.items():
         assert heads is not None
         assert len(heads) == round((1 - cell.fraction) * LAYERS * HEADS)
         groups = {(layer, head // 2) for layer, head in heads}
@@ -120,9 +110,7 @@ def test_random_heads_break_groups(llama: LlamaForCausalLM, batches: Batches) ->
     assert len({(layer, head // 2) for layer, head in heads}) > len(heads) / 2
 
 
-def test_a_custom_order_takes_a_group_by_its_highest_head(
-    llama: LlamaForCausalLM, batches: Batches
-) -> None:
+def test_custom_orders_go_by_the_highest_head(llama: LlamaForCausalLM, batches: Batches) -> None:
     scores = np.ones((LAYERS, HEADS))
     scores[1, [2, 3]] = 0.0
     scores[0, 0] = -5.0  # The other head of its group is kept, and so is the group.
@@ -141,12 +129,8 @@ def test_an_unknown_unit_is_refused(
 
 
 def test_groups_of_different_sizes_are_refused() -> None:
-    modules = [
-        LlamaModel(LlamaConfig.from_dict(SIZES | {"num_key_value_heads": count}))
-        .layers[0]
-        .self_attn
-        for count in (GROUPS, HEADS)
-    ]
+    configs = [LlamaConfig.from_dict(SIZES | {"num_key_value_heads": n}) for n in (GROUPS, HEADS)]
+    modules = [LlamaModel(config).layers[0].self_attn for config in configs]
     with pytest.raises(EncoderError) as error:
         heads_per_kv_group(modules)
     assert "1" in str(error.value)

@@ -1,8 +1,4 @@
-"""What is trained to score heads, L0 gates and λ that keeps hidden states: gradients by finite
-differences, and a planted head.
-"""
-
-from __future__ import annotations
+"""Trained head scores, L0 gates and label-free λ: gradients by finite differences."""
 
 import math
 from dataclasses import replace
@@ -50,9 +46,7 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
 
 
-def test_gradients_of_gates_are_finite_differences(
-    scoring_request: ScoringRequest,
-) -> None:
+def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringRequest) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
     groups, loss_on = trainable_gates(scoring_request)
     loss = loss_on(scoring_request.encoder)

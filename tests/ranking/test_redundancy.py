@@ -1,13 +1,12 @@
 """The joint effect of a set of heads beside the sum of its single effects, with planted pairs."""
 
-from __future__ import annotations
-
 from copy import deepcopy
+from functools import partial
 
 import pandas
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 import papa
 from papa.ranking.orders import has_joint_effects
@@ -19,15 +18,16 @@ SILENT = 2
 """A head that writes nothing."""
 
 
+joint_effects = partial(papa.joint_effects, substitute="zeros", progress=False)
+quick_measure = partial(papa.measure, probe_seeds=[0], progress=False)
+
+
 @pytest.fixture(scope="module")
-def redundant_model() -> BertForSequenceClassification:
-    """A model of one layer whose heads 0 and 1 are copies, so large that normalisation hides
-    whether one or both write; the other heads write nothing.
-    """
+def redundant() -> BertForSequenceClassification:
+    """Heads 0 and 1 are large copies, so that one does for both; other heads write nothing."""
     torch.manual_seed(0)
-    config = BertConfig.from_dict(
-        SIZES | {"vocab_size": 50, "num_hidden_layers": 1, "num_labels": 3}
-    )
+    shape = {"vocab_size": 50, "num_hidden_layers": 1, "num_labels": 3}
+    config = BertConfig.from_dict(SIZES | shape)
     model = BertForSequenceClassification(config).eval()
     attention = model.bert.encoder.layer[0].attention
     width = 32 // 4
@@ -43,17 +43,12 @@ def redundant_model() -> BertForSequenceClassification:
 
 
 @pytest.fixture(scope="module")
-def effects(redundant_model: BertForSequenceClassification) -> pandas.DataFrame:
+def effects(redundant: PreTrainedModel) -> pandas.DataFrame:
     """The effects of the redundant pair, and of a pair with a head that writes nothing."""
     ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(1))
     batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
-    return papa.joint_effects(
-        redundant_model,
-        batches,
-        head_sets=[[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]],
-        substitute="zeros",
-        progress=False,
-    ).effects
+    sets = [[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]]
+    return joint_effects(redundant, batches, head_sets=sets).effects
 
 
 def test_a_redundant_pair_costs_more_than_its_heads_alone(effects: pandas.DataFrame) -> None:
@@ -68,44 +63,29 @@ def test_a_head_that_writes_nothing_adds_nothing(effects: pandas.DataFrame) -> N
     assert pair["redundancy"] == pytest.approx(0, abs=1e-6)
 
 
-def test_single_effects_are_those_of_head_scores(
-    redundant_model: BertForSequenceClassification,
-) -> None:
+def test_single_effects_are_those_of_head_scores(redundant: PreTrainedModel) -> None:
     ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(2))
     batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
     scores = papa.head_scores(
-        redundant_model, batches, method="effect", substitute="zeros", progress=False
+        redundant, batches, method="effect", substitute="zeros", progress=False
     )
-    alone = papa.joint_effects(
-        redundant_model,
-        batches,
-        head_sets=[[(0, head)] for head in range(4)],
-        substitute="zeros",
-        progress=False,
-    ).effects
+    alone = joint_effects(redundant, batches, head_sets=[[(0, head)] for head in range(4)]).effects
     for column, expected in (("joint", "score"), ("joint_low", "low"), ("joint_high", "high")):
         assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize("is_redundant", [True, False], ids=["copies", "one head"])
-def test_measure_finds_redundancy_where_there_is_one(
-    redundant_model: BertForSequenceClassification, is_redundant: bool
-) -> None:
-    model = deepcopy(redundant_model)
+def test_measure_finds_redundancy(redundant: PreTrainedModel, is_redundant: bool) -> None:
+    model = deepcopy(redundant)
     if not is_redundant:
         # Without its copy, head 0 does the job by itself.
         width = 32 // 4
         output = model.bert.encoder.layer[0].attention.output.dense.weight
         output.data[:, width : 2 * width] = 0
     ids = torch.randint(1, 50, (64, 10), generator=torch.Generator().manual_seed(3))
-    measurement = papa.measure(
-        model,
-        [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}],
-        substitutes=["zeros"],
-        orders=["effect"],
-        keep=[1, 0.5, 0],
-        probe_seeds=[0],
-        progress=False,
+    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+    measurement = quick_measure(
+        model, batches, substitutes=["zeros"], orders=["effect"], keep=[1, 0.5, 0]
     )
     assert measurement.joint_effects is not None
     effects = measurement.joint_effects.effects
@@ -118,27 +98,19 @@ def test_measure_finds_redundancy_where_there_is_one(
     assert measurement.joint_effects.plot().data["set"].nunique() == 2
 
 
-def test_measure_by_another_order_has_no_joint_effects(
-    redundant_model: BertForSequenceClassification,
-) -> None:
-    measurement = papa.measure(
-        redundant_model,
-        [{"input_ids": torch.arange(1, 33).reshape(4, 8)}],
-        orders=["first_to_last"],
-        keep=[0.5],
-        probe_seeds=[0],
-        progress=False,
-    )
+def test_another_order_has_no_joint_effects(redundant: PreTrainedModel) -> None:
+    data = [{"input_ids": torch.arange(1, 33).reshape(4, 8)}]
+    measurement = quick_measure(redundant, data, orders=["first_to_last"], keep=[0.5])
     assert measurement.joint_effects is None
 
 
 @pytest.mark.parametrize("head_sets", [[], [[]], [[(0, 4)]]], ids=["none", "empty", "no head"])
 def test_sets_without_heads_of_the_model_are_refused(
-    head_sets: list[list[tuple[int, int]]], redundant_model: BertForSequenceClassification
+    head_sets: list[list[tuple[int, int]]], redundant: PreTrainedModel
 ) -> None:
     batches = [{"input_ids": torch.ones(2, 4, dtype=torch.int64)}]
     with pytest.raises(papa.errors.SpecError, match="head"):
-        papa.joint_effects(redundant_model, batches, head_sets=head_sets, progress=False)
+        papa.joint_effects(redundant, batches, head_sets=head_sets, progress=False)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +123,5 @@ def test_sets_without_heads_of_the_model_are_refused(
         ([0], 513, False),
     ],
 )
-def test_sets_are_compared_where_single_units_are_few(
-    keep: list[float], units: int, expected: bool
-) -> None:
+def test_sets_of_few_units_are_compared(keep: list[float], units: int, expected: bool) -> None:
     assert has_joint_effects(keep, units) == expected

@@ -1,7 +1,5 @@
 """The search for the largest number of heads within a limit, on losses whose truth is known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,8 +1,4 @@
-"""What sets of heads are worth: on an encoder in which one head alone carries the label, in games
-worked out by hand, and Shapley values against captum's, which knows nothing of PAPA's. The losses
-of a frozen probe and of a model's native head, row by row, and finite differences."""
-
-from __future__ import annotations
+"""What sets of heads are worth, on planted heads, by hand, and against captum."""
 
 from collections.abc import Sequence, Set
 from functools import cache
@@ -25,6 +21,7 @@ from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
 
 HEADS: list[Head] = [(layer, head) for layer in range(2) for head in range(3)]
+DRAWS = 40
 
 
 def drawn_game(degree: int, seed: int = 0) -> Value:
@@ -64,16 +61,13 @@ def test_an_order_ends_where_nothing_is_left_to_lose() -> None:
 
 def test_shapley_values_spend_their_budget() -> None:
     progress_calls: list[tuple[int, int]] = []
+
+    def record(done: int, total: int) -> None:
+        progress_calls.append((done, total))
+
     for budget in (22, 41, 42, 100):
         value, evaluated = counted(drawn_game(6))
-        shapley_values(
-            value,
-            HEADS,
-            budget,
-            seed=0,
-            tolerance=0,
-            progress=lambda *both: progress_calls.append(both),
-        )
+        shapley_values(value, HEADS, budget, seed=0, tolerance=0, progress=record)
         assert budget - 10 < len(evaluated) <= budget
         assert progress_calls[-1] == (budget, budget)
     values, *_ = shapley_values(lambda heads: float(len(heads)), HEADS[:1], 10, seed=0)
@@ -86,9 +80,7 @@ def spare_pair(heads: Set[Head]) -> float:
 
 
 def test_greedy_sees_that_a_spare_head_is_spare_no_more() -> None:
-    """One head at a time: the first is spare, then the second is not, and the third goes before
-    it.
-    """
+    """The first head is spare, then the second is not, and the third goes before it."""
     value, evaluated = counted(spare_pair)
     assert greedy_positions(value, HEADS[:3], 5).tolist() == [0, 2, 1]
     assert [len(heads) for heads in evaluated] == [2, 2, 2, 1, 1]
@@ -100,28 +92,21 @@ def test_greedy_sees_that_a_spare_head_is_spare_no_more() -> None:
 @pytest.mark.parametrize("evaluations", [6, 8, 9, 12, 19, 20, 1000])
 def test_greedy_keeps_its_budget(evaluations: int) -> None:
     value, evaluated = counted(drawn_game(6))
-    progress_calls: list[tuple[int, int]] = []
-    positions = greedy_positions(
-        value, HEADS, evaluations, lambda *both: progress_calls.append(both)
-    )
+    calls: list[tuple[int, int]] = []
+    positions = greedy_positions(value, HEADS, evaluations, lambda *both: calls.append(both))
     assert sorted(positions) == list(range(6))
     assert len(evaluated) <= evaluations
-    assert progress_calls == [(done, len(evaluated)) for done in range(1, len(evaluated) + 1)]
+    assert calls == [(done, len(evaluated)) for done in range(1, len(evaluated) + 1)]
     # One at a time: 6 + 5 + 4 + 3 + 2. Two: 6 + 4 + 2. Three: 6 + 3. Four: 6 + 2. All at once: 6.
     expected = {6: 6, 8: 8, 9: 9, 12: 12, 19: 12, 20: 20, 1000: 20}
     assert len(evaluated) == expected[evaluations]
-
-
-DRAWS = 40
 
 
 def captums(value: Value, orders: Sequence[np.ndarray] | None = None) -> np.ndarray:
     """Captum's Shapley values: over all orders of joining, or over these."""
 
     def forward(presence: Tensor) -> float:
-        return value(
-            {head for head, is_present in zip(HEADS, presence[0], strict=True) if is_present}
-        )
+        return value({head for head, present in zip(HEADS, presence[0], strict=True) if present})
 
     if orders is None:
         return ShapleyValues(forward).attribute(ones(1, len(HEADS)))[0].numpy()
@@ -138,9 +123,7 @@ def drawn_orders(seed: int) -> list[np.ndarray]:
 
 @pytest.mark.parametrize("degree", [1, 2, 6])
 def test_values_are_those_of_captum(degree: int) -> None:
-    """In the same orders whatever the game, and over all orders, where pairs of orders are exact,
-    as where no three heads interact, or within their error.
-    """
+    """In the same orders for any game; over all orders where pairs are exact, or within errors."""
     value = drawn_game(degree)
     budget = 2 + 2 * (len(HEADS) - 1) * DRAWS
     values, errors, _ = shapley_values(value, HEADS, budget, seed=0, tolerance=0)
@@ -190,9 +173,8 @@ def losses(planted_model: Planted, constant: Sequence[Head] = ()) -> tuple[np.nd
         for row in split.rows.tolist():
             batch = micro_batch(split, [row])
             features = live_features(scoring_request.encoder.token_states(batch), split, batch)
-            loss_by_text.append(
-                float(loss.probe.losses(features, torch.zeros(1, 1, dtype=torch.int64)))
-            )
+            first = torch.zeros(1, 1, dtype=torch.int64)
+            loss_by_text.append(float(loss.probe.losses(features, first)))
     return np.array(loss_by_text), counts
 
 

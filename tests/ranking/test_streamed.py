@@ -1,7 +1,5 @@
 """Scores that are means over the rows of attention, recomputed text by text; shares of sinks."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
@@ -37,6 +35,9 @@ TEXTS = [
     {"input_ids": torch.randint(50, (6, length), generator=torch.Generator().manual_seed(length))}
     for length in (7, 10)
 ]
+METHODS = {method.__name__: method for method in (confidence, variance, distance, output_distance)}
+ROWS = 24
+SEPARATOR = 102
 
 
 @pytest.fixture(scope="module")
@@ -79,19 +80,12 @@ def test_a_model_without_sinks_has_no_share_of_them() -> None:
     assert "sink_share" in str(error.value)
 
 
-METHODS = {method.__name__: method for method in (confidence, variance, distance, output_distance)}
-ROWS = 24
-SEPARATOR = 102
-
-
-def by_hand(scoring_request: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def by_hand(request: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Of every text the sum over its rows [texts, layers, heads], and how many rows count."""
     observation = [
         observation
-        for batch in micro_batches(scoring_request.corpus.split("train"), scoring_request.rows, 1)
-        for observation in observe_text(
-            scoring_request.encoder, scoring_request.constants, batch, SEPARATOR
-        )
+        for batch in micro_batches(request.corpus.split("train"), request.rows, 1)
+        for observation in observe_text(request.encoder, request.constants, batch, SEPARATOR)
     ]
     input_dependent = [
         observation for observation in observation if observation.source == "input-dependent"
@@ -109,10 +103,10 @@ def by_hand(scoring_request: ScoringRequest) -> dict[str, tuple[np.ndarray, np.n
             mean = sum(j * attention[..., i, j] for j in range(n))
             around -= sum(attention[..., i, j] * (mean - j) ** 2 for j in range(n))
         apart = (jensenshannon(attention, constant, axis=-1) ** 2).sum(-1)
-        added, fixed_added = (
+        added, fixed_output = (
             (observation.output @ observation.output_maps).numpy() for observation in (a, c)
         )
-        relative = np.linalg.norm(added - fixed_added, axis=(-1, -2)) / np.linalg.norm(
+        relative = np.linalg.norm(added - fixed_output, axis=(-1, -2)) / np.linalg.norm(
             added, axis=(-1, -2)
         )
         texts.append(((largest, words.sum()), (around, n), (apart, n), (relative, 1)))

@@ -1,7 +1,5 @@
 """λ training on real text with trained weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -46,27 +44,25 @@ def test_lambda_follows_from_its_seed(
     learn: Learn, scoring_request: ScoringRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = scoring_request.encoder.model
-    recorded_rows = list[int]()
+    rows = list[int]()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     whole = chunks.total_loss
-    earlier_rows = set[int]()
+    earlier = set[int]()
     lambdas = list[Tensor]()
 
     def recorded(
         losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
     ) -> Tensor:
-        recorded_rows.extend(row for chunk in chunks for row in chunk.rows.tolist())
+        rows.extend(row for chunk in chunks for row in chunk.rows.tolist())
         return whole(losses, chunks, parameters)
 
     monkeypatch.setattr(chunks, "total_loss", recorded)
     for seed in (0, 1, 2, 0):
-        recorded_rows.clear()
+        rows.clear()
         lambdas.append(learn(RankingSpec(epochs=1, rows=16), 16, seed=seed))
-        assert sorted(recorded_rows) == sorted(rows_of_seed(96, 16, seed).tolist())
-        assert len(lambdas) == 4 or earlier_rows.isdisjoint(recorded_rows), (
-            "seeds have rows of their own"
-        )
-        earlier_rows |= {*recorded_rows}
+        assert sorted(rows) == sorted(rows_of_seed(96, 16, seed).tolist())
+        assert len(lambdas) == 4 or earlier.isdisjoint(rows), "seeds share no rows"
+        earlier |= {*rows}
     assert lambdas[0].shape == (1, scoring_request.encoder.layers, 12)
     assert float((lambdas[0] - 0.5).abs().mean()) > 1e-5
     assert torch.equal(lambdas[0], lambdas[3])
@@ -74,8 +70,8 @@ def test_lambda_follows_from_its_seed(
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_lambda_is_the_same_where_it_is_trained_on_two_cores(
-    learn: Learn, scoring_request: ScoringRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_lambda_is_the_same_on_two_cores(
+    learn: Learn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ranking = RankingSpec(epochs=1, rows=32)
     twins: list[Encoder] = []

@@ -1,7 +1,5 @@
 """Chromium without a window, on a page from disk."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator
@@ -48,12 +46,10 @@ class Page:
     def all(self, selector: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, selector)
 
-    def emulate(self, media: str = "screen", scheme: str = "light", width: int = 1280) -> None:
-        """A medium, the reader's colour scheme and the width of the window."""
+    def emulate(self, scheme: str = "light", width: int = 1280) -> None:
+        """The reader's colour scheme and the width of the window."""
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.driver.execute_cdp_cmd(
-            "Emulation.setEmulatedMedia", {"media": media, "features": features}
-        )
+        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 500}
         self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
         self.wait(lambda: self.run("return innerWidth") == width)
@@ -64,11 +60,7 @@ class Page:
     def requested(self) -> set[str]:
         log = self.driver.get_log("performance")
         events = [json.loads(entry["message"])["message"] for entry in log]
-        sent = [
-            sent_event
-            for sent_event in events
-            if sent_event["method"] == "Network.requestWillBeSent"
-        ]
+        sent = [event for event in events if event["method"] == "Network.requestWillBeSent"]
         return {event["params"]["request"]["url"] for event in sent}
 
     def saved(self, name: str) -> str:

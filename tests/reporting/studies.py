@@ -1,8 +1,4 @@
-"""Results of studies, made up but of the shape that the pipeline writes; and heads of a made-up
-encoder, with matrices that show every pattern, and a score of each.
-"""
-
-from __future__ import annotations
+"""Invented results of studies and matrices of heads, in the shape that the pipeline writes."""
 
 import zlib
 from collections.abc import Sequence
@@ -39,9 +35,7 @@ def results(
     fractions: Sequence[float] = FRACTIONS,
     seeds: Sequence[int] = (0, 1, 2),
 ) -> pandas.DataFrame:
-    """A row for every cell and seed; scores at fractions 1 and 0 are equal wherever the method
-    makes them equal.
-    """
+    """A row for every cell and seed; scores are equal wherever the method makes them equal."""
     rows = []
     cells = product(encoders, tasks, constants, orders, fractions)
     for encoder, (task, metric), kind, order, fraction in cells:
@@ -111,17 +105,14 @@ def study(frame: pandas.DataFrame) -> StudySpec:
 
 def average_of(
     encoder: str = "all-MiniLM-L6-v2",
-    task: str = "reviews",
     *,
     layers: int = 2,
     heads: int = 3,
     slots: int = 8,
     unseen: int = 0,
-    special: tuple[int, ...] | None = None,
 ) -> Average:
-    """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular; as
-    many slots before the last as are ``unseen`` were never seen. The first and the last slot are
-    special, unless others are given.
+    """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular; the
+    ``unseen`` slots before the last were never seen.
     """
     noise = torch.Generator().manual_seed(len(encoder) + slots)
     matrices = 0.02 * torch.rand(layers, heads, slots, slots, generator=noise)
@@ -139,7 +130,7 @@ def average_of(
     visible = torch.ones(slots, slots, dtype=torch.bool)
     visible[slots - 1 - unseen : slots - 1] = False
     visible[:, slots - 1 - unseen : slots - 1] = False
-    return Average(encoder, task, matrices * visible, visible, special or (0, slots - 1))
+    return Average(encoder, "reviews", matrices * visible, visible, (0, slots - 1))
 
 
 def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> pandas.DataFrame:

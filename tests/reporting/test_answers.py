@@ -1,7 +1,5 @@
 """Sentences on what a study shows: drops with their intervals, and where nothing is significant."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Figures, as vl-convert draws them."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
@@ -30,11 +28,7 @@ TASKS = (("cola", "matthews"), ("mrpc", "f1"))
 
 
 def texts(figure: Figure) -> list[str]:
-    return [
-        element.text or ""
-        for element in ElementTree.fromstring(figure.svg()).iter()
-        if element.text
-    ]
+    return [node.text for node in ElementTree.fromstring(figure.svg()).iter() if node.text]
 
 
 def domains(figure: Figure, channel: str) -> list[object]:
@@ -161,12 +155,8 @@ def test_a_group_of_heads_is_one_square() -> None:
 def test_matrices_of_each_pattern_are_drawn_on_one_scale() -> None:
     figure = chosen_figure(average_of(layers=2, heads=5, slots=6))
     head_names = set(figure.data["head"])
-    assert {name.partition(":")[0] for name in head_names} == {
-        "diagonal",
-        "[CLS]",
-        "[SEP]",
-        "spread",
-    }
+    patterns = {name.partition(":")[0] for name in head_names}
+    assert patterns == {"diagonal", "[CLS]", "[SEP]", "spread"}
     assert len(figure.data) == 4 * 36
     assert {"[CLS]", "[SEP]", "mean attention"} <= {*texts(figure)}
     assert len(chosen_figure(average_of(slots=200)).data["from"].unique()) <= 64

@@ -1,7 +1,5 @@
 """``report.html`` in Chromium."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re
@@ -86,12 +84,12 @@ def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
     assert page.all("#zoom-title")[0].text.startswith("a · reviews, layer 1, head 5: ")
     page.run("document.querySelectorAll('#zoom button[data-figure]')[2].click()")
     rows = list(csv.DictReader(io.StringIO(page.saved("zoom.csv"))))
-    sought = AVERAGE.matrices[1, 5]
+    drawn = AVERAGE.matrices[1, 5]
     keep = [slot for slot in range(32) if not 28 <= slot < 31]
     assert len(rows) == len(keep) ** 2
     weights = np.array([float(row["weight"]) for row in rows]).reshape(len(keep), -1)
     np.testing.assert_allclose(
-        weights, sought[keep][:, keep].numpy(), atol=0.004 * float(sought.max())
+        weights, drawn[keep][:, keep].numpy(), atol=0.004 * float(drawn.max())
     )
     assert [rows[0]["from"], rows[-1]["to"]] == ["[CLS]", "[SEP]"]
     page.run("document.querySelector('button[data-by=\"1\"]').click()")

@@ -1,7 +1,5 @@
 """The report's page, as text, and the files beside it."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html
@@ -67,9 +65,7 @@ def test_the_largest_page_stays_below_5_mb(frame: pandas.DataFrame) -> None:
 
 
 @pytest.mark.parametrize(("slots", "together"), [(8, 1), (200, 2)])
-def test_matrices_are_there_to_half_a_level(
-    frame: pandas.DataFrame, slots: int, together: int
-) -> None:
+def test_matrices_to_half_a_level(frame: pandas.DataFrame, slots: int, together: int) -> None:
     average = average_of(slots=slots, unseen=2)
     data = shown(page(findings(frame, averages=[average])))
     (drawn,) = data["matrices"]

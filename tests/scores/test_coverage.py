@@ -5,8 +5,6 @@ The truth is known, seeds and examples are drawn anew for each study. What seeds
 every one of these checks, so none of them can pass for nothing.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -36,17 +34,13 @@ def true_score(metric: Metric, right: float) -> float:
     return float(score_of(metric, (of_label * np.array([right, 1 - right] * 2)) @ kinds))
 
 
-def seeds_alone(original: SeedScores, replaced: SeedScores) -> Interval:
-    size = np.mean(list(original.scores.values()))
-    return interval(
-        [(original.scores[seed] - replaced.scores[seed]) / size for seed in original.scores]
-    )
+def seeds_alone(first: SeedScores, replaced: SeedScores) -> Interval:
+    size = np.mean(list(first.scores.values()))
+    return interval([(first.scores[seed] - replaced.scores[seed]) / size for seed in first.scores])
 
 
 class Study:
-    """An original that is ``right`` so often, and cells that lose what it knows; seeds, not the
-    examples, decide the ``noisy`` share of answers.
-    """
+    """Seeds, not examples, decide the ``noisy`` share of answers, of which some are ``right``."""
 
     def __init__(
         self,
@@ -84,7 +78,7 @@ class Study:
         (SIZES[2], "f1", 0.05),
     ],
 )
-def test_drops_are_covered_only_by_intervals_over_examples_too(
+def test_intervals_over_examples_cover_drops(
     size: tuple[int, int, float], metric: Metric, lost: float
 ) -> None:
     draw = np.random.default_rng(size[1])
@@ -124,26 +118,19 @@ def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float
 
 
 @pytest.mark.parametrize("size", [(3, 300, 0.1), (5, 1000, 0.05)])
-def test_an_original_that_is_no_better_rarely_beats_both_baselines(
-    size: tuple[int, int, float],
-) -> None:
+def test_an_original_as_good_rarely_beats_baselines(size: tuple[int, int, float]) -> None:
     """It is right as often as one answer and as word embeddings alone are."""
     draw = np.random.default_rng(size[1])
     wrong = np.zeros(2)
     for _ in range(STUDIES):
-        original, words, answer = (
-            Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3)
-        )
+        probe, words, answer = (Study(draw, "accuracy", *size, right=0.6).cell() for _ in range(3))
         same = (
-            dict.fromkeys(original.scores, values[0])
-            for values in (answer.scores, answer.influence)
+            dict.fromkeys(probe.scores, values[0]) for values in (answer.scores, answer.influence)
         )
         one_answer = SeedScores(*same)
-        low = interval(list(original.scores.values())).low
-        above = all(
-            low > np.mean(list(baseline.scores.values())) for baseline in (words, one_answer)
-        )
-        wrong += [not not_beaten(original, one_answer, words), above]
+        low = interval(list(probe.scores.values())).low
+        above = all(low > np.mean(list(rival.scores.values())) for rival in (words, one_answer))
+        wrong += [not not_beaten(probe, one_answer, words), above]
     joint, by_seeds = wrong / STUDIES
     assert joint <= 0.025 + NOISE
     assert by_seeds > 0.025 + NOISE

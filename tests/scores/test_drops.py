@@ -1,7 +1,5 @@
 """How many heads may become constant: numbers whose drop is within a limit."""
 
-from __future__ import annotations
-
 import math
 
 import pandas
@@ -64,9 +62,8 @@ def test_heads_are_those_of_their_cells() -> None:
     heads = ((0, 3), (1, 7))
     cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
     assert heads_at(frame, {cell: heads}, ONE_PERCENT)["heads"].tolist() == [heads]
-    assert heads_at(frame, {cell: None}, ONE_PERCENT)["heads"].tolist() == [None], (
-        "each seed has others"
-    )
+    of_seeds = heads_at(frame, {cell: None}, ONE_PERCENT)["heads"].tolist()
+    assert of_seeds == [None], "each seed has others"
 
 
 @pytest.mark.parametrize(

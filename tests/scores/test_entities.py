@@ -1,7 +1,5 @@
 """Entities are those of seqeval's default mode."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from seqeval.metrics.sequence_labeling import get_entities

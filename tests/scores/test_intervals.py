@@ -1,7 +1,5 @@
 """Intervals against textbook values of Student's t; what is paired, and what is not known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
@@ -20,6 +18,9 @@ from papa.scores.intervals import (
     relative_drop,
     unit_of,
 )
+
+SEEDS = 5
+ROWS = 150
 
 
 def test_student_t_of_three_seeds_by_hand() -> None:
@@ -45,14 +46,12 @@ def test_variances_over_seeds_or_examples_add_up() -> None:
     scores = {0: 0.7, 1: 0.8, 2: 0.9}
     over_seeds = 4.30265 * 0.1 / math.sqrt(3)
     for influence, half in ((0.0, over_seeds), (1e-4, math.hypot(over_seeds, 1.96 * 0.1))):
-        joint_interval = joint(measured(scores, influence))
-        assert joint_interval.high - joint_interval.mean == pytest.approx(half, abs=1e-4)
+        total = joint(measured(scores, influence))
+        assert total.high - total.mean == pytest.approx(half, abs=1e-4)
     correct = np.tile(np.arange(4000) < 3000, (2, 1))
     binomial = 1.96 * math.sqrt(0.1875 / 4000)
-    joint_interval = joint(hits(correct))
-    assert binomial < joint_interval.high - joint_interval.mean < 1.01 * binomial, (
-        "of equal seeds the binomial's"
-    )
+    total = joint(hits(correct))
+    assert binomial < total.high - total.mean < 1.01 * binomial, "the binomial's"
 
 
 @pytest.mark.parametrize(
@@ -66,16 +65,11 @@ def test_variances_over_seeds_or_examples_add_up() -> None:
         ("loss_difference", -math.inf, math.inf),
     ],
 )
-def test_intervals_hold_no_score_that_the_metric_cannot_have(
-    metric: str, lowest: float, most: float
-) -> None:
+def test_intervals_stay_within_a_metrics_range(metric: str, lowest: float, most: float) -> None:
     for mean in (min(most, 5.0), max(lowest, -5.0)):
         free = interval([mean - 0.3, mean, mean + 0.3])
-        clipped_interval = clipped(metric, free)
-        assert (clipped_interval.low, clipped_interval.high) == (
-            max(free.low, lowest),
-            min(free.high, most),
-        )
+        cut = clipped(metric, free)
+        assert (cut.low, cut.high) == (max(free.low, lowest), min(free.high, most))
     assert math.isnan(clipped(metric, interval([0.5])).high), "one seed has no ends"
 
 
@@ -88,9 +82,7 @@ def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
 
 
 def test_a_drop_is_paired_by_example_as_by_seed() -> None:
-    """Every example that the cell misses the original misses too, or nearly: the drop is sure, the
-    scores are not.
-    """
+    """The cell misses what the original misses: the drop is sure, the scores are not."""
     draw = np.random.default_rng(0)
     original = draw.random((3, 2000)) < 0.6
     cell = original & (draw.random((3, 2000)) < 0.95)
@@ -127,10 +119,8 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
     """What one example may change of it is known from examples alone."""
 
     def custom_scores(scale: float, level: float, influence: float) -> SeedScores:
-        seed_scores = measured(
-            {0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20
-        )
-        return replace(seed_scores, unit=unit_of("custom"))
+        drawn = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
+        return replace(drawn, unit=unit_of("custom"))
 
     (original, cell), (large, half) = (
         (custom_scores(scale, 0.7, 0.01), custom_scores(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
@@ -160,9 +150,6 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     assert math.isnan(joint(SeedScores({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
     worse = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
-
-
-SEEDS = 5
 
 
 def scores_of(numbers: np.random.Generator, *shares: float) -> list[SeedScores]:
@@ -197,19 +184,14 @@ def test_holm_of_a_case_by_hand() -> None:
 
 
 def test_a_difference_that_few_examples_show_is_told() -> None:
-    """One in fifty is answered by the one alone, whatever the seed: the rule of three, which says
-    how much no example may have shown, would hide it."""
+    """One in fifty differs whatever the seed, which the rule of three would hide."""
     hard = np.random.default_rng(0).normal(size=300)
     first, second = (hits(np.tile(hard < share, (SEEDS, 1))) for share in (0.86, 0.8))
     assert 0 < first.scores[0] - second.scores[0] < 3.84 / 300 * 2
     assert p_value(first, second) < 0.05
 
 
-ROWS = 150
-
-
 def hits(correct: np.ndarray) -> SeedScores:
     examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
-    return SeedScores.from_examples(
-        "accuracy", dict(enumerate(correct.mean(axis=1).tolist())), list(examples)
-    )
+    scores = dict(enumerate(correct.mean(axis=1).tolist()))
+    return SeedScores.from_examples("accuracy", scores, list(examples))

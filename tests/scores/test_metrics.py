@@ -1,7 +1,4 @@
-"""Metrics against scikit-learn, SciPy and seqeval on random answers, the rest by hand;
-and what each example adds."""
-
-from __future__ import annotations
+"""Metrics against scikit-learn, SciPy and seqeval, or by hand; what each example adds."""
 
 import warnings
 from typing import Any
@@ -81,17 +78,13 @@ def test_bare_tags_merge_as_seqeval_reads_them(recwarn: pytest.WarningsRecorder)
     assert list(warnings.filters) == before
 
 
-def classes(seed: int, names: int, rows: int = 60) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, predictions that are right for about half of them, and lengths of sentences, some
-    without a word.
-    """
+def classes(seed: int, names: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predictions, half of them right, labels, and lengths of sentences, some without a word."""
     draw = np.random.default_rng(seed)
-    lengths = draw.integers(0, 6, rows)
-    labels = draw.integers(0, names, lengths.sum())
-    predictions = np.where(
-        draw.random(len(labels)) < 0.5, labels, draw.integers(0, names, len(labels))
-    )
-    return predictions, labels, lengths
+    lengths = draw.integers(0, 6, 60)
+    true = draw.integers(0, names, lengths.sum())
+    predicted = np.where(draw.random(len(true)) < 0.5, true, draw.integers(0, names, len(true)))
+    return predicted, true, lengths
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -141,9 +134,7 @@ def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric
         lengths = np.ones(len(true), int)
     examples = scored(metric, predicted, true, names, lengths).examples
     whole = score_of_examples(metric, examples)
-    expected = [
-        whole - score_of_examples(metric, np.delete(examples, row, axis=0))
-        for row in range(len(examples))
-    ]
+    without = [np.delete(examples, row, axis=0) for row in range(len(examples))]
+    expected = [whole - score_of_examples(metric, rest) for rest in without]
     np.testing.assert_allclose(influence(metric, examples), expected)
     assert np.ptp(expected) > 0.005, "examples differ"

@@ -1,7 +1,5 @@
 """Head orders told apart."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,6 +23,7 @@ from tests.reporting.studies import results
 MINILM = "all-MiniLM-L6-v2"
 ORDERS = ("first_to_last", "reversed:first_to_last", "random", "lambda")
 SEEDS = (0, 1, 2)
+FAMILIES = 100
 
 
 def studied_orders(seeds: Sequence[int] = SEEDS) -> dict[tuple[str, str], dict[str, StudiedOrder]]:
@@ -48,13 +47,9 @@ def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFra
 
 def mean_by_seed(cells: pandas.DataFrame) -> SeedScores:
     groups = dict(list(cells.groupby("seed")))
-    influence = {
-        seed: np.mean([*cells_of_seed["influence"]], axis=0)
-        for seed, cells_of_seed in groups.items()
-    }
-    return SeedScores(
-        {seed: cells_of_seed["score"].mean() for seed, cells_of_seed in groups.items()}, influence
-    )
+    influence = {seed: np.mean([*cell["influence"]], axis=0) for seed, cell in groups.items()}
+    scores = {seed: cell["score"].mean() for seed, cell in groups.items()}
+    return SeedScores(scores, influence)
 
 
 def test_differences_are_those_of_mean_scores() -> None:
@@ -68,10 +63,9 @@ def test_differences_are_those_of_mean_scores() -> None:
         assert row["low"] < row["difference"] < row["high"]
         assert row["p"] <= row["p_holm"]
     half = rows[rows["fraction"] == 0.5].groupby("order")["score"].mean()
-    pair = pairs[pairs["fraction"] == 0.5].iloc[0]
-    assert pair["difference"] == pytest.approx(
-        half["first_to_last"] - half["reversed:first_to_last"]
-    )
+    row_of_half = pairs[pairs["fraction"] == 0.5].iloc[0]
+    expected = half["first_to_last"] - half["reversed:first_to_last"]
+    assert row_of_half["difference"] == pytest.approx(expected)
     assert scores.set_index("order")["mean"].to_dict() == pytest.approx(by_order.to_dict())
     assert scores.set_index("order").loc["random", "seconds"] == 12.34
 
@@ -100,10 +94,8 @@ def test_holm_adjusts_random_pairs_apart_from_all_others() -> None:
     _, means, _ = compared(rows)
     between = rows[rows["fraction"].between(0, 1, inclusive="neither")]
     scores_by_order = {order: mean_by_seed(cells) for order, cells in between.groupby("order")}
-    spread = deviation_of_lists(
-        scores_by_order["random"],
-        [scores_by_order[order_name] for order_name in ORDERS if order_name != "random"],
-    )
+    fixed = [scores_by_order[name] for name in ORDERS if name != "random"]
+    spread = deviation_of_lists(scores_by_order["random"], fixed)
     for row in means.to_dict("records"):
         pair = row["order"], row["other"]
         # Of two fixed orders both are single lists.
@@ -148,14 +140,9 @@ def test_one_order_takes_nineteen_random_lists(lists: int, significant: bool) ->
     assert row["p"] == pytest.approx(1 / (lists + 1))
 
 
-FAMILIES = 100
-
-
 @pytest.mark.parametrize("critical", [1, 3, None], ids=["one head", "three heads", "all heads"])
 @pytest.mark.parametrize(("orders", "seeds"), [(2, 5), (1, 19), (2, 39)])
-def test_orders_that_know_nothing_are_rarely_significant(
-    critical: int | None, orders: int, seeds: int
-) -> None:
+def test_random_lists_are_rarely_significant(critical: int | None, orders: int, seeds: int) -> None:
     """All lists of heads are random. Few heads matter, or all a little."""
     numbers = np.random.default_rng(seeds)
     wrong = np.zeros(2)

@@ -1,7 +1,5 @@
 """The summary of results: intervals of drops for a statement on all lines."""
 
-from __future__ import annotations
-
 import math
 
 import pandas
@@ -57,9 +55,8 @@ def test_each_study_drops_from_its_own_original() -> None:
 def test_studies_are_contrasted_by_seed_and_example() -> None:
     first = results()
     second = results(seeds=(3, 4, 5))
-    second = second.assign(
-        score=first["score"] - 0.05 + 0.002 * (second["seed"] - 4), seed=second["seed"]
-    )
+    scores = first["score"] - 0.05 + 0.002 * (second["seed"] - 4)
+    second = second.assign(score=scores, seed=second["seed"])
     table = compared({"first": first, "other": second}).set_index(["study", "fraction"])
     assert table.loc["first", "contrast"].isna().all(), "itself"
     assert set(table.loc["other", "contrast_with"]) == {"first"}

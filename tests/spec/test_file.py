@@ -1,7 +1,5 @@
 """Studies from YAML: what is resolved, what is overridden, what is refused and how."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path
@@ -26,6 +24,7 @@ OWN = {
     "slots": 16,
     "probe": {"learning_rate": 0.001, "batch_size": 2, "epochs": 1},
 }
+AUTHORS = {"as_the_authors_ran": True}
 
 
 def study(folder: Path, document: dict[str, object], *overrides: str) -> StudySpec:
@@ -71,9 +70,6 @@ def test_substitutes_are_labelled_with_their_parameters(tmp_path: Path) -> None:
     loaded = study(tmp_path, SMALLEST | {"substitutes": kinds})
     labels = [substitute.label for substitute in loaded.substitutes]
     assert labels == ["local:2", "local:5", "low_rank:3:0"]
-
-
-AUTHORS = {"as_the_authors_ran": True}
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:

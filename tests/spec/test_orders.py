@@ -1,7 +1,5 @@
 """Orders of heads, and which cells share a result."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -30,19 +28,14 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
     def results(fraction: float) -> int:
         kinds: list[str] = ["average", "zeros"]
         orders: list[Order] = ["lambda", "random", "first_to_last"]
-        cells = (
-            Cell("encoder", "task", kind, order, fraction) for kind, order in product(kinds, orders)
-        )
+        both = product(kinds, orders)
+        cells = (Cell("encoder", "task", kind, order, fraction) for kind, order in both)
         return len({cell.result() for cell in cells})
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
     assert HALF.result() == HALF
-    for other_cell in (
-        replace(HALF, encoder="other"),
-        replace(HALF, task="other"),
-        replace(HALF, fraction=0.25),
-    ):
-        assert other_cell.result() != HALF.result()
+    for change in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
+        assert replace(HALF, **change).result() != HALF.result()
 
 
 def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:

@@ -1,7 +1,5 @@
 """Artifacts that tests write and read at any address."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 
@@ -18,6 +16,8 @@ from papa.storage.artifacts import (
 )
 from papa.storage.files import Address, Files
 
+DATA = "0123456789abcdef" * 2
+
 
 def publish(address: str, text: str = "data") -> None:
     with published(address, {"stage": "test"}) as scratch:
@@ -30,9 +30,6 @@ def put(address: str, name: str, data: bytes) -> None:
         files = files or LocalFileSystem()
         files.makedirs(path.rpartition("/")[0], exist_ok=True)
         files.pipe_file(path, data)
-
-
-DATA = "0123456789abcdef" * 2
 
 
 def document(name: str, content: bytes) -> bytes:

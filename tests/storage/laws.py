@@ -1,7 +1,5 @@
 """What holds of artifacts wherever they lie: a class of tests for each store inherits it."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Artifacts in folders."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

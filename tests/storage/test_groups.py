@@ -1,7 +1,5 @@
 """A store that a group shares, by two users of it; in a real file system, as root."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess
@@ -63,9 +61,7 @@ mkdir -p "$3" && mount --bind "$1" "$3" && shift 3 && exec "$@"
 
 
 def as_everybody_sees(folder: Path) -> list[str]:
-    """Return what runs a command in which other users can start this Python too: it may have been
-    installed below the home of root.
-    """
+    """Return what lets other users start this Python, even from below the home of root."""
     program = Path(sys.executable).resolve()
     for path in reversed(program.parents):
         if not path.stat().st_mode & 0o001:
@@ -91,16 +87,9 @@ class User:
         account = [f"--reuid={self.number}", f"--regid={self.number}"]
         groups = ",".join(map(str, self.groups))
         account += [f"--groups={groups}"] if groups else ["--clear-groups"]
+        shell = ["sh", "-c", f'umask {self.umask}; exec "$0" "$@"']
         return subprocess.run(
-            [
-                *as_everybody_sees(self.home.parent),
-                "setpriv",
-                *account,
-                "sh",
-                "-c",
-                f'umask {self.umask}; exec "$0" "$@"',
-                *command,
-            ],
+            [*as_everybody_sees(self.home.parent), "setpriv", *account, *shell, *command],
             env={
                 "PATH": os.environ["PATH"],
                 "HOME": str(self.home),

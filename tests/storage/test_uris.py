@@ -1,7 +1,5 @@
 """Artifacts behind URIs: fsspec's memory, and a real S3-compatible server (SeaweedFS)."""
 
-from __future__ import annotations
-
 import multiprocessing
 import shutil
 import socket
@@ -22,6 +20,8 @@ from tests.integration.service import S3Server
 from tests.storage.artifacts import DATA, content, data, publish, put, reference
 from tests.storage.laws import StoreLaws
 
+NO_KEYS = {"HOME": "/nowhere", "AWS_EC2_METADATA_DISABLED": "true"}
+
 
 class UriLaws(StoreLaws):
     def address_on(self, disk: Path, address: str, monkeypatch: pytest.MonkeyPatch) -> str:
@@ -39,12 +39,12 @@ class UriLaws(StoreLaws):
         publish(f"{address}/a")
         copy = verified(f"{address}/a")
         (copy / "inner" / "file.txt").write_text("dat4")
-        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+        with pytest.raises(ArtifactError, match=r"inner/file\.txt"):
             verified(f"{address}/a")
         assert content(f"{address}/a") == "data", "it was fetched again"
         shutil.rmtree(copy)
         put(f"{address}/a", data(f"{address}/a"), b"dat4")
-        with pytest.raises(ArtifactError, match=r"inner/file.txt is damaged"):
+        with pytest.raises(ArtifactError, match=r"inner/file\.txt"):
             verified(f"{address}/a")
         assert not copy.exists()
 
@@ -88,9 +88,6 @@ class TestS3(UriLaws):
             process.join(PATIENCE_SECONDS)
         copies = [path.name for path in verified(artifact).parent.iterdir() if path.is_dir()]
         assert copies == [artifact.digest]
-
-
-NO_KEYS = {"HOME": "/nowhere", "AWS_EC2_METADATA_DISABLED": "true"}
 
 
 def change_keys(monkeypatch: pytest.MonkeyPatch, environment: dict[str, str]) -> None:

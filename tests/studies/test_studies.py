@@ -1,7 +1,5 @@
 """The repository's studies can be loaded; those of the paper are its own, with its numbers."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 
@@ -41,9 +39,7 @@ def test_a_local_copy_takes_the_hubs_place_as_the_page_says(corpora_folder: Path
 @pytest.mark.parametrize(
     "path", sorted((STUDIES / "small").glob("*.yaml")), ids=lambda path: path.stem
 )
-def test_a_small_form_is_a_part_of_its_study(
-    path: Path,
-) -> None:
+def test_a_small_form_is_a_part_of_its_study(path: Path) -> None:
     whole_paths = [STUDIES / folder / path.name for folder in ("paper", "more")]
     small = load_study(path)
     whole = load_study(next(filter(Path.exists, whole_paths)))
@@ -54,11 +50,8 @@ def test_a_small_form_is_a_part_of_its_study(
             (substitute.kind, substitute.start, substitute.parameters, substitute.rows)
             for substitute in study.substitutes
         ]
-        return [
-            *matrices,
-            study.probe_seeds,
-            [substitute.corpus is not None for substitute in study.substitutes],
-        ]
+        of_others = [substitute.corpus is not None for substitute in study.substitutes]
+        return [*matrices, study.probe_seeds, of_others]
 
     assert design(small) == design(whole)
     assert set(small.orders) <= set(whole.orders)
@@ -101,13 +94,10 @@ Cell = tuple[str, str, str, str, float]
 
 
 def axes(study: StudySpec) -> tuple[set, ...]:
-    return (
-        {encoder.name for encoder in study.encoders},
-        {task.name for task in study.tasks},
-        {constants.label for constants in study.substitutes},
-        set(study.orders),
-        set(study.keep),
-    )
+    encoders = {encoder.name for encoder in study.encoders}
+    tasks = {task.name for task in study.tasks}
+    substitutes = {substitute.label for substitute in study.substitutes}
+    return encoders, tasks, substitutes, set(study.orders), set(study.keep)
 
 
 def scores_of(number: str) -> dict[Cell, float]:

@@ -1,7 +1,5 @@
 """A small GPT-2 that copies what stood 23 tokens before, as studies read it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -21,13 +19,17 @@ TASK: dict[str, object] = {
 }
 
 
-def write_copier(folder: Path) -> None:
-    """Write the model to ``folder / "model"``, and its texts to a JSON Lines file each split."""
-    trained_copier().save_pretrained(folder / "model")
+def write_copying_model(folder: Path) -> None:
+    trained_copier().save_pretrained(folder)
     words = {f"w{number}": number for number in range(TOKENS)}
     tokenizer = Tokenizer(WordLevel(words))
     tokenizer.pre_tokenizer = WhitespaceSplit()
-    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder / "model")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer).save_pretrained(folder)
+
+
+def write_copier(folder: Path) -> None:
+    """Write the model to ``folder / "model"``, and its texts to a JSON Lines file each split."""
+    write_copying_model(folder / "model")
     for split, seed in (("train", 20_000), ("validation", 10_001)):
         texts = [" ".join(f"w{number}" for number in row) for row in repeated(seed).tolist()]
         lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)

@@ -1,7 +1,5 @@
 """The steps of a small study, with some of its settings changed."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from papa.spec.file import resolve_study

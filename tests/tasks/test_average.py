@@ -1,9 +1,7 @@
 """The average of a native head in shards: the same bits for any division among workers."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from functools import partial
+from functools import partial, reduce
 from pathlib import Path
 
 import numpy as np
@@ -46,10 +44,7 @@ def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     )
 
     def published(name: str, *calls: Sequence[int]) -> np.ndarray:
-        total: ShardSums | None = None
-        for shards in calls:
-            sums = of_shards(shards=shards)
-            total = sums if total is None else total.merged(sums)
+        total = reduce(ShardSums.merged, [of_shards(shards=shards) for shards in calls])
         store = Store(tmp_path / name)
         store.make()
         publish_average(

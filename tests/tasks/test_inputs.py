@@ -1,7 +1,5 @@
 """Inputs that are not what the key says: they are refused, and nothing is published."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -22,6 +20,8 @@ from papa.text.sources import fingerprint
 from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
+
+BERT = "google-bert/bert-base-uncased"
 
 
 def test_auto_is_float32_on_every_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -58,9 +58,6 @@ def test_auto_is_what_weights_are_stored_in_on_a_gpu(
     assert encoder.precision == expected
 
 
-BERT = "google-bert/bert-base-uncased"
-
-
 def write_rows(path: Path, word: str) -> None:
     rows = ({"text": f"{word} {row}", "label": row % 2} for row in range(8))
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -79,12 +76,9 @@ def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         write_rows(path, "before")
     source = {"kind": "files", **{split: str(path) for split, path in splits.items()}}
     task = TaskSpec.model_validate(task_on("task", source, slots=16))
+    content = fingerprint(task.source)
     step = tokenise.step(
-        "tokenise",
-        tokenizer=encoder,
-        task=task,
-        layout=LayoutSpec(),
-        fingerprint=fingerprint(task.source),
+        "tokenise", tokenizer=encoder, task=task, layout=LayoutSpec(), fingerprint=content
     )
     for path in splits.values():
         write_rows(path, "after")

@@ -1,7 +1,5 @@
 """Keys hold all that a stage is given, and a stage is given no more than it reads."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -40,6 +38,8 @@ DESIGN: dict[str, Any] = {
     "ranking": {"rows": 10, "evaluations": 400},
     "ranking_seeds": [0],
 }
+METRIC = "negative_log_perplexity"
+SCORED = ["lambda", "effect", "distance"]
 
 
 def steps_of(document: dict[str, Any] = DESIGN, encoder: EncoderReference = ENCODER) -> Pipeline:
@@ -106,7 +106,7 @@ CHANGES: list[tuple[str | EncoderReference, tuple[str, ...], tuple[str, ...]]] =
 
 
 @pytest.mark.parametrize(("changes", "different", "same"), CHANGES)
-def test_what_changes_a_result_changes_the_key(
+def test_keys_change_with_results(
     changes: str | EncoderReference, different: tuple[str, ...], same: tuple[str, ...]
 ) -> None:
     before = keys()
@@ -128,10 +128,6 @@ def test_units_are_in_keys_of_scores_of_groups_alone() -> None:
     shared = {step.stage.name for step in by_group if step.key in keys_of_heads}
     assert {"tokenise", "average", "answer"} <= shared
     assert not shared & {*of_groups, "aggregate"}
-
-
-METRIC = "negative_log_perplexity"
-SCORED = ["lambda", "effect", "distance"]
 
 
 def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

@@ -1,7 +1,5 @@
 """Native heads on a worker's device: a study on a GPU scores what it scores on the CPU."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

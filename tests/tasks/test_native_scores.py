@@ -1,7 +1,5 @@
 """A model's native head in a study: against the stock model, and against itself."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -9,14 +7,8 @@ import numpy as np
 import pandas
 import pytest
 import torch
+import transformers as tf
 from scipy.stats import spearmanr
-from transformers import (
-    AutoModel,
-    AutoTokenizer,
-    BertConfig,
-    BertForMaskedLM,
-    BertForSequenceClassification,
-)
 
 from papa.errors import CheckError
 from papa.flows.check import check_study
@@ -28,6 +20,7 @@ from papa.storage.store import Store
 from papa.tasks.native_head import read_answers
 from papa.tasks.step import Step
 from papa.text.corpus import open_corpus
+from papa.text.layout import PackedTokens
 from papa.text.tokens import IGNORED
 from tests.finished import Scored, cells_of, described, score_study
 from tests.make import outputs_of
@@ -35,6 +28,9 @@ from tests.models.inputs import with_tokenizer
 from tests.tasks.word_order import LABELS, NAMES, SHAPE, SHARP, padded, rows, write_rows
 
 pytestmark = pytest.mark.unchecked
+TEXT = {"kind": "text", "head": "native", "columns": {"text": "text"}}
+LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
+AGREEMENT = {**TEXT, "metric": "agreement"}
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +41,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(0)
-    model = BertForSequenceClassification(BertConfig.from_dict(SHAPE | LABELS))
+    model = tf.BertForSequenceClassification(tf.BertConfig.from_dict(SHAPE | LABELS))
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-3)
     for step in range(400):
         batch = rows(64, 1000 + step)
@@ -60,12 +56,16 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def probe_step(study: Scored, metric: str, fraction: float) -> Step:
-    (step,) = next(
-        probes
-        for cell, probes in cells_of(study.steps).items()
-        if (cell.task, cell.fraction) == (metric, fraction)
-    )
+    wanted = (metric, fraction)
+    by_cell = cells_of(study.steps).items()
+    (step,) = next(probes for cell, probes in by_cell if (cell.task, cell.fraction) == wanted)
     return step
+
+
+def rows_of(tokens: PackedTokens) -> list[torch.Tensor]:
+    """The token ids [1, n] of each row."""
+    ids = torch.from_numpy(tokens.input_ids.astype(np.int64)).split(tokens.lengths.tolist())
+    return [row[None] for row in ids]
 
 
 def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarray]:
@@ -74,11 +74,6 @@ def answered(study: Scored, metric: str, fraction: float) -> dict[str, np.ndarra
 
 def scores(study: Scored, metric: str) -> dict[float, float]:
     return study.table.query("task == @metric").groupby("fraction")["score"].mean().to_dict()
-
-
-TEXT = {"kind": "text", "head": "native", "columns": {"text": "text"}}
-LABELLED = {**TEXT, "columns": {"text": "text", "label": "label"}, "metric": "accuracy"}
-AGREEMENT = {**TEXT, "metric": "agreement"}
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +86,7 @@ def classified(classifier: Path, data: Path, tmp_path_factory: pytest.TempPathFa
 @torch.no_grad()
 def test_accuracy_is_that_of_the_stock_model(classified: Scored, classifier: Path) -> None:
     validation = rows(120, 2)
-    stock = BertForSequenceClassification.from_pretrained(classifier).eval()
+    stock = tf.BertForSequenceClassification.from_pretrained(classifier).eval()
     logits = outputs_of(stock, padded([row["text"] for row in validation])).logits.numpy()
     assert np.abs(answered(classified, "accuracy", 1)["logits"] - logits).max() < 1e-5
     truth = [NAMES.index(row["label"]) for row in validation]
@@ -133,11 +128,8 @@ def test_embeddings_are_the_stock_models(data: Path, tmp_path: Path) -> None:
     assert (stages.count("answer"), stages.count("score_answers")) == (2, 8), "metrics share them"
     corpus = open_corpus(probe_step(study, "cosine", 1)["text"].reference(study.store))
     tokens = corpus.split("validation").tokens()
-    stock = AutoModel.from_pretrained(embedded_folder()).eval()
-    pooled = [
-        stock(input_ids=torch.from_numpy(ids)[None]).last_hidden_state[0].mean(0).numpy()
-        for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
-    ]
+    stock = tf.AutoModel.from_pretrained(embedded_folder()).eval()
+    pooled = [stock(input_ids=row).last_hidden_state[0].mean(0).numpy() for row in rows_of(tokens)]
     assert np.abs(answered(study, "cosine", 1)["embeddings"] - pooled).max() < 1e-5
     for metric in metrics:
         scores_by_fraction = scores(study, metric)
@@ -148,7 +140,7 @@ def test_embeddings_are_the_stock_models(data: Path, tmp_path: Path) -> None:
 @torch.no_grad()
 def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Path) -> None:
     torch.manual_seed(1)
-    model = BertForMaskedLM(BertConfig.from_dict(SHARP)).eval()
+    model = tf.BertForMaskedLM(tf.BertConfig.from_dict(SHARP)).eval()
     folder = with_tokenizer(model, tmp_path / "model")
     metrics = ("negative_log_perplexity", "agreement")
     tasks = [{**TEXT, "kind": "mlm", "metric": metric} for metric in metrics]
@@ -156,10 +148,7 @@ def test_masked_words_score_what_the_stock_model_scores(data: Path, tmp_path: Pa
     corpus = open_corpus(probe_step(study, "agreement", 1)["text"].reference(study.store))
     split = corpus.split("validation")
     tokens = split.tokens()
-    logits = [
-        model(input_ids=torch.from_numpy(ids)[None]).logits[0]
-        for ids in np.split(tokens.input_ids.astype(np.int64), np.cumsum(tokens.lengths)[:-1])
-    ]
+    logits = [model(input_ids=row).logits[0] for row in rows_of(tokens)]
     labels = torch.from_numpy(split.labels).long()
     loss = torch.nn.functional.cross_entropy(torch.cat(logits), labels, ignore_index=IGNORED)
     expected = pytest.approx(-float(loss), abs=1e-5)
@@ -229,8 +218,8 @@ def similar(shallow: str, pairs: Path, tmp_path_factory: pytest.TempPathFactory)
 @torch.no_grad()
 def test_similarity_is_the_stock_models(similar: Scored, shallow: str, pairs: Path) -> None:
     study = similar.table
-    stock = AutoModel.from_pretrained(shallow).eval()
-    tokenizer = AutoTokenizer.from_pretrained(shallow)
+    stock = tf.AutoModel.from_pretrained(shallow).eval()
+    tokenizer = tf.AutoTokenizer.from_pretrained(shallow)
 
     def embedded(texts: list[str]) -> torch.Tensor:
         inputs = tokenizer(
@@ -253,8 +242,8 @@ def test_similarity_is_the_stock_models(similar: Scored, shallow: str, pairs: Pa
 @torch.no_grad()
 def average_of_stock(folder: str, texts: Iterable[Sequence[str]]) -> torch.Tensor:
     """The average by position of the stock model's attention, with the last token in slot S-1."""
-    model = AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = tf.AutoModel.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = tf.AutoTokenizer.from_pretrained(folder)
     sums: torch.Tensor | float = 0.0
     counts = torch.zeros(SLOTS, SLOTS)
     for text in texts:
@@ -268,9 +257,7 @@ def average_of_stock(folder: str, texts: Iterable[Sequence[str]]) -> torch.Tenso
     return sums / counts.clamp(min=1)
 
 
-def test_the_average_of_similarity_is_of_single_texts_of_the_stock_model(
-    similar: Scored, shallow: str, pairs: Path
-) -> None:
+def test_similarity_averages_single_texts(similar: Scored, shallow: str, pairs: Path) -> None:
     (step,) = (step for step in similar.steps.steps if step.stage.name == "average")
     folder = step.folder(similar.store)
     average = ConstantMatrices.load(folder, encoder=step["encoder"], slots=SLOTS)

@@ -1,7 +1,5 @@
 """Studies of constant outputs, of scores of heads, and of a head that carries the label."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +26,8 @@ KINDS = ["mean_output", "mean_output_by_slot", "resampled_output", "optimal_outp
 PROBED = {**SMALL["tasks"][0], "metric": "accuracy", "source": {"kind": "embedded"}}
 PROBED |= {"train_rows": 16, "validation_rows": 16}
 OWN = {**PROBED, "head": "native", "metric": "cosine", "base": "reviews", "train_rows": 32}
+ORDERS = ["distance", "reversed:confidence", "variance"]
+"""Label-free all."""
 
 
 @pytest.mark.server
@@ -67,10 +67,6 @@ def test_constant_outputs_score_each_seed(
     cell_options = {"order": "first_to_last", "constants": kinds[-1]}
     with pytest.raises(SpecError, match=f"'{kinds[-1]}'"):
         export_cell(finished, cell_options, tmp_path / "export", keep=0.5)
-
-
-ORDERS = ["distance", "reversed:confidence", "variance"]
-"""Label-free all."""
 
 
 def scorings(steps: Pipeline) -> list[Step]:

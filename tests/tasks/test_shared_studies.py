@@ -1,7 +1,5 @@
 """Studies of a store behind a URI, as another machine sees them."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from pathlib import Path

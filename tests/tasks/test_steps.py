@@ -1,7 +1,5 @@
 """From a study to its steps: which cells share one, and which have one per seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -56,14 +54,9 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
         ({}, 5, 0),
     ],
 )
-def test_lambda_has_shuffled_controls(
-    ranking: dict[str, object], seeds: int, controls: int
-) -> None:
-    steps = steps_of(
-        ranking=ranking,
-        ranking_seeds=list(range(seeds)),
-        tasks=[{"name": "reviews", "train_rows": 64}],
-    )
+def test_lambda_has_its_controls(ranking: dict[str, object], seeds: int, controls: int) -> None:
+    tasks = [{"name": "reviews", "train_rows": 64}]
+    steps = steps_of(ranking=ranking, ranking_seeds=list(range(seeds)), tasks=tasks)
     ranks = [step for step in steps.steps if step.stage.name == "train_lambda"]
     assert sum(step["shuffled"] for step in ranks) == controls
     assert len({step.key for step in ranks}) == len(ranks)
@@ -112,5 +105,5 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     mean = lambdas.astype(np.float64).mean(axis=(0, 1))
     assert chosen == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
     assert all(
-        set(chosen) != set(head_order("lambda", by_seed[0], 6, 12)[:36]) for by_seed in lambdas
+        set(chosen) != set(head_order("lambda", values[0], 6, 12)[:36]) for values in lambdas
     )

@@ -1,7 +1,5 @@
 """A store says what it is; what results reach stays, and what nothing refers to is found."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import stat
@@ -35,15 +33,21 @@ from papa.tasks.study_files import place_results
 from tests.flows.conftest import everything
 from tests.storage.artifacts import names, put
 
+MARKERS = [b'{"format": 1}', b"{", b""]
+STAGES = ("tokenise", "average", "train_lambda", "probe", "aggregate")
+USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
+KEPT = {f"{stage}/{USED}" for stage in STAGES}
+OWN = (
+    *("artifacts/photos/2020/a.jpg", "artifacts/readme.txt", f"artifacts/probe/{USED}/x"),
+    *("artifacts/probe/drafts/chapter.txt", "scratch/features-of-mine/x", "locks/key.pem"),
+)
+
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         return Store(tmp_path / "store")
     return Store(request.getfixturevalue("s3_place"))
-
-
-MARKERS = [b'{"format": 1}', b"{", b""]
 
 
 def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
@@ -96,11 +100,6 @@ def test_each_uri_has_a_root_of_its_own(tmp_path: Path, monkeypatch: pytest.Monk
     assert Store(stores[0].address).root not in roots, "the same bucket name at another server"
 
 
-STAGES = ("tokenise", "average", "train_lambda", "probe", "aggregate")
-USED, UNUSED, KILLED = (sha256_of_json(word) for word in ("used", "unused", "killed"))
-KEPT = {f"{stage}/{USED}" for stage in STAGES}
-
-
 def make(store: Store, stage: str, key: str, inputs: Iterable[str] = ()) -> str:
     metadata = {"stage": stage, "name": f"{stage} · {key}", "inputs": list(inputs)}
     with published(store.folder(stage, key), metadata) as scratch:
@@ -122,35 +121,26 @@ def prune(store: Store) -> None:
 
 
 def complete(store: Store) -> set[str]:
-    return {
-        f"{stage}/{key}" for stage in STAGES for key in metadata_below(f"{store.artifacts}/{stage}")
-    }
+    keys = {stage: metadata_below(f"{store.artifacts}/{stage}") for stage in STAGES}
+    return {f"{stage}/{key}" for stage in STAGES for key in keys[stage]}
 
 
 def test_unused_artifacts_are_deleted(store: Store) -> None:
     begun = time.time()
     fill(store)
-    leftovers = {
-        leftover.address.removeprefix(f"{store.artifacts}/"): leftover for leftover in survey(store)
-    }
-    assert set(leftovers) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
-    assert leftovers[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
-    assert leftovers[f"probe/{UNUSED}"].reason == "nothing refers to it"
-    assert leftovers[f"average/{KILLED}"].reason.endswith("left by a run that was killed")
-    assert all(leftover.size > 100 for leftover in leftovers.values())
+    unused = {entry.address.removeprefix(f"{store.artifacts}/"): entry for entry in survey(store)}
+    assert set(unused) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
+    assert unused[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
+    assert unused[f"probe/{UNUSED}"].reason == "nothing refers to it"
+    assert unused[f"average/{KILLED}"].reason.endswith("left by a run that was killed")
+    assert all(entry.size > 100 for entry in unused.values())
     # A store may keep whole seconds.
-    assert all(begun - 1 <= leftover.modified <= time.time() + 1 for leftover in leftovers.values())
+    assert all(begun - 1 <= entry.modified <= time.time() + 1 for entry in unused.values())
     prune(store)
     assert complete(store) == KEPT
     assert survey(store) == []
     remove(store.folder("aggregate", USED))
     assert len(survey(store)) == len(KEPT) - 1, "the control: without results nothing is used"
-
-
-OWN = (
-    *("artifacts/photos/2020/a.jpg", "artifacts/readme.txt", f"artifacts/probe/{USED}/x"),
-    *("artifacts/probe/drafts/chapter.txt", "scratch/features-of-mine/x", "locks/key.pem"),
-)
 
 
 def write(path: Path, text: str) -> None:

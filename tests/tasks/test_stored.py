@@ -1,7 +1,5 @@
 """A study file in a store names files of whoever runs it again: those outside are refused."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """In which keys a study's file differs from what was run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,4 @@
-"""The effect of every head in shards: the same bits for any number of workers, one lost or none,
-and for a run that is killed and started again.
-"""
-
-from __future__ import annotations
+"""The effect of every head in shards: the same bits for any workers, lost ones, killed runs."""
 
 import multiprocessing
 import os
@@ -72,9 +68,7 @@ def scores_of(step: Step, executor: Executor, to: Path) -> dict[str, np.ndarray]
 
 
 @pytest.mark.server
-def test_a_kill_changes_no_bit(
-    copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_kills_change_no_bit(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     step = sweep_of(copier)
     expected = scores_of(step, Worker("cpu"), tmp_path / "one")
     killed = tmp_path / "killed"
@@ -100,12 +94,11 @@ def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) ->
     undisturbed = CountingWorker()
     expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
     killed = tmp_path / "killed"
-    spawned = multiprocessing.get_context("spawn").Process(
-        target=sweep_and_die, args=(copier, killed, 3)
-    )
-    spawned.start()
-    spawned.join()
-    assert spawned.exitcode == -signal.SIGKILL
+    spawn = multiprocessing.get_context("spawn")
+    run = spawn.Process(target=sweep_and_die, args=(copier, killed, 3))
+    run.start()
+    run.join()
+    assert run.exitcode == -signal.SIGKILL
     shards = Path(step.folder(Store(killed))) / SHARDS
     finished = sorted(path.parent for path in shards.glob(f"*/{METADATA}"))
     assert len(finished) == 3
@@ -139,6 +132,5 @@ def losses_of(shard: Shard) -> sweep.ShardLosses:
     """Losses that a shard could have."""
     rows = np.concatenate(shard.arguments["batches"])
     sets = np.array(shard.arguments["sets"])
-    return sweep.ShardLosses(
-        rows, sets, np.zeros((len(sets), len(rows))), np.ones(len(rows), np.int64), 0.0
-    )
+    losses = np.zeros((len(sets), len(rows)))
+    return sweep.ShardLosses(rows, sets, losses, np.ones(len(rows), np.int64), 0.0)

@@ -1,7 +1,5 @@
 """What MLflow shows of a study: once, whole, also where it was interrupted or two runs log it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sqlite3
@@ -58,26 +56,24 @@ def store(finished: tuple[str, Path], tmp_path: Path) -> Store:
 def test_a_study_has_runs_of_cells_below_it(study: str, store: Store) -> None:
     assert log_study(study, store) == []
     runs = assert_whole(store)
-    client = connect(own_address())
+    mlflow = connect(own_address())
     summary = open_study(store, "small").summary
     parent = runs[runs["role"] == "study"].iloc[0]
     for row in summary[summary["fraction"].isin([0, 1])].to_dict("records"):
         end = "original" if row["fraction"] else f"all_heads_constant/{row['constants']}"
         name = f"{row['encoder']}/{row['task']}/accuracy/{end}"
-        logged_values = [
-            parent["metrics"].get(f"{name}{suffix}") for suffix in ("", "_low", "_high")
-        ]
-        assert logged_values == pytest.approx([row["mean"], row["low"], row["high"]])
+        values = [parent["metrics"].get(f"{name}{suffix}") for suffix in ("", "_low", "_high")]
+        assert values == pytest.approx([row["mean"], row["low"], row["high"]])
     assert "torch" in parent["tags"]["papa.versions"]
     assert '"kind":"embedded"' in parent["tags"]["papa.data.reviews"]
     losses = [name for name in parent["metrics"] if name.endswith("/train_loss")]
     assert any(name.startswith("train_lambda/") for name in losses)
     for folder in ("constants/average", "lambda/seed-0"):
-        assert client.list_artifacts(parent["id"], f"all-MiniLM-L6-v2/reviews/{folder}")
-    files = {file.path for file in client.list_artifacts(parent["id"], "results")}
+        assert mlflow.list_artifacts(parent["id"], f"all-MiniLM-L6-v2/reviews/{folder}")
+    files = {file.path for file in mlflow.list_artifacts(parent["id"], "results")}
     assert {"results/summary.csv", "results/report.html"} <= files
     for run in runs[runs["role"] == "cell"].to_dict("records"):
-        (loss,) = client.get_metric_history(run["id"], "train_loss")
+        (loss,) = mlflow.get_metric_history(run["id"], "train_loss")
         assert (loss.step, loss.value) == (1, 0.5 + int(run["params"]["seed"]))
         assert loss.timestamp > 0
     curve = runs[runs["role"] == "curve"].iloc[0]
@@ -85,9 +81,8 @@ def test_a_study_has_runs_of_cells_below_it(study: str, store: Store) -> None:
     for name in LINE:
         line = line[line[name] == curve["params"][name]]
     for metric, column in {"score": "mean", "score_low": "low", "score_high": "high"}.items():
-        points = {
-            point.step: point.value for point in client.get_metric_history(curve["id"], metric)
-        }
+        history = mlflow.get_metric_history(curve["id"], metric)
+        points = {point.step: point.value for point in history}
         wanted = {round(100 * row["fraction"] + 0.49): row[column] for _, row in line.iterrows()}
         assert points == pytest.approx(wanted)
 
@@ -116,9 +111,9 @@ def test_logging_again_adds_nothing(study: str, store: Store) -> None:
 def metric_histories(store: Store) -> dict[str, object]:
     history = connect(own_address()).get_metric_history
     runs = logged(store.root, "small").set_index("id")
+    by_run = runs["metrics"].items()
     points = [
-        [vars(point) for name in metrics for point in history(run, name)]
-        for run, metrics in runs["metrics"].items()
+        [vars(point) for name in names for point in history(run, name)] for run, names in by_run
     ]
     return runs.assign(points=points).to_dict("index")
 

@@ -1,7 +1,5 @@
 """Calls beside a study: nothing waits for them but its end, and what fails is tried once more."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 

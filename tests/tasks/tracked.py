@@ -1,7 +1,5 @@
 """A finished study, logged as its tasks do; and what MLflow then knows."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pandas

@@ -1,7 +1,5 @@
 """Texts of a few words, whose label says which of red and blue comes first; and models of them."""
 
-from __future__ import annotations
-
 import json
 import random
 from functools import cache

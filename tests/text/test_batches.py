@@ -1,7 +1,5 @@
 """Batches: every real token once, at its slot, almost no padding; tokens packed and unpacked."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -11,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from papa.text.batches import LARGEST_BATCH, MicroBatch, micro_batch, micro_batches
 from papa.text.corpus import TokenisedSplit
@@ -23,9 +21,7 @@ KINDS = {"reviews": REVIEWS, "review_pairs": {**PAIR, "slots": 256}}
 
 
 @pytest.fixture(params=KINDS)
-def split(
-    request: pytest.FixtureRequest, real: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
-) -> Any:
+def split(request: pytest.FixtureRequest, real: Make, bert: Tokenizer, corpus_of: Build) -> Any:
     task = real(request.param, "validation", settings=KINDS[request.param], train_rows=277)
     return corpus_of(task, bert, shard_rows=100).split("train")
 
@@ -35,16 +31,11 @@ def tokens_of(rows: Any, *token_columns: object) -> list[tuple[int, ...]]:
 
 
 def in_batches(batches: Iterable[MicroBatch]) -> list[tuple[int, ...]]:
-    return sorted(
-        token
-        for batch in batches
-        for token in tokens_of(
-            batch.rows[batch.inputs_of_tokens],
-            batch.slot_ids,
-            batch.input_ids,
-            batch.token_type_ids,
-        )
-    )
+    tokens: list[tuple[int, ...]] = []
+    for batch in batches:
+        rows = batch.rows[batch.inputs_of_tokens]
+        tokens += tokens_of(rows, batch.slot_ids, batch.input_ids, batch.token_type_ids)
+    return sorted(tokens)
 
 
 def token_capacity(batches: Iterable[MicroBatch]) -> int:
@@ -83,10 +74,8 @@ def test_rows_of_like_length_go_together(split: TokenisedSplit) -> None:
     unsorted = [micro_batch(split, rows) for rows in np.array_split(split.rows, len(batches))]
     assert token_capacity(unsorted) > 1.4 * int(split.lengths.sum())
     rows = np.random.default_rng(0).permutation(len(split))[:50]
-    first, reversed_order = (
-        [batch.rows.tolist() for batch in micro_batches(split, chosen_rows, 2048)]
-        for chosen_rows in (rows, rows[::-1])
-    )
+    orders = [micro_batches(split, chosen_rows, 2048) for chosen_rows in (rows, rows[::-1])]
+    first, reversed_order = ([batch.rows.tolist() for batch in batches] for batches in orders)
     assert first == reversed_order, "the same rows give the same batches"
     assert sorted(row for batch in first for row in batch) == sorted(rows.tolist())
 
@@ -118,5 +107,5 @@ def test_packing_inverts_unpacking_in_values_as_in_gradients(batch: MicroBatch) 
     assert torch.equal(batch.pack(unpacked), heads)
     real_tokens = mask[:, None, :, None]
     assert torch.autograd.gradcheck(
-        lambda values_in: batch.pack(batch.unpack(values_in) * real_tokens), [heads]
+        lambda values: batch.pack(batch.unpack(values) * real_tokens), [heads]
     )

@@ -1,7 +1,5 @@
 """Tokenised corpora: what is stored is what the tokenizer says, laid out; shards and digests."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase as Tokenizer
 
 from papa.errors import ArtifactError
 from papa.files import sha256_of_file
@@ -17,6 +15,9 @@ from papa.spec import LayoutSpec, TaskSpec
 from papa.storage.artifacts import signed
 from papa.text.corpus import CORPUS, load_corpus
 from tests.text.conftest import MLM, REVIEWS, UD, WORDS, Build, Make
+
+TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
+ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
 
 
 def values_of_rows(split: Any, values: np.ndarray) -> list[list[int]]:
@@ -27,21 +28,17 @@ def source_of(task: TaskSpec) -> list[object]:
     return [json.loads(line) for line in task.source.validation.read_text().splitlines()]  # type: ignore[union-attr]
 
 
-def test_real_text_is_the_tokenizers_own_in_slots(
-    real: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
-) -> None:
+def test_real_text_is_the_tokenizers_own(real: Make, bert: Tokenizer, corpus_of: Build) -> None:
     """Against a plain reading of the file and the tokenizer's own arrangement."""
     reviews = real("reviews", settings=REVIEWS)
     corpus = corpus_of(reviews, bert)
     source = source_of(reviews)
     split = corpus.split("validation")
-    tokens = corpus.split("validation").tokens()
+    laid = corpus.split("validation").tokens()
     assert len(split) == len(source) == 280
     expected = bert([row["sentence"] for row in source])["input_ids"]
-    assert values_of_rows(split, tokens.input_ids) == expected
-    assert values_of_rows(split, tokens.slot_ids) == [
-        [*range(len(ids) - 1), 127] for ids in expected
-    ]
+    assert values_of_rows(split, laid.input_ids) == expected
+    assert values_of_rows(split, laid.slot_ids) == [[*range(len(ids) - 1), 127] for ids in expected]
     assert split.labels.tolist() == [row["label"] for row in source]
     assert split.lengths.tolist() == [len(ids) for ids in expected]
     assert corpus.label_names == ("0", "1")
@@ -51,11 +48,7 @@ def test_real_text_is_the_tokenizers_own_in_slots(
 
 @pytest.mark.parametrize(("truncation", "expected_tokens"), [("full", 14), ("half", 7)])
 def test_truncated_texts_are_counted(
-    make_task: Make,
-    corpus_of: Build,
-    bert: PreTrainedTokenizerBase,
-    truncation: str,
-    expected_tokens: int,
+    make_task: Make, corpus_of: Build, bert: Tokenizer, truncation: str, expected_tokens: int
 ) -> None:
     layout = LayoutSpec(one_text_truncation=truncation)
     task = make_task([{"text": "word " * 40, "label": 0}, {"text": "", "label": 1}])
@@ -69,9 +62,7 @@ def test_truncated_texts_are_counted(
     assert corpus.metadata["words_cut"] == {"train": 6, "validation": 6}, "whole for words"
 
 
-def test_labels_of_words_sit_on_their_first_sub_tokens(
-    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
-) -> None:
+def test_words_are_labelled_on_first_tokens(real: Make, corpus_of: Build, bert: Tokenizer) -> None:
     """The tokenizer's own alignment of words is the reference; no row is cut at 512 slots."""
     task = real("ud_ewt", settings=UD, slots=512, train_rows=200)
     corpus = corpus_of(task, bert)
@@ -79,9 +70,8 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     names = corpus.label_names
     assert names is not None
     ids_of_rows = values_of_rows(split, split.tokens().input_ids)
-    for row, ids, labels in zip(
-        source_of(task), ids_of_rows, values_of_rows(split, split.labels), strict=True
-    ):
+    labels_of_rows = values_of_rows(split, split.labels)
+    for row, ids, labels in zip(source_of(task), ids_of_rows, labels_of_rows, strict=True):
         encoding = bert(row["tokens"], is_split_into_words=True)
         assert encoding["input_ids"] == ids
         words = encoding.word_ids(0)
@@ -92,9 +82,7 @@ def test_labels_of_words_sit_on_their_first_sub_tokens(
     assert corpus.metadata["words_cut"] == {"train": 0, "validation": 0}
 
 
-def test_labels_of_masked_tokens_restore_the_text(
-    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
-) -> None:
+def test_labels_of_masks_restore_the_text(real: Make, corpus_of: Build, bert: Tokenizer) -> None:
     task = real("wikitext_raw", "validation", "test", settings=MLM, slots=64, train_rows=150)
     corpus = corpus_of(task, bert)
     split = corpus.split("validation")
@@ -102,22 +90,14 @@ def test_labels_of_masked_tokens_restore_the_text(
     shown = split.tokens().input_ids
     lines = task.source.validation.read_text().splitlines()  # type: ignore[union-attr]
     texts = [line.strip() for line in lines if line.strip()]
-    restored = np.where(labels == -100, shown, labels)
-    assert (
-        values_of_rows(split, restored) == bert(texts, truncation=True, max_length=64)["input_ids"]
-    )
-    assert (restored != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
-    assert (labels[np.isin(restored, [101, 102])] == -100).all()
+    whole = np.where(labels == -100, shown, labels)
+    assert values_of_rows(split, whole) == bert(texts, truncation=True, max_length=64)["input_ids"]
+    assert (whole != shown).sum() > 0.7 * (labels != -100).sum(), "the control: most are hidden"
+    assert (labels[np.isin(whole, [101, 102])] == -100).all()
     assert corpus.label_names is None
 
 
-TOKENS = ("input_ids", "slot_ids", "token_type_ids", "lengths", "first_lengths")
-ROWS = [{"text": "a b", "label": 0}, {"text": "c", "label": 1}] * 3
-
-
-def test_sharding_changes_only_files(
-    real: Make, corpus_of: Build, bert: PreTrainedTokenizerBase
-) -> None:
+def test_sharding_changes_only_files(real: Make, corpus_of: Build, bert: Tokenizer) -> None:
     """Rows keep their numbers, in a shard of a split too."""
     settings = MLM | {"slots": 32, "train_rows": 100, "validation_rows": 50}
     task = real("wikitext_raw", "validation", "test", settings=settings)
@@ -141,14 +121,10 @@ def test_sharding_changes_only_files(
     assert not ids.flags.writeable
     assert not ids.flags.owndata
     other_masks = corpus_of(task.model_copy(update={"mask_seed": 1}), bert).split("train")
-    assert (whole.labels != other_masks.labels).any(), (
-        "the control: another seed hides other tokens"
-    )
+    assert (whole.labels != other_masks.labels).any(), "the control: another seed"
 
 
-def test_a_corpus_reads_none_but_its_own_files(
-    make_task: Make, bert: PreTrainedTokenizerBase, corpus_of: Build
-) -> None:
+def test_a_corpus_reads_only_its_files(make_task: Make, bert: Tokenizer, corpus_of: Build) -> None:
     """Whatever its description names, were it signed."""
     data = corpus_of(make_task(ROWS), bert).folder
     # Its data beside the metadata, where a new digest moves nothing.

@@ -1,7 +1,5 @@
 """Local files of every format, and the embedded review sentences, are read for what they are."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Sequence
@@ -69,9 +67,7 @@ GOOD: dict[str, tuple[str, str, dict[str, object]]] = {
 
 
 @pytest.mark.parametrize(("name", "content", "expected"), GOOD.values(), ids=GOOD)
-def test_files_are_read(
-    tmp_path: Path, name: str, content: str, expected: dict[str, object]
-) -> None:
+def test_file_is_read(tmp_path: Path, name: str, content: str, expected: dict[str, object]) -> None:
     (tmp_path / name).write_text(content, encoding="utf-8")
     table = read_file(tmp_path / name, None, header="headless" not in name)
     assert table.rows.to_pydict() == expected
@@ -202,9 +198,7 @@ def refusal(
 
 
 @pytest.mark.parametrize(("suffix", "content", "expected"), FILES)
-def test_unreadable_files_are_named(
-    make_task: Make, suffix: str, content: str | bytes, expected: str
-) -> None:
+def test_bad_files_named(make_task: Make, suffix: str, content: str | bytes, expected: str) -> None:
     assert expected in refusal(make_task, content, suffix=suffix)
 
 
@@ -227,12 +221,12 @@ LABELS: list[tuple[Sequence[object], Sequence[object], Sequence[str] | None, str
 ]
 
 
-@pytest.mark.parametrize(("train", "validation", "declared", "expected"), LABELS)
+@pytest.mark.parametrize(("train", "validation", "names", "expected"), LABELS)
 def test_wrong_labels_are_named(
-    make_task: Make, train: Any, validation: Any, declared: Any, expected: str
+    make_task: Make, train: Any, validation: Any, names: Any, expected: str
 ) -> None:
     assert expected in refusal(
-        make_task, texts(*train), texts(*validation), settings={"labels": declared}
+        make_task, texts(*train), texts(*validation), settings={"labels": names}
     )
 
 

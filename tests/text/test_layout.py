@@ -1,7 +1,5 @@
 """The arrangement in slots, of both families of tokenizers, and of the authors' code."""
 
-from __future__ import annotations
-
 from itertools import chain
 
 import numpy as np
@@ -46,9 +44,7 @@ def test_too_few_slots_for_pairs(name: str, between: int, request: pytest.Fixtur
 
 
 def test_segments_that_stay_of_pairs_of_any_length(bert: PreTrainedTokenizerBase) -> None:
-    """Against the truncation of the Python tokenizers, spelled out token by token, for all lengths
-    up to S.
-    """
+    """Against the truncation of Python tokenizers, spelled out for all lengths up to S."""
     slots = 12
     for first, second in np.ndindex(slots + 1, slots + 1):
         left = [first, second]
@@ -77,16 +73,14 @@ def test_tokenizers_that_cannot_write_the_layout_are_refused(without: str) -> No
         unk_token="[UNK]",
     )
     if without:
-        with pytest.raises(EncoderError, match="frames two texts as"):
+        with pytest.raises(EncoderError):
             special_tokens_of(plain)
     else:
         assert special_tokens_of(plain).pad == 3
 
 
 def test_the_authors_layout_is_met(bert: PreTrainedTokenizerBase) -> None:
-    """800 inputs as the authors' code lays them out, from their text: cut at half the slots, [SEP]
-    last.
-    """
+    """800 inputs as the authors lay them out: cut at half the slots, [SEP] last."""
     golden = load_golden().tensors
     ids = golden["corpus.input_ids"].numpy()
     mask = golden["corpus.attention_mask"].bool().numpy()
@@ -134,21 +128,14 @@ def test_written_marks_are_text(name: str, text: str, request: pytest.FixtureReq
 
 
 def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
-    """A Unigram vocabulary holds '</s>' as a piece: telling the tokenizer to split it is not
-    enough.
-    """
+    """A Unigram vocabulary holds '</s>': telling the tokenizer to split it is not enough."""
     pieces = [("<s>", 0.0), ("<pad>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
     pieces += [("▁", -2.0), ("a", -3.0), ("▁b", -3.0)]
     backend = Tokenizer(models.Unigram(pieces, unk_id=3))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        cls_token="<s>",
-        sep_token="</s>",
-        pad_token="<pad>",
-        unk_token="<unk>",
-    )
+    names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
     special_tokens = special_tokens_of(tokenizer)
     split = tokenizer("a </s> b", add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert special_tokens.sep in split, "the control: the tokenizer alone yields the separator"

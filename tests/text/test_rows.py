@@ -1,7 +1,5 @@
 """Rows of every kind of task: labels however they are spelled, samples, and warnings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,6 +17,15 @@ from papa.text.table import SourceTable
 from tests.make import SIZES
 from tests.models.inputs import with_tokenizer
 from tests.text.conftest import ENTITIES, MLM, PAIR, WORDS, Make, texts
+
+IOB1 = ["I-ORG", "O", "I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-MISC"]
+IOB2 = ["B-ORG", "O", "B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-MISC"]
+NLI = ["contradiction", "entailment", "neutral"]
+NAMED = SourceTable(
+    pa.table({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}), "SNLI", {"label": tuple(NLI)}
+)
+CLASSES = ["no", "yes"] * 4
+TRAIN = texts(*CLASSES)
 
 
 def unseen(rows: list[dict[str, object]]) -> list[dict[str, object]]:
@@ -116,10 +123,6 @@ def test_words_need_as_many_tags(make_task: Make) -> None:
     assert of_speech.label_names == ("I-X", "NN"), "tags that are no entities stay as they are"
 
 
-IOB1 = ["I-ORG", "O", "I-PER", "I-PER", "B-PER", "I-LOC", "O", "I-MISC"]
-IOB2 = ["B-ORG", "O", "B-PER", "I-PER", "B-PER", "B-LOC", "O", "B-MISC"]
-
-
 @pytest.mark.parametrize("numbered", [False, True])
 def test_iob1_becomes_iob2_with_the_same_entities(make_task: Make, numbered: bool) -> None:
     names = ["O", *(f"{mark}-{kind}" for kind in ("ORG", "PER", "LOC", "MISC") for mark in "BI")]
@@ -160,12 +163,6 @@ def test_labels_that_make_scores_mean_little_are_said(
     assert bool(warnings) == bool(expected)
 
 
-NLI = ["contradiction", "entailment", "neutral"]
-NAMED = SourceTable(
-    pa.table({"text": ["a"] * 5, "label": [0, 1, -1, 2, -1]}), "SNLI", {"label": tuple(NLI)}
-)
-
-
 @pytest.mark.parametrize(("classes", "none"), [(NLI, "-"), ([0, 1, 2], -1)])
 def test_rows_without_agreement(make_task: Make, classes: list[object], none: object) -> None:
     files = texts(*classes * 6, none, none, none), unseen(texts(*classes * 4, none))
@@ -180,10 +177,6 @@ def test_rows_without_agreement(make_task: Make, classes: list[object], none: ob
     assert prepared.label_names == tuple(NLI)
     (warning,) = prepared.warnings
     assert "3 training and 1 validation" in warning
-
-
-CLASSES = ["no", "yes"] * 4
-TRAIN = texts(*CLASSES)
 
 
 def test_validation_rows_that_are_training_rows_are_counted(make_task: Make) -> None:

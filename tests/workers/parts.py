@@ -1,7 +1,5 @@
 """Work for the workers of the tests; importable where they run."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys
@@ -47,10 +45,8 @@ def lose() -> None:
     """Print what calls say whose process of Ray's, by the name given, is killed, or was before."""
     with WorkerPool(1, "cpu") as pool:
         pool.run(own_process, arguments={})
-        commands = descendants(os.getpid()).items()
-        (pid,) = [
-            pid for pid, command in commands if command.split()[0].endswith(f"/{sys.argv[1]}")
-        ]
+        below = descendants(os.getpid()).items()
+        (pid,) = [pid for pid, command in below if command.split()[0].endswith(f"/{sys.argv[1]}")]
         for function, arguments in ((kill_and_wait, {"pid": pid}), (own_process, {})):
             try:
                 pool.run(function, arguments=arguments)
@@ -84,11 +80,8 @@ def stay() -> None:
 
 def folder_below(root: int) -> Path:
     """The folder that was made for Ray, by the command line of the raylet below a process."""
-    (raylet,) = [
-        command
-        for command in descendants(root).values()
-        if command.partition(" ")[0].endswith("/raylet")
-    ]
+    below = descendants(root).values()
+    (raylet,) = [command for command in below if command.partition(" ")[0].endswith("/raylet")]
     (path,) = [word for word in raylet.split() if word.startswith("--session_dir=")]
     return Path(path.partition("=")[2]).parents[1]
 

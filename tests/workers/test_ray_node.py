@@ -1,7 +1,5 @@
 """Ray on this machine: how it starts, and that nothing is left of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -25,12 +23,8 @@ if not Path("/proc/self/stat").exists():
 
 
 def command(function: str, *arguments: str) -> list[str]:
-    return [
-        sys.executable,
-        "-c",
-        f"from tests.workers import parts; parts.{function}()",
-        *arguments,
-    ]
+    code = f"from tests.workers import parts; parts.{function}()"
+    return [sys.executable, "-c", code, *arguments]
 
 
 def environment() -> dict[str, str]:

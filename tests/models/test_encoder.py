@@ -1,8 +1,7 @@
-"""A model that somebody already holds is as it was found: while PAPA uses it, and afterwards."""
-
-from __future__ import annotations
+"""A borrowed model is as it was found, and two encoders of its weights compute side by side."""
 
 import copy
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -10,8 +9,10 @@ import torch
 from torch import Tensor
 
 from papa.heads.constants import control
-from papa.heads.replacement import replaced
+from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
+from papa.text.batches import MicroBatch
+from tests.heads.cases import Case
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import SLOTS, some_inputs
 
@@ -30,10 +31,8 @@ def _model_in_use(variant: str) -> Any:
 def _outputs(model: Any) -> list[Tensor]:
     with torch.no_grad():
         output = model(input_ids=torch.arange(40).view(2, 20) % 290 + 5, output_hidden_states=True)
-    return [
-        *output.hidden_states,
-        *(value for value in output.values() if isinstance(value, Tensor)),
-    ]
+    tensors = [value for value in output.values() if isinstance(value, Tensor)]
+    return [*output.hidden_states, *tensors]
 
 
 def _state(model: Any) -> list[object]:
@@ -70,18 +69,42 @@ def test_a_borrowed_model_still_trains_unchanged(variant: str) -> None:
         assert not hook_calls, "hooks of the user's see none of PAPA's passes"
         assert all(map(torch.equal, _outputs(model), outputs))
     with torch.inference_mode():
-        original_states = encoder.token_states(batch)[-1]
-    assert not torch.allclose(changed, original_states), (
-        "negative control: the copy had it in force"
-    )
+        original = encoder.token_states(batch)[-1]
+    assert not torch.allclose(changed, original), "control: the copy had it"
     model(input_ids=torch.arange(20)[None] + 5).last_hidden_state.square().mean().backward()
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     torch.optim.SGD(trained, lr=0.1).step()
     with torch.inference_mode():
-        assert not torch.allclose(encoder.token_states(batch)[-1], original_states), (
-            "it follows the model"
-        )
+        assert not torch.allclose(encoder.token_states(batch)[-1], original), "it follows the model"
     before = _state(model)
     encoder.model.double()
     assert _state(model) == before
+
+
+def last_states(encoder: Encoder, batch: MicroBatch, case: Case, share: float) -> Tensor:
+    shares = torch.full((encoder.layers, encoder.heads), share)
+    with torch.no_grad(), mixed_by(encoder, case.constants(), shares):
+        return encoder.token_states(batch)[-1]
+
+
+@pytest.mark.parametrize("family", ["bert", "mpnet", "deberta", "modernbert", "albert"])
+def test_twins_with_rules_of_their_own_compute_side_by_side(family: str) -> None:
+    case = Case(family)
+    encoder = case.encoder
+    batch = case.inputs(2).compact()
+    twin = encoder.twin()
+    shares = (0.2, 0.8)
+    expected_states = [last_states(encoder, batch, case, share) for share in shares]
+    with ThreadPoolExecutor(2) as executor:
+        for _ in range(10):
+            results = executor.map(last_states, (encoder, twin), [batch] * 2, [case] * 2, shares)
+            for states, expected in zip(results, expected_states, strict=True):
+                torch.testing.assert_close(states, expected)
+    assert not torch.allclose(*expected_states), "negative control"
+
+
+def test_twins_share_their_weights() -> None:
+    encoder = Case("bert").encoder
+    pairs = zip(encoder.model.parameters(), encoder.twin().model.parameters(), strict=True)
+    assert all(weight.data_ptr() == copy.data_ptr() for weight, copy in pairs)
