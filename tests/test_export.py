@@ -339,6 +339,23 @@ def test_recipes_of_page_run(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     assert difference(torch.from_numpy(graph)[real], expected) < TOLERANCE
 
 
+@pytest.mark.unchecked
+@pytest.mark.parametrize("family", ["albert", "mpnet", "deberta_v2_xlarge"])
+def test_a_graph_takes_batches_of_another_shape(family: str, tmp_path: Path) -> None:
+    model = random_model(family).float()
+    exported, tokens = saved(model, tokenizer_of(family), tmp_path / "export", banded())
+    names = ("input_ids", "attention_mask")
+    traced = {name: padded(tokens)[name][:2] for name in names}
+    sizes = {0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO}
+    shapes = dict.fromkeys(names, sizes)
+    graph = torch.export.export(exported, (), kwargs=traced, dynamic_shapes=shapes)
+    fewer = tokens(SECOND, padding=True, return_tensors="pt")
+    inputs = {name: fewer[name] for name in names}
+    expected = states(exported, inputs)
+    assert difference(states(graph.module(), inputs), expected) < TOLERANCE
+    assert difference(expected, states(model, inputs)) > 0.1
+
+
 def test_it_is_trained_with_dropout(folder: Path) -> None:
     exported = AutoModel.from_pretrained(folder)
     inputs = padded(AutoTokenizer.from_pretrained(folder))
