@@ -115,7 +115,7 @@ def export_cell(
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
-    model = load_model(encoder, head=head, attention="sdpa")
+    model = load_model(encoder, head=head)
     model.eval()
     tokenizer = load_tokenizer(encoder)
     if task.kind == "text" and layout.one_text_truncation == "half":

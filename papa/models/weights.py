@@ -71,7 +71,6 @@ def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrai
 def load_model(
     reference: EncoderReference,
     *,
-    attention: str = "eager",
     head: str = "AutoModel",
     dtype: torch.dtype = torch.float32,
     with_weights: bool = True,
@@ -95,7 +94,7 @@ def load_model(
                 None,
                 config=config,
                 state_dict=weights,
-                attn_implementation=attention,
+                attn_implementation="eager",
                 dtype=dtype,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # They are refused below, in one sentence.
