@@ -124,14 +124,8 @@ def native_task(task: TaskSpec) -> TaskSpec | None:
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:
-    """Return a specification that has these settings alone.
-
-    To read another setting is an AttributeError.
-
-    Args:
-        model: The whole specification.
-        names: Settings that are kept.
-        values: Settings with other values.
+    """Return a specification that has the settings of these names alone, and others with these
+    values. To read another setting is an AttributeError.
     """
     settings = {**{name: getattr(model, name) for name in names}, **values}
     specification = type(model).model_construct(**settings)

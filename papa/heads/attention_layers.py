@@ -87,11 +87,9 @@ def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLaye
 
 
 def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
-    """Return every stack of layers with self-attention behind the interface, by its name.
-
-    Raises:
-        EncoderError: there is none, or a module passes its attention function what rules would
-            lose, or the model is compiled or none of transformers.
+    """Return every stack of layers with self-attention behind the interface, by its name. Raises an
+    EncoderError where there is none, or a module passes its attention function what rules would
+    lose, or the model is compiled or none of transformers.
     """
     if hasattr(model, "_orig_mod"):
         raise EncoderError(

@@ -29,10 +29,8 @@ def routed(
     model: PreTrainedModel, modules: Sequence[nn.Module], rules: Mapping[int, Rule]
 ) -> Iterator[Dispatch]:
     """Route the attention of ``modules``, those of one part of the model, through ``rules`` by
-    their position inside the block. A block inside another adds its rules to the outer ones.
-
-    Raises:
-        EncoderError: another block holds other layers, or the model cannot be routed.
+    their position inside the block. A block inside another adds its rules to the outer ones. Raises
+    an EncoderError where another block holds other layers, or the model cannot be routed.
     """
     dispatches: list[Dispatch] = []
     for module in modules:

@@ -148,10 +148,8 @@ def named_matrices(
     kind: str, encoder: Encoder, average: object = None, **parameters: int
 ) -> ConstantMatrices:
     """Return constant matrices of a loaded encoder by their name, with parameters as in a study: a
-    control, or what is derived from an average.
-
-    Raises:
-        SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
+    control, or what is derived from an average. Raises a SpecError where there are no such
+    matrices, a parameter is wrong, or the average is missing.
     """
     try:
         checked = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters

@@ -76,13 +76,9 @@ def evaluate_cell(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Scored]:
-    """Train the task's probe and score it on the validation split, once for each seed, while
-    ``heads`` are constant, in addition to those that a block around the call replaces. A seed's
-    score does not depend on the other seeds.
-
-    Args:
-        constants: ``ConstantMatrices``, or another substitute of ``papa.heads.replacement``.
-        trained: whether ``constants`` are trained together with the probe.
+    """Train the task's probe, and with it ``trained`` constants, and score it on the validation
+    split, once for each seed, while ``heads`` are constant, in addition to those that a block
+    around the call replaces. A seed's score does not depend on the other seeds.
     """
     score = scorer(task, corpus.label_names, code)
     validation = corpus.split("validation")

@@ -251,15 +251,13 @@ def heads_at(
     max_drop: MaxDrop,
 ) -> pandas.DataFrame:
     """Return which heads may become constant within a drop of the score (paper, Sections 3.4 and
-    4.2; docs/results.md).
+    4.2; docs/results.md). Raises a SpecError where the unit of the drop applies to none of the
+    metrics.
 
     Returns:
         A row for every cell with constant heads, in each line the fewest first: the metric, the
         drop (a share, or the nats of a loss), the verdict, the reason why there is none ("" if
         there is one), and ``heads``, the ``constant_heads`` of the cell, None if seeds differ.
-
-    Raises:
-        SpecError: the unit of the drop applies to none of the metrics.
     """
     mismatches = {metric: max_drop.mismatch(metric) for metric in summary["metric"].unique()}
     if all(mismatches.values()):
@@ -322,11 +320,9 @@ def _doubt(line: pandas.DataFrame) -> str:
 
 def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:
     """Return original scores and relative drops at the lowest fraction (paper, Figure 3), means
-    over tasks, of the study's first constants and order.
-
-    Returns:
-        A row for every encoder, with the mean of drops and the drop of the mean score
-        (``drop_of_means``); and by task why it is left out, which happens for all encoders.
+    over tasks, of the study's first constants and order: a row for every encoder, with the mean of
+    drops and the drop of the mean score (``drop_of_means``); and by task why it is left out, which
+    happens for all encoders.
     """
     line = main_lines(summary)
     lowest = line["fraction"].min()
