@@ -120,8 +120,9 @@ class Measurement:
                 which are 1 % of perplexity.
 
         Returns:
-            A row for every number of constant heads: its drop with a 95 % interval, the verdict
-            ("within", "undecided" or "beyond"), the reason where there is none, and the heads.
+            A row for every number of constant heads: the heads, the reason where there is no
+            verdict, the drop with a 95 % interval, the number, and last the verdict ("within",
+            "undecided" or "beyond").
 
         Raises:
             SpecError: The unit is none of the metric's.

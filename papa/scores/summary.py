@@ -191,7 +191,7 @@ def read_table(path: Path) -> pandas.DataFrame:
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Return the first row of each result, which several cells may share."""
-    results = [Cell.from_row(row).result() for row in summary.to_dict("records")]
+    results = [Cell.from_row(row).canonical() for row in summary.to_dict("records")]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
 
 
@@ -291,7 +291,8 @@ def heads_at(
                     "heads": constant_heads.get(Cell.from_row(row)),
                 }
             )
-    columns = ["fraction", "constant_heads", "drop", "low", "high", "verdict", "reason", "heads"]
+    # pandas leaves out the middle of wide frames: the last columns are what the reader came for.
+    columns = ["fraction", "heads", "reason", "drop", "low", "high", "constant_heads", "verdict"]
     return pandas.DataFrame(rows, columns=[*LINE, "metric", *columns])
 
 

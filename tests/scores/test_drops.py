@@ -66,6 +66,17 @@ def test_heads_are_those_of_their_cells() -> None:
     assert of_seeds == [None], "each seed has others"
 
 
+def test_a_narrow_window_shows_numbers_and_verdicts() -> None:
+    frame = summary((2, -0.02, 0.001))
+    heads = tuple((0, head) for head in range(12))
+    cell = Cell("minilm", "reviews", "average", "lambda", round(1 - 2 / 72, 6))
+    with pandas.option_context("display.width", 80):
+        printed = str(heads_at(frame, {cell: heads}, ONE_PERCENT).drop(columns=LINE[:2]))
+    assert "..." in printed, "it does not fit"
+    assert "constant_heads" in printed
+    assert "within" in printed
+
+
 @pytest.mark.parametrize(
     ("frame", "reason"),
     [
