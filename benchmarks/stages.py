@@ -37,7 +37,7 @@ from papa.probes.evaluate import evaluate_cell
 from papa.probes.features import compute_features
 from papa.ranking.learned import train_lambda
 from papa.ranking.orders import head_order
-from papa.spec import ExecutionSpec, FeaturesSpec, RankingSpec
+from papa.spec import ExecutionSpec, FeaturesSpec
 from papa.spec.orders import Head, constant_heads
 from papa.text.tokens import IGNORED
 from tests.plain import plainly, with_constants, with_mix
@@ -185,8 +185,9 @@ def features(setting: Setting, folder: Path) -> None:
 
 def ranking(setting: Setting, constants: ConstantMatrices, epochs: int = 1) -> Tensor:
     """Return our λ training."""
-    settings = RankingSpec(epochs=epochs)
-    return train_lambda(encoder(), constants, setting.corpus, setting.task, settings)
+    probe = setting.task.probe.model_copy(update={"epochs": epochs})
+    task = setting.task.model_copy(update={"probe": probe})
+    return train_lambda(encoder(), constants, setting.corpus, task)
 
 
 def probing(

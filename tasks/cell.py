@@ -20,7 +20,7 @@ from papa.spec import Order, TaskSpec
 from papa.spec.orders import Head, heads_of_units
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context
-from papa.tasks.head_scores import read_head_scores
+from papa.tasks.head_scores import StepsBySeed, read_head_scores
 from papa.tasks.step import Step
 from papa.tasks.substitutes import SubstituteSource
 
@@ -41,8 +41,7 @@ class ConstantHeads:
         substitute: What constant heads use; None where no head is constant.
         order: The head order; None where it changes nothing, as all heads or none are constant.
         count: How many heads are constant: the first of the order.
-        rankings: The steps whose scores the order follows, by ranking seed; the order is that of
-            their mean.
+        score_steps: The steps whose scores the order follows; the order is that of their mean.
         draw: What a random order is drawn from; of external scores, from a file or a function, the
             positions of heads.
     """
@@ -51,7 +50,7 @@ class ConstantHeads:
     substitute: SubstituteSource | None = None
     order: Order | None = None
     count: int = 0
-    rankings: Mapping[int, Step] = field(default_factory=dict)
+    score_steps: StepsBySeed = field(default_factory=dict)
     draw: tuple[int, ...] = ()
 
     def units_in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
@@ -63,8 +62,8 @@ class ConstantHeads:
         scores = None
         layers, units = self.size
         if method:
-            rankings = {seed: artifacts[step] for seed, step in self.rankings.items()}
-            scores = read_head_scores(method, rankings).mean
+            of_seeds = {seed: artifacts[step] for seed, step in self.score_steps.items()}
+            scores = read_head_scores(method, of_seeds).mean
             layers, units = scores.shape
         return head_order(order, scores, layers, units, self.draw)
 

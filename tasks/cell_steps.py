@@ -14,14 +14,14 @@ from papa.tasks.step import Step
 
 
 def draws_by_seeds(
-    pair: Pair, substitute: ConstantsSpec, result: Cell
+    pair: Pair, substitute: ConstantsSpec, cell: Cell
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
     """Return the probe seeds that each step scores together, with what their order of units is
     drawn from. A probe has a step for each seed. A native head, which no seed changes, has one for
     all seeds with the same constant heads.
     """
-    draws = draws_of(pair.study, result.order or "first_to_last", pair.heads_per_unit)
-    is_drawn = bool(result.constants) and entry_of(substitute.kind).drawn
+    draws = draws_of(pair.study, cell.order or "first_to_last", pair.heads_per_unit)
+    is_drawn = bool(cell.constants) and entry_of(substitute.kind).drawn
     if pair.task.head == "probe" or is_drawn:
         return {(seed,): draw for seeds, draw in draws.items() for seed in seeds}
     return draws
@@ -39,15 +39,15 @@ def drawn_groups(pair: Pair, order: Order, draw: tuple[int, ...]) -> tuple[int, 
 
 def cell_step(
     pair: Pair,
-    result: Cell,
+    cell: Cell,
     substitute: ConstantsSpec,
     heads: ConstantHeads,
     seeds: tuple[int, ...],
 ) -> Step:
-    """Return the step that scores a cell, ``result`` with empty values where they change nothing,
-    for some of the probe seeds.
+    """Return the step that scores a canonical cell (``Cell.canonical``) for some of the probe
+    seeds.
     """
-    name = f"{pair.title} · {_condition(result, pair.heads)}"
+    name = f"{pair.title} · {_condition(cell, pair.heads)}"
     if seeds != pair.study.probe_seeds:
         name = f"{name} · seed {seeds[0]}"
     if pair.task.head == "native":
@@ -122,11 +122,11 @@ def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:
     return task_with(pair.task, "metric", "positive", *settings, **values)
 
 
-def _condition(result: Cell, heads_in_all: int) -> str:
-    """Return what is constant in the cells of a result, in words."""
-    if not result.constants:
+def _condition(cell: Cell, heads_in_all: int) -> str:
+    """Return what is constant in a canonical cell, in words."""
+    if not cell.constants:
         return "no constant head"
-    if not result.order:
-        return f"{result.constants} · every head constant"
-    count = constant_count(result.fraction, heads_in_all)
-    return f"{result.constants} · {result.order} · {count} of {heads_in_all} heads constant"
+    if not cell.order:
+        return f"{cell.constants} · every head constant"
+    count = constant_count(cell.fraction, heads_in_all)
+    return f"{cell.constants} · {cell.order} · {count} of {heads_in_all} heads constant"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors.numpy import load_file, save_file
@@ -10,7 +10,14 @@ from safetensors.numpy import load_file, save_file
 from papa.ranking.head_scores import HeadScores, TrainedLambda
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.context import Context
+from papa.tasks.step import Step
 
+StepsBySeed: TypeAlias = Mapping[int, Step]
+"""The steps that score heads by one method, by ranking seed."""
+Rankings: TypeAlias = Mapping[str, StepsBySeed]
+"""The steps that score heads, by method: "lambda", or a name of ``HEAD_SCORES``."""
+ArtifactsBySeed: TypeAlias = Mapping[int, ArtifactReference]
+"""Their finished artifacts, by ranking seed."""
 LAMBDA = "lambda.safetensors"
 SCORES = "scores.safetensors"
 _PULLED_OPEN = "causal_gates kept"
@@ -54,50 +61,50 @@ def publish_head_scores(
 
 def read_head_scores(
     method: str,
-    rankings: Mapping[int, ArtifactReference],
-    controls: Mapping[int, ArtifactReference] = MappingProxyType({}),
+    artifacts: ArtifactsBySeed,
+    controls: ArtifactsBySeed = MappingProxyType({}),
 ) -> HeadScores | TrainedLambda:
-    """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``, from finished
-    rankings by ranking seed; ``controls`` are λ trained on shuffled labels.
+    """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``; ``controls`` are λ
+    trained on shuffled labels.
     """
     if method == "lambda":
         return TrainedLambda(
-            _lambda_by_epoch(rankings),
-            distinct_rows=_have_distinct_rows(rankings),
+            _lambda_by_epoch(artifacts),
+            distinct_rows=_have_distinct_rows(artifacts),
             shuffled=_lambda_by_epoch(controls),
-            native=any(read_metadata(ranking.path).get("native") for ranking in rankings.values()),
+            native=any(read_metadata(scored.path).get("native") for scored in artifacts.values()),
         )
     if method == "causal_gates":
-        return _read_causal_gates(rankings)
+        return _read_causal_gates(artifacts)
     scores: list[HeadScores] = []
-    for ranking in rankings.values():
-        tensors = load_file(verified(ranking) / SCORES)
-        draws = int(read_metadata(ranking.path)["draws"][method])
+    for artifact in artifacts.values():
+        tensors = load_file(verified(artifact) / SCORES)
+        draws = int(read_metadata(artifact.path)["draws"][method])
         error = tensors.get(_STANDARD_ERROR.format(method))
         scores.append(HeadScores(tensors[method][None], error, draws))
     return HeadScores.joined(scores)
 
 
-def _have_distinct_rows(rankings: Mapping[int, ArtifactReference]) -> bool:
+def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:
     """Return whether ranking seeds share no row: all read parts of one permutation of the rows."""
-    orders = {read_metadata(ranking.path).get("order_of_rows") for ranking in rankings.values()}
+    orders = {read_metadata(artifact.path).get("order_of_rows") for artifact in artifacts.values()}
     return len(orders) == 1 and None not in orders
 
 
-def _read_causal_gates(rankings: Mapping[int, ArtifactReference]) -> HeadScores:
+def _read_causal_gates(artifacts: ArtifactsBySeed) -> HeadScores:
     from papa.native.scores import CausalGateScores
 
     scores: list[HeadScores] = []
-    for ranking in rankings.values():
-        tensors = load_file(verified(ranking) / SCORES)
+    for artifact in artifacts.values():
+        tensors = load_file(verified(artifact) / SCORES)
         pulled_closed = tensors["causal_gates"][None]
         scores.append(CausalGateScores(pulled_closed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
-    distinct_rows = len(rankings) > 1 and _have_distinct_rows(rankings)
+    distinct_rows = len(artifacts) > 1 and _have_distinct_rows(artifacts)
     return CausalGateScores.of_seeds(scores, distinct_rows)
 
 
-def _lambda_by_epoch(rankings: Mapping[int, ArtifactReference]) -> dict[int, np.ndarray]:
+def _lambda_by_epoch(artifacts: ArtifactsBySeed) -> dict[int, np.ndarray]:
     return {
-        seed: load_file(verified(ranking) / LAMBDA)["lambda_by_epoch"]
-        for seed, ranking in rankings.items()
+        seed: load_file(verified(artifact) / LAMBDA)["lambda_by_epoch"]
+        for seed, artifact in artifacts.items()
     }

@@ -16,7 +16,6 @@ from papa.models.reference import EncoderReference, describe_encoder, known_shap
 from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
-from papa.spec.orders import UNIT_LABELS
 from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.context import in_threads
@@ -288,15 +287,11 @@ def _too_few_evaluations(
     method: str, encoder: EncoderReference, study: StudySpec
 ) -> Iterator[tuple[str, str]]:
     """Yield that a method needs more evaluations for an encoder's heads than the study has."""
-    entry = HEAD_SCORES[method]
     units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
-    least_evaluations = entry.minimum_evaluations(units)
-    if study.ranking.evaluations < least_evaluations:
-        yield (
-            "ranking",
-            f"evaluations is {study.ranking.evaluations:,}, and {entry.label} of {units} "
-            f"{UNIT_LABELS[study.unit]} take {least_evaluations:,} at least: give as many",
-        )
+    try:
+        HEAD_SCORES[method].evaluations(study.ranking, units)
+    except SpecError as error:
+        yield "ranking", str(error)
 
 
 def device_of(study: StudySpec) -> str:

@@ -12,8 +12,7 @@ from pydantic import BaseModel
 
 from papa.models.reference import EncoderReference
 from papa.scores.custom import CustomCode
-from papa.spec import Columns, StudySpec, TaskSpec
-from papa.spec.task import UNLABELLED_METRICS, is_custom_metric
+from papa.spec import Columns, Metric, StudySpec, TaskSpec
 from papa.tasks.average import average
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.step import Step
@@ -87,10 +86,9 @@ def tokenise_step(pair: Pair, text: TaskSpec) -> Step:
     settings = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
     if text.kind == "mlm":
         settings.append("mask_seed")
-    # How rows are read depends on whether a metric needs labels, and on nothing else of it.
-    metric = "accuracy" if is_custom_metric(text.metric) else text.metric
-    if metric in UNLABELLED_METRICS or text.kind == "causal":
-        metric = "agreement"
+    # These two also restrict or rewrite the labels (papa/text/labels.py).
+    reads_more = text.metric in ("f1", "entity_f1")
+    metric = text.metric if reads_more else stand_in_metric(text, "regression")
     return tokenise.step(
         f"tokenise · {pair.label} · {text.name}",
         tokenizer=tokenizer,
@@ -115,12 +113,30 @@ def average_step(pair: Pair, text: TaskSpec, *, plain: bool = False) -> Step:
 
 def native_task(task: TaskSpec) -> TaskSpec | None:
     """Return what of a task decides which native head runs and how its outputs are read; None for a
-    task with a probe. Metrics that read the same answers are one.
+    task with a probe.
     """
     if task.head == "probe":
         return None
-    metric = "cosine" if task.of_embeddings else "agreement"
+    metric = stand_in_metric(task, "of_embeddings")
     return task_with(task, "head", "labels", columns=label_column(task), metric=metric)
+
+
+def stand_in_metric(task: TaskSpec, *properties: str) -> Metric:
+    """Return the metric that a step has in place of a task's, of which it reads properties alone.
+
+    A step's key holds the metric, so tasks whose metrics differ in nothing that the step reads
+    would compute it twice. They share it, as each has the first metric with its properties.
+
+    Args:
+        task: The whole task.
+        properties: Names of properties of ``TaskSpec`` that depend on its metric.
+    """
+    candidates: tuple[Metric, ...] = ("accuracy", "spearman", "agreement", "cosine", task.metric)
+    for metric in candidates:
+        other = task.model_copy(update={"metric": metric})
+        if all(getattr(other, name) == getattr(task, name) for name in properties):
+            break
+    return metric
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:

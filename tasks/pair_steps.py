@@ -8,7 +8,7 @@ from papa.ranking.head_scores import HeadScores, TrainedLambda
 from papa.spec import TaskSpec
 from papa.spec.orders import Cell
 from papa.storage.artifacts import ArtifactReference
-from papa.tasks.head_scores import read_head_scores
+from papa.tasks.head_scores import Rankings, StepsBySeed, read_head_scores
 from papa.tasks.step import Step
 from papa.tasks.substitutes import SubstituteSource
 
@@ -24,9 +24,9 @@ class PairSteps:
         cells: What scores each cell: a step for each seed; of a native head, which no seed changes,
             one for all seeds with the same constant heads. Cells that share a result share steps.
         substitutes: The substitutes that cells use, by label.
-        rankings: What computes head scores, by method and ranking seed.
+        rankings: What computes head scores.
         baselines: Of a probe a step for each seed; of a native head one step, none without labels.
-        controls: λ trained on shuffled labels, by ranking seed; {} without a control.
+        controls: λ trained on shuffled labels; {} without a control.
         frozen_probes: The probes that methods of scoring heads read.
         joint_effects: What compares the effects of sets of heads with those of their heads; None
             of a probe, and where no order follows effects.
@@ -38,9 +38,9 @@ class PairSteps:
     text: Step
     cells: Mapping[Cell, tuple[Step, ...]]
     substitutes: Mapping[str, SubstituteSource]
-    rankings: Mapping[str, Mapping[int, Step]]
+    rankings: Rankings
     baselines: tuple[Step, ...]
-    controls: Mapping[int, Step]
+    controls: StepsBySeed
     frozen_probes: tuple[Step, ...]
     joint_effects: Step | None
 
@@ -60,6 +60,6 @@ class PairSteps:
         controls = {seed: artifacts[step] for seed, step in self.controls.items()}
         scores_by_method = {}
         for method, steps_by_seed in self.rankings.items():
-            rankings = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
-            scores_by_method[method] = read_head_scores(method, rankings, controls)
+            of_seeds = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
+            scores_by_method[method] = read_head_scores(method, of_seeds, controls)
         return scores_by_method

@@ -20,7 +20,6 @@ first heads of the order become constant, the others stay. Steps with equal keys
 """
 
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -32,6 +31,7 @@ from papa.spec.orders import SCORES, Cell, constant_count, partial_counts, witho
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.cell_steps import baseline_steps, cell_step, drawn_groups, draws_by_seeds
+from papa.tasks.head_scores import Rankings
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
@@ -74,18 +74,20 @@ def build_pair(pair: Pair) -> PairSteps:
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
     orders = study.orders if partial_counts(study.keep, pair.units) else []
-    rankings = {order: ranking_steps(pair, order) for order in orders}
+    methods = filter(None, map(scored_by, orders))
+    rankings: Rankings = {method: ranking_steps(pair, method) for method in methods}
     substitutes: dict[str, SubstituteSource] = {}
     cells: dict[Cell, tuple[Step, ...]] = {}
     for substitute, order, fraction in product(study.substitutes, study.orders, study.keep):
         cell = Cell(pair.label, pair.task.name, substitute.label, order, fraction)
         # Without a constant head the substitute changes nothing, with all heads the order: cells
         # that differ in these alone have one result.
-        result = cell.result(pair.units)
+        canonical = cell.canonical(pair.units)
+        method = scored_by(order) if canonical.order else None
         scored: list[Step] = []
-        for seeds, draw in draws_by_seeds(pair, substitute, result).items():
-            source = substitute_source(pair, substitute, seeds[0]) if result.constants else None
-            order_of_heads = without_name(order) if result.order else None
+        for seeds, draw in draws_by_seeds(pair, substitute, canonical).items():
+            source = substitute_source(pair, substitute, seeds[0]) if canonical.constants else None
+            order_of_heads = without_name(order) if canonical.order else None
             if draw and pair.heads_per_unit > 1:
                 order_of_heads = SCORES
                 draw = drawn_groups(pair, order, draw)
@@ -93,19 +95,14 @@ def build_pair(pair: Pair) -> PairSteps:
                 size=(pair.encoder.layers, pair.encoder.heads),
                 substitute=source,
                 order=order_of_heads,
-                count=constant_count(result.fraction, pair.heads),
-                rankings=rankings[order] if result.order else {},
+                count=constant_count(canonical.fraction, pair.heads),
+                score_steps=rankings[method] if method else {},
                 draw=draw,
             )
-            scored.append(cell_step(pair, result, substitute, heads, seeds))
+            scored.append(cell_step(pair, canonical, substitute, heads, seeds))
             if source:
                 substitutes.setdefault(substitute.label, source)
         cells[cell] = tuple(scored)
-    rankings_by_method: dict[str, Mapping[int, Step]] = {}
-    for order in orders:
-        method = scored_by(order)
-        if method is not None:
-            rankings_by_method[method] = rankings[order]
     return PairSteps(
         encoder_label=pair.label,
         encoder=pair.encoder,
@@ -113,12 +110,12 @@ def build_pair(pair: Pair) -> PairSteps:
         text=pair.text,
         cells=cells,
         substitutes=substitutes,
-        rankings=rankings_by_method,
+        rankings=rankings,
         baselines=baseline_steps(pair),
-        controls=control_steps(pair, rankings_by_method.get("lambda", {})),
+        controls=control_steps(pair, rankings.get("lambda", {})),
         frozen_probes=tuple(
             step["frozen_probe"]
-            for steps_by_seed in rankings_by_method.values()
+            for steps_by_seed in rankings.values()
             for step in steps_by_seed.values()
             if step.arguments.get("frozen_probe")
         ),

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from papa.models.reference import EncoderReference
 from papa.ranking.head_scores import HeadScores, divided_rows, order_of_rows, rows_of_seed
 from papa.ranking.orders import HEAD_SCORES
-from papa.spec import RankingSpec, TaskSpec
+from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Unit
 from papa.storage.artifacts import verified
 from papa.tasks.context import Context, is_native
@@ -72,7 +72,7 @@ def train_lambda(
             native=native,
             substitute=constants.to(native.device),
             rows=rows_of_native,
-            spec=learned.lambda_spec(task, ranking),
+            spec=task.probe,
             seed=seed,
         )
         values = training.train_lambda(
@@ -84,7 +84,7 @@ def train_lambda(
             constants,
             corpus,
             task,
-            ranking,
+            rows=ranking.rows,
             seed=seed,
             progress=context.progress,
             on_epoch=context.on_epoch,
@@ -191,7 +191,8 @@ def score_heads(
             scores_by_method = streamed(request, functions)
         elif frozen_probe is not None:
             probe = _load_probe(context, text, task, seed or 0, frozen_probe)
-            by_loss = request.by_loss_of(probe, _evaluations(ranking, methods))
+            units = encoder.layers * encoder.heads
+            by_loss = request.by_loss_of(probe, entry.evaluations(ranking, units))
             scores_by_method = {method: score(by_loss) for method, score in functions.items()}
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
@@ -210,8 +211,7 @@ def _score_native_head(
 ) -> dict[str, HeadScores]:
     """Score the heads of a native head, by methods that share a pass."""
     from papa.native.scores import score_heads_by
-    from papa.native.training import epochs_of_gates
-    from papa.ranking.learned import lambda_spec
+    from papa.native.training import training_spec
     from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
 
     entry = HEAD_SCORES[methods[0]]
@@ -222,19 +222,14 @@ def _score_native_head(
         substitute=constants.to(native.device),
         rows=rows,
         valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed or 0),
-        evaluations=_evaluations(ranking, methods),
+        evaluations=entry.evaluations(ranking, len(native.units)),
         seed=seed or 0,
         progress=context.progress,
     )
-    spec = lambda_spec(task, ranking) if "epochs" in entry.reads else None
-    if spec is not None and "causal_gates" in methods and ranking.epochs is None:
-        spec = spec.model_copy(update={"epochs": epochs_of_gates(len(rows), spec.batch_size)})
+    spec: ProbeSpec | None = None
+    if "epochs" in entry.reads:
+        spec = training_spec(methods[0], ranking, task.probe, len(rows))
     return score_heads_by(methods, request, spec)
-
-
-def _evaluations(ranking: RankingSpec, methods: tuple[str, ...]) -> int:
-    """Return how often sets of heads may be valued; 0 for methods that value none."""
-    return ranking.evaluations if "evaluations" in HEAD_SCORES[methods[0]].reads else 0
 
 
 def _load_probe(

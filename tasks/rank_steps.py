@@ -5,26 +5,31 @@ are compared on the same heads.
 """
 
 import sys
-from collections.abc import Mapping
 
 from papa.ranking.head_scores import order_of_rows
-from papa.ranking.orders import HEAD_SCORES, has_joint_effects, scored_by
-from papa.spec import Order, TaskSpec
+from papa.ranking.orders import HEAD_SCORES, has_joint_effects
+from papa.spec import TaskSpec
 from papa.spec.study import CONTROL_SEEDS
 from papa.tasks.cell import ConstantHeads
+from papa.tasks.head_scores import Rankings, StepsBySeed
 from papa.tasks.joint_effects import joint_effects
-from papa.tasks.pair import Pair, average_step, label_column, native_task, reduced, task_with
+from papa.tasks.pair import (
+    Pair,
+    average_step,
+    label_column,
+    native_task,
+    reduced,
+    stand_in_metric,
+    task_with,
+)
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
 from papa.tasks.step import Step
 from papa.tasks.sweep import SWEPT_METHOD, sweep_heads
 
 
-def ranking_steps(pair: Pair, order: Order) -> Mapping[int, Step]:
-    """Return the steps whose scores an order follows, by ranking seed; {} where it follows none."""
+def ranking_steps(pair: Pair, method: str) -> StepsBySeed:
+    """Return the steps that score heads by a method."""
     study = pair.study
-    method = scored_by(order)
-    if method is None:
-        return {}
     if method == "lambda":
         return {seed: _lambda_step(pair, seed) for seed in study.ranking_seeds}
     # A pass over all rows draws nothing: one serves all seeds.
@@ -37,19 +42,13 @@ def ranking_steps(pair: Pair, order: Order) -> Mapping[int, Step]:
 
 def _lambda_step(pair: Pair, seed: int) -> Step:
     study = pair.study
-    ranking = study.ranking
-    epochs = ranking.epochs or pair.task.probe.epochs
-    learning_rate = ranking.learning_rate or pair.task.probe.learning_rate
-    probe_spec = pair.task.probe.model_copy(
-        update={"epochs": epochs, "learning_rate": learning_rate}
-    )
     return train_lambda.step(
         pair.name_of("train_lambda", seed, study.ranking_seeds),
         encoder=pair.encoder,
         text=pair.text,
         average=pair.average,
-        task=_loss_of(pair.task, probe=probe_spec),
-        ranking=reduced(ranking, "rows", epochs=epochs, learning_rate=learning_rate),
+        task=_loss_of(pair.task, probe=study.ranking.training(pair.task.probe)),
+        ranking=reduced(study.ranking, "rows"),
         seed=seed,
         seeds=_seeds_of_native(pair),
         unit=study.unit,
@@ -115,7 +114,7 @@ def _seeds_of_native(pair: Pair) -> tuple[int, ...]:
     return pair.study.ranking_seeds if divides else ()
 
 
-def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step]:
+def control_steps(pair: Pair, lambda_steps: StepsBySeed) -> StepsBySeed:
     """Return the steps that train λ on shuffled labels, the control; {} where it would say nothing.
 
     It compares seeds that are trained on different rows, of which there must be enough.
@@ -137,18 +136,18 @@ def control_steps(pair: Pair, rankings: Mapping[int, Step]) -> Mapping[int, Step
         return {}
     return {
         seed: step.changed(f"{step.name} · shuffled labels", shuffled=True)
-        for seed, step in rankings.items()
+        for seed, step in lambda_steps.items()
     }
 
 
-def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -> Step | None:
+def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
     """Return the step that compares what the first heads of the order by effect cost together with
     what each costs; None of a probe, whose loss has no value for each text, without the order, and
     where ``has_joint_effects`` says so.
     """
     study = pair.study
-    is_compared = SWEPT_METHOD in rankings and has_joint_effects(study.keep, pair.units)
-    if pair.task.head != "native" or not is_compared:
+    is_compared = SWEPT_METHOD in study.orders and has_joint_effects(study.keep, pair.units)
+    if pair.task.head != "native" or not is_compared or SWEPT_METHOD not in rankings:
         return None
     return joint_effects.step(
         f"joint_effects · {pair.title}",
@@ -160,7 +159,7 @@ def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -
         heads=ConstantHeads(
             size=(pair.encoder.layers, pair.encoder.heads),
             order=SWEPT_METHOD,
-            rankings=rankings[SWEPT_METHOD],
+            score_steps=rankings[SWEPT_METHOD],
         ),
         keep=study.keep,
         unit=study.unit,
@@ -168,12 +167,6 @@ def joint_effects_step(pair: Pair, rankings: Mapping[str, Mapping[int, Step]]) -
 
 
 def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:
-    """Return what of a task decides a loss; metrics that have the same loss are one."""
-    metric = "accuracy"
-    if task.of_embeddings:
-        metric = "cosine"
-    elif task.with_itself:
-        metric = "agreement"
-    elif task.regression:
-        metric = "spearman"
+    """Return what of a task decides a loss."""
+    metric = stand_in_metric(task, "of_embeddings", "with_itself", "regression")
     return task_with(task, "head", "labels", columns=label_column(task), metric=metric, **values)

@@ -123,18 +123,18 @@ def head_orders(
                     if head % heads_per_unit == 0
                 ]
                 heads_by_seed |= dict.fromkeys(step["seeds"], order)
-            rankings = dict.fromkeys(heads.rankings.values())
+            score_steps = dict.fromkeys(heads.score_steps.values())
             frozen_probes = {
-                step["frozen_probe"] for step in rankings if step.arguments.get("frozen_probe")
+                step["frozen_probe"] for step in score_steps if step.arguments.get("frozen_probe")
             }
-            work = [step for step in (*rankings, *frozen_probes) if step not in counted]
+            work = [step for step in (*score_steps, *frozen_probes) if step not in counted]
             counted.update(work)
             metadata = {step: read_metadata(artifacts[step].path) for step in work}
             method = scored_by(cell.order)
             evaluations = [
                 facts["epochs"] if method == "lambda" else facts["evaluations"][method]
                 for step, facts in metadata.items()
-                if step in rankings
+                if step in score_steps
             ]
             seconds = sum(facts["worker_seconds"] for facts in metadata.values())
             orders_of_pair[cell.order] = StudiedOrder(

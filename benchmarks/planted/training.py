@@ -39,7 +39,7 @@ STEPS = 1_500
 BATCH = 64
 SOLVED = 0.05
 """Training ends once the loss, in nats, stayed below this."""
-COST = 0.2
+LEAST_COST = 0.2
 """How many nats a needed head costs at least, and all others together at most."""
 HARM = 0.3
 """By how many nats a harmful decoy raises the loss at least."""
@@ -328,10 +328,10 @@ def holds_what_was_planted(planted: PlantedModel, substitute: str) -> bool:
     every_head = [(layer, head) for layer in range(layers) for head in range(HEADS)]
     others = [head for head in every_head if head not in needed]
     start = loss_without(planted, [], substitute)
-    if loss_without(planted, others, substitute) > start + COST:
+    if loss_without(planted, others, substitute) > start + LEAST_COST:
         return False
     groups = [sorted(needed)] if planted.kind.is_redundant else [[head] for head in needed]
-    return all(loss_without(planted, group, substitute) > start + COST for group in groups)
+    return all(loss_without(planted, group, substitute) > start + LEAST_COST for group in groups)
 
 
 @dataclass(frozen=True)

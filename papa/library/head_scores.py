@@ -8,24 +8,29 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas
+from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import SpecError, meant
+from papa.errors import DataError, SpecError, meant
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import head_scores_in_memory
+from papa.library.in_memory import numbered
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
 from papa.library.unit_orders import METHODS, check_unit, reads_score
-from papa.native.scores import ScoringSettings
+from papa.native.in_memory import open_scored
+from papa.native.passes import NOTHING_COUNTS
+from papa.native.scores import score_native_heads
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores, group_size_in, with_group_column
 from papa.ranking.orders import HEAD_SCORES, head_order
-from papa.scores.custom import CustomScore
+from papa.scores.custom import RequestedScore
+from papa.spec import RankingSpec
+from papa.spec.file import sentence
 from papa.spec.orders import Head, Unit, heads_of_units, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
@@ -47,10 +52,10 @@ def head_scores(
     rows: int | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
-    evaluations: int = 2_000,
+    evaluations: int | None = None,
     substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    score: CustomScore | None = None,
+    score: RequestedScore | None = None,
     part: str | None = None,
     unit: Unit = "head",
     progress: bool = True,
@@ -60,12 +65,12 @@ def head_scores(
     A loaded encoder is scored on the training split, with the scores of a study, to the bit:
     "lambda" (paper, Section 3.2) or another method of docs/method.md.
 
-    An in-memory model is scored by its own answers, without labels, by the same methods but
-    "self_lambda", and by "sink_share" if it has learned sinks. They follow its loss, which
-    ``attrs["measure"]`` names: that of a language model or the divergence of other logits, in nats;
-    1 - the cosine of mean-pooled embeddings; or the fall of ``score``. "causal_gates" separates
-    facilitating, interfering and irrelevant heads of a language model, in the column ``role``
-    (docs/method.md).
+    An in-memory model is scored by its own answers, without labels unless ``score`` reads them, by
+    the same methods but "self_lambda", and by "sink_share" if it has learned sinks. They follow its
+    loss, which ``attrs["measure"]`` names: that of a language model or on labels, or the divergence
+    of other logits, in nats; 1 - the cosine of mean-pooled embeddings; or the fall of ``score``, if
+    that is a function. "causal_gates" separates facilitating, interfering and irrelevant heads of a
+    language model, in the column ``role`` (docs/method.md).
 
     Examples:
         >>> len(papa.head_scores(model, batches, method="effect"))
@@ -89,12 +94,16 @@ def head_scores(
         learning_rate: The rate of what is trained; None takes the task's, for an in-memory model
             0.05.
         evaluations: How often "shapley" and "greedy" may compute the loss of a set of heads, for
-            each seed.
+            each seed; None takes 2,000, and for large models as many as the method needs.
         substitute_data: For an in-memory model, other texts or batches, for a substitute that is
             computed from text. None takes ``data``.
         tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
-        score: For methods that read a loss of an in-memory model, such as "effect", a function as
-            for ``fidelity``.
+        score: For methods that follow a loss of an in-memory model, a score as for ``measure``.
+            With "accuracy", "negative_log_perplexity" or "spearman", which read labels, "effect" is
+            by how much the loss on them grows; with a function, which "lambda" does not follow, by
+            how much it falls. Without one no labels are read, even if ``data`` has some: "effect"
+            is by how much a language model's loss grows, or how far other answers move from the
+            original's.
         part: For an in-memory model of several parts, the part whose heads are scored, as for
             ``ablated``.
         unit: What is scored: "head", or "kv_group", the heads of a decoder or an in-memory model
@@ -125,36 +134,37 @@ def head_scores(
     if any(argument is not None for argument in not_for_model):
         names = "task" if in_memory else "tokenizer, substitute_data, score or part"
         raise SpecError(f"this kind of model takes no {names}: leave it out")
-    if isinstance(model, nn.Module):
-        pretrained = check_answering(model)
-        is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
-        seeds = [*ranking_seeds] if is_listed else []
-        if not seeds:
-            raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
-        if score is not None and not reads_score(method):
-            raise SpecError(f"method='{method}' reads no score: leave out score")
-        batches = batches_of(data, model, tokenizer)
-        computed_from = batches if substitute_data is None else substitute_data
-        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
-        scoring = ScoringSettings(seeds, rows, evaluations, epochs, learning_rate)
-        return head_scores_in_memory(
-            pretrained,
-            batches,
-            replacement,
-            method,
-            scoring,
-            score=score,
-            part=part,
-            unit=unit,
-            progress=progress,
-        )
-    check_loaded(model, accepts_decoders=True, whole=True)
     settings = {
         "rows": rows,
         "evaluations": evaluations,
         "epochs": epochs,
         "learning_rate": learning_rate,
     }
+    if isinstance(model, nn.Module):
+        pretrained = check_answering(model)
+        is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
+        seeds = [*ranking_seeds] if is_listed else []
+        if not seeds:
+            raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
+        if score is not None and not reads_score(method, score):
+            kind = "function" if callable(score) else "score"
+            raise SpecError(f"method='{method}' follows no {kind}: leave out score")
+        batches = batches_of(data, model, tokenizer)
+        computed_from = batches if substitute_data is None else substitute_data
+        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
+        try:
+            ranking = RankingSpec.model_validate(settings)
+        except ValidationError as error:
+            raise SpecError(sentence(error.errors()[0])) from None
+        native = open_scored(pretrained, batches, score, part, unit)
+        # A text that is longer than averages are is refused before anything is trained.
+        if not native.all_answers(replacement, native.units)["lengths"].sum():
+            raise DataError(NOTHING_COUNTS)
+        scores = score_native_heads(native, method, replacement, seeds, ranking, progress)
+        frame = numbered(native, scores.frame(method))
+        frame.attrs["measure"] = native.loss.name
+        return frame
+    check_loaded(model, accepts_decoders=True, whole=True)
     document = {
         "substitutes": ["zeros"],
         "orders": [method],

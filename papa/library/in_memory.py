@@ -13,7 +13,7 @@ import numpy as np
 import pandas
 from jaxtyping import Float
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
 from papa.heads.substitutes import Substitute
@@ -27,8 +27,8 @@ from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import Inputs
 from papa.native.in_memory import labels_of_texts, metric_of, open_in_memory
 from papa.native.outputs import class_names, has_many_labels
-from papa.native.passes import NOTHING_COUNTS, NativeHead
-from papa.native.scores import ScoringSettings, score_native_heads
+from papa.native.passes import NativeHead
+from papa.native.scores import score_native_heads
 from papa.progress import bar
 from papa.ranking.external_scores import CustomOrder
 from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda, rows_of_seed
@@ -39,10 +39,10 @@ from papa.ranking.redundancy import joint_effects_of_order
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty, redundancy
 from papa.scores.answers import AnswerArrays, commonest_answer, same_answer, score_answers
-from papa.scores.custom import CustomScore, custom_name
+from papa.scores.custom import RequestedScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise
-from papa.spec import Metric
+from papa.spec import Metric, RankingSpec
 from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit, constant_heads, heads_of_units
 from papa.spec.task import LOSS
 
@@ -118,7 +118,7 @@ def measure_in_memory(
     substitutes: Sequence[RequestedSubstitute],
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None,
-    score: str | CustomScore | None,
+    score: RequestedScore | None,
     part: str | None,
     unit: Unit,
     progress: bool,
@@ -130,14 +130,10 @@ def measure_in_memory(
     pretrained = check_answering(model)
     train, validation = splits_of(data, pretrained, tokenizer, task)
     open_head = partial(open_in_memory, pretrained, part=part, unit=unit)
-    custom = score if callable(score) else None
-    native = open_head(validation, custom)
+    native = open_head(validation, score)
     original = native.all_answers()
-    if callable(score):
-        metric: Metric = custom_name(score)
-        labelled = False
-    else:
-        metric, labelled = metric_of(native, original, score)
+    metric = metric_of(native, score)
+    resolved = score if callable(score) else metric
     orders = UnitOrders.from_requested(design.orders, native)
     by_name = {
         name: substitute_for(model, substitute, train, part=part)
@@ -149,14 +145,12 @@ def measure_in_memory(
             cells.result(name, native.units)
     scores: dict[str, HeadScores] = {}
     sentences: list[str] = []
-    settings = ScoringSettings(seeds=list(design.ranking_seeds))
     for method in orders.methods:
-        if custom is not None and reads_score(method):
-            ranked = open_head(train, custom)
-        else:
-            ranked = _by_own_answers(open_head, train, method, labelled)
+        ranked = _open_ranked(open_head, train, method, resolved)
         first = next(iter(by_name.values()))
-        scores[method] = score_native_heads(ranked, method, first, settings, progress)
+        scores[method] = score_native_heads(
+            ranked, method, first, design.ranking_seeds, RankingSpec(), progress
+        )
         sentences += _certainty(scores[method], ranked, design.keep)
     ordered = {
         (order, seed): orders.arranged(order, scores, (design.ranking_seeds[0], seed))
@@ -166,9 +160,7 @@ def measure_in_memory(
     results, constant = _score_cells(cells, ordered, design.keep, task.name, progress)
     effects: JointEffects | None = None
     if "effect" in orders.names:
-        compared = native
-        if custom is None:
-            compared = _by_own_answers(open_head, validation, "effect", labelled)
+        compared = _open_ranked(open_head, validation, "effect", resolved)
         order = orders.arranged("effect", scores, (0, 0))
         first = next(iter(by_name.values()))
         effects = _joint_effects(compared, first, order, design.keep, progress)
@@ -243,31 +235,6 @@ def _score_cells(
     return pandas.DataFrame(rows), constant
 
 
-def head_scores_in_memory(
-    model: PreTrainedModel,
-    batches: Sequence[Inputs],
-    substitute: Substitute,
-    method: str,
-    settings: ScoringSettings,
-    *,
-    score: CustomScore | None,
-    part: str | None,
-    unit: Unit,
-    progress: bool,
-) -> pandas.DataFrame:
-    """Return a frame of head scores of an in-memory model. Raises a DataError where no token
-    counts.
-    """
-    native = open_in_memory(model, batches, score, part=part, unit=unit)
-    # A text that is longer than averages are is refused before anything is trained.
-    if not native.all_answers(substitute, native.units)["lengths"].sum():
-        raise DataError(NOTHING_COUNTS)
-    scores = score_native_heads(native, method, substitute, settings, progress)
-    frame = numbered(native, scores.frame(method))
-    frame.attrs["measure"] = native.loss.name
-    return frame
-
-
 def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
     """Number the scores of layers with attention as the model numbers these layers."""
     by_unit = frame.assign(layer=np.array(native.layers.numbers)[frame["layer"]])
@@ -276,11 +243,14 @@ def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
     return with_group_column(by_unit, native.heads_per_unit)
 
 
-def _by_own_answers(
-    open_head: OpenHead, batches: Sequence[Inputs], method: str, labelled: bool
+def _open_ranked(
+    open_head: OpenHead, batches: Sequence[Inputs], method: str, score: RequestedScore
 ) -> NativeHead:
+    """Return the native head by whose loss a method scores heads."""
+    if reads_score(method, score):
+        return open_head(batches, score)
     try:
-        return open_head(batches, labelled=labelled)
+        return open_head(batches)
     except DataError:
         why = "needs logits or hidden states, which this model does not output"
         raise SpecError(f"orders: '{method}' {why}: use 'effect', with score=") from None

@@ -28,7 +28,7 @@ from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.reporting.answers import answers, certainty, corpus_warnings, redundancy
-from papa.scores.custom import CustomScore
+from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order, StudySpec
 from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit
@@ -61,7 +61,7 @@ def measure(
     ranking_rows: int | None = None,
     store: str | Path | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    score: str | CustomScore | None = None,
+    score: RequestedScore | None = None,
     part: str | None = None,
     unit: Unit = "head",
     progress: bool = True,
@@ -111,7 +111,8 @@ def measure(
         score: What an in-memory model is scored by: "negative_log_perplexity" (the negative loss
             in nats), "agreement" with its original answers, "accuracy" where a table has labels,
             "cosine" and other measures of embeddings, or a function as for ``fidelity``. None takes
-            the first for a language model, else what the model keeps of its original answers.
+            the first for a language model, "spearman" for a number with labels, else what the model
+            keeps of its original answers, without labels.
         part: For an in-memory model of several parts, the part whose heads are measured, as for
             ``ablated``.
         unit: What is scored and becomes constant as a whole: "head", or "kv_group", the heads of a

@@ -15,10 +15,10 @@ from papa.errors import SpecError
 from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import substitute_for
-from papa.native.in_memory import open_in_memory
+from papa.native.in_memory import open_scored
 from papa.progress import bar
 from papa.ranking.redundancy import joint_effects_of
-from papa.scores.custom import CustomScore
+from papa.scores.custom import RequestedScore
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def joint_effects(
     head_sets: Iterable[Sequence[Head]],
     substitute: Any = "average",
     tokenizer: PreTrainedTokenizerBase | None = None,
-    score: CustomScore | None = None,
+    score: RequestedScore | None = None,
     progress: bool = True,
 ) -> JointEffects:
     """Compare what sets of heads cost together with the sum of what each of their heads costs.
@@ -79,8 +79,7 @@ def joint_effects(
             ``itertools.combinations(heads, 2)``, or the first of an order.
         substitute: What heads output instead, as for ``ablated``.
         tokenizer: The tokenizer, if ``data`` holds texts.
-        score: A function as for ``fidelity``, whose fall is the effect. None takes the model's own
-            loss, as ``head_scores`` does.
+        score: As for ``head_scores``: without one, labels in ``data`` are not read.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -92,7 +91,7 @@ def joint_effects(
     """
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
-    native = open_in_memory(pretrained, batches, score)
+    native = open_scored(pretrained, batches, score)
     named = [checked_heads(heads, native.layers.head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")

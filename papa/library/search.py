@@ -14,15 +14,19 @@ from papa.errors import DataError, SpecError, shown
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
-from papa.native.in_memory import open_in_memory
+from papa.native.in_memory import open_scored
+from papa.native.losses import EMBEDDINGS, SCORES, Loss
 from papa.native.passes import NOTHING_COUNTS
 from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_size_in
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.search import Rows, search_number
-from papa.scores.custom import CustomScore
+from papa.scores.custom import RequestedScore
+from papa.scores.drops import MaxDrop
+from papa.spec import Metric
 from papa.spec.orders import Head, Unit, heads_of_units
+from papa.spec.task import LOSS
 
 
 @dataclass(frozen=True)
@@ -54,11 +58,11 @@ def search_heads(
     data: Data,
     *,
     scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
-    max_effect: float,
+    max_effect: float | str,
     substitute: RequestedSubstitute = "average",
     substitute_data: Data | None = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
-    score: CustomScore | None = None,
+    score: RequestedScore | None = None,
     progress: bool = True,
 ) -> HeadSearch:
     """Search for the largest number of heads, in the order of scores, that cost at most a limit.
@@ -83,34 +87,36 @@ def search_heads(
         scores: A frame from ``head_scores`` or ``load_scores``, or numbers [layers, heads]; the
             smallest become constant first. With the column ``kv_group`` whole groups do, which are
             those of the model.
-        max_effect: By how much the mean loss may grow, in its units: nats of the loss that
-            ``head_scores`` takes (of a language model its own; of a classifier the divergence from
-            its original answers, without labels), or the fall of ``score``.
+        max_effect: By how much the mean loss may grow, in its units, which are those of the effects
+            of ``head_scores``; or a text with a unit: "0.05nats" of a loss, "1%" of the score that
+            the model as it is has on ``data``, for a function or a cosine.
         substitute: What heads output instead, as for ``ablated``.
         substitute_data: What averages, mean outputs and donors come of; None takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
-        score: A function as for ``fidelity``, whose fall is the effect. None takes the model's own
-            loss, as ``head_scores`` does.
+        score: As for ``head_scores``: without one, labels in ``data`` are not read.
         progress: Whether to show a progress bar.
 
     Returns:
         The heads, and the trials that found them.
 
     Raises:
-        SpecError: ``max_effect`` is no positive number, scores do not fit the model, or there are
-            fewer than two texts.
+        SpecError: ``max_effect`` is no positive number and has no unit of this loss, scores do not
+            fit the model, or there are fewer than two texts.
         DataError: ``data`` cannot be read.
     """
-    if not isinstance(max_effect, int | float) or not 0 < max_effect < np.inf:
+    is_number = isinstance(max_effect, int | float) and 0 < max_effect < np.inf
+    has_unit = isinstance(max_effect, str) and max_effect.endswith(("%", "nats"))
+    if not is_number and not has_unit:
         raise SpecError(
-            f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss"
+            f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss, "
+            "or a text with a unit, such as '0.05nats' of a loss or '1%' of a score"
         )
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
-    native = open_in_memory(pretrained, batches, score, unit=unit)
+    native = open_scored(pretrained, batches, score, unit=unit)
     texts = len(native.texts)
     if texts < 2:
         raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
@@ -136,7 +142,8 @@ def search_heads(
         original = loss(0, np.arange(texts))
         if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        trials = search_number(loss, original, len(units), max_effect)
+        limit = _limit_in_units_of_loss(max_effect, native.loss, original)
+        trials = search_number(loss, original, len(units), limit)
         report(most_passes, most_passes)
     most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
     heads = heads_of_units(units[:most], native.heads_per_unit)
@@ -146,3 +153,21 @@ def search_heads(
         tuple((native.layers.numbers[layer], head) for layer, head in heads),
         frame.rename(columns={"number": "constant_heads"}),
     )
+
+
+def _limit_in_units_of_loss(limit: float | str, loss: Loss, original: ExampleValues) -> float:
+    """Return the largest effect; a share is of the original score, which a cosine has at 1.
+
+    Raises:
+        SpecError: The unit is not of this loss.
+    """
+    if not isinstance(limit, str):
+        return limit
+    parsed = MaxDrop.parse(limit, "max_effect")
+    metric: Metric = loss.name if loss in (SCORES, EMBEDDINGS) else LOSS
+    amount = parsed.limit(metric)
+    if amount is None:
+        raise SpecError(f"max_effect: {parsed.mismatch(metric)}")
+    if metric == LOSS:
+        return amount
+    return amount * (1.0 if loss is EMBEDDINGS else abs(original.mean))

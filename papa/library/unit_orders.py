@@ -16,6 +16,7 @@ from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scored_by
+from papa.scores.custom import RequestedScore
 from papa.spec.orders import REVERSED, Head, Unit, scores_in
 
 METHODS = ("lambda", *(name for name, method in HEAD_SCORES.items() if method.in_memory))
@@ -30,9 +31,13 @@ def check_unit(unit: str) -> None:
         )
 
 
-def reads_score(method: str) -> bool:
-    """Return whether a method reads a user's own score, not the model's own answers."""
-    return method != "lambda" and not HEAD_SCORES[method].label_free
+def reads_score(method: str, score: RequestedScore) -> bool:
+    """Return whether a method follows the loss of a score: λ, which needs gradients, follows no
+    function.
+    """
+    if method == "lambda":
+        return not callable(score)
+    return not HEAD_SCORES[method].label_free
 
 
 @dataclass(frozen=True)

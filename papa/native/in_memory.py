@@ -13,26 +13,44 @@ from transformers import PreTrainedModel
 from papa.errors import DataError, SpecError, joined
 from papa.native.batches import InMemoryTexts, Inputs
 from papa.native.losses import loss_of_answers
-from papa.native.outputs import check_means, has_many_labels
+from papa.native.outputs import Answers, check_means, has_many_labels
 from papa.native.passes import NativeHead
-from papa.scores.answers import LEAST_SENTENCES, AnswerArrays
-from papa.scores.custom import CustomScore
+from papa.scores.answers import LEAST_SENTENCES
+from papa.scores.custom import RequestedScore, custom_name
 from papa.spec import Metric
 from papa.spec.orders import Unit
 from papa.spec.task import LOSS
+
+LABELLED_METRICS: tuple[Metric, ...] = ("accuracy", LOSS, "spearman")
+"""By which answers that are no words are compared with labels."""
+
+
+def open_scored(
+    model: PreTrainedModel,
+    batches: Sequence[Inputs],
+    score: RequestedScore | None,
+    part: str | None = None,
+    unit: Unit = "head",
+) -> NativeHead:
+    """Return the native head as ``open_in_memory`` does; raise the errors of ``metric_of`` unless
+    the score is of its answers.
+    """
+    native = open_in_memory(model, batches, score, part, unit)
+    if score is not None:
+        metric_of(native, score)
+    return native
 
 
 def open_in_memory(
     model: PreTrainedModel,
     batches: Sequence[Inputs],
-    score: CustomScore | None = None,
-    labelled: bool = False,
+    score: RequestedScore | None = None,
     part: str | None = None,
     unit: Unit = "head",
 ) -> NativeHead:
     """Return the native head of an in-memory model in eval mode on a user's batches, of any size. A
-    user's own ``score`` replaces its answers; if ``labelled``, its loss compares answers with
-    labels, where there are any.
+    function as ``score`` replaces its answers; by one of ``LABELLED_METRICS`` its loss compares
+    answers with labels, where there are any.
     """
     texts = InMemoryTexts.from_batches(batches, model)
     if texts.unsplit_batches:
@@ -41,12 +59,18 @@ def open_in_memory(
             "of rows, so they cannot be split into texts: each counts as one text",
             stacklevel=3,
         )
-    native = NativeHead(model, texts, score=score, part=part, unit=unit)
-    with torch.inference_mode():
-        answers = native.answers(next(texts.batches(np.arange(1))))
+    custom = score if callable(score) else None
+    native = NativeHead(model, texts, score=custom, part=part, unit=unit)
+    answers = _answers_to_one_text(native)
     if "embeddings" in answers:
         check_means(model)
-    return replace(native, loss=loss_of_answers(answers, labelled and texts.has_labels))
+    labelled = texts.has_labels and score in LABELLED_METRICS
+    return replace(native, loss=loss_of_answers(answers, labelled))
+
+
+@torch.inference_mode()
+def _answers_to_one_text(native: NativeHead) -> Answers:
+    return native.answers(next(native.texts.batches(np.arange(1))))
 
 
 def labels_of_texts(native: NativeHead) -> Shaped[np.ndarray, " answers"] | None:
@@ -69,18 +93,18 @@ def labels_of_texts(native: NativeHead) -> Shaped[np.ndarray, " answers"] | None
     return values.numpy()
 
 
-def metric_of(
-    native: NativeHead, answers: AnswerArrays, requested: str | None
-) -> tuple[Metric, bool]:
-    """Return the metric of an in-memory model, the usual one unless one is requested, and whether
-    it compares answers with labels.
+def metric_of(native: NativeHead, requested: RequestedScore | None) -> Metric:
+    """Return the metric of an in-memory model; None takes the usual one.
 
     Raises:
         DataError: Embeddings are of too few texts.
         SpecError: The metric is not of this model and data.
     """
+    if callable(requested):
+        return custom_name(requested)
+    answers = _answers_to_one_text(native)
     texts = len(native.texts)
-    of_labels: list[Metric] = []
+    has_labels = labels_of_texts(native) is not None
     known: list[Metric]
     if "embeddings" in answers:
         if texts < LEAST_SENTENCES:
@@ -90,13 +114,11 @@ def metric_of(
     elif "log_probabilities" in answers:
         known = [LOSS, "agreement"]
     elif "numbers" in answers:
-        known = of_labels = ["spearman"] if labels_of_texts(native) is not None else []
+        known = ["spearman"] if has_labels else []
     else:
-        if "logits" in answers and labels_of_texts(native) is not None:
-            of_labels = ["accuracy", LOSS]
-        known = ["agreement", *of_labels]
+        known = ["agreement", *(["accuracy", LOSS] if "logits" in answers and has_labels else [])]
     metric = requested or next(iter(known), "")
     if metric not in known:
         choices = f"give one of {joined(known)}, or a function" if known else "give a function"
         raise SpecError(f"score: '{metric}' is not of this model and data: {choices}")
-    return metric, metric in of_labels
+    return metric

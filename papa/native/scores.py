@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
@@ -22,17 +22,17 @@ from papa.native.batches import Batch, Rows
 from papa.native.passes import NativeHead
 from papa.native.training import (
     ThetaTraining,
-    epochs_of_gates,
     train_causal_gates,
     train_gates,
     train_lambda,
+    training_spec,
 )
 from papa.progress import Progress, bar, ignore_progress
 from papa.ranking.head_scores import HeadScores, TrainedLambda, divided_rows, rows_of_seed
 from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
-from papa.spec import ProbeSpec
+from papa.spec import ProbeSpec, RankingSpec
 from papa.spec.task import NATIVE_TRAINING
 
 if TYPE_CHECKING:
@@ -166,67 +166,40 @@ def score_heads_by(
     return {method: function(request) for method, function in functions.items()}
 
 
-@dataclass(frozen=True)
-class ScoringSettings:
-    """How the heads of an in-memory model are scored; a study's ``ranking`` says the same. ``rows``
-    are texts of each seed; None takes the method's number. None takes 3 ``epochs``, for causal
-    gates as many as 240 steps take, and a learning rate of 0.05.
-    """
-
-    seeds: Sequence[int] = (0, 1, 2)
-    rows: int | None = None
-    evaluations: int = 2_000
-    epochs: int | None = None
-    learning_rate: float | None = None
-
-    def probe_spec(self, method: str, texts: int) -> ProbeSpec:
-        """Return how θ is trained on so many texts."""
-        spec = ProbeSpec(**NATIVE_TRAINING)
-        epochs = self.epochs or spec.epochs
-        if method == "causal_gates" and self.epochs is None:
-            epochs = epochs_of_gates(texts, spec.batch_size)
-        rate = self.learning_rate or spec.learning_rate
-        return spec.model_copy(update={"epochs": epochs, "learning_rate": rate})
-
-
 def score_native_heads(
     native: NativeHead,
     method: str,
     substitute: Substitute,
-    settings: ScoringSettings,
+    seeds: Sequence[int],
+    ranking: RankingSpec,
     show_progress: bool = False,
 ) -> HeadScores:
     """Score all heads of a native head by one method, "lambda" or a name of
-    ``papa.ranking.orders.HEAD_SCORES``, with each of the settings' seeds.
+    ``papa.ranking.orders.HEAD_SCORES``, with each of the seeds.
     """
     if method == "gradient" and native.loss.compares:
         raise SpecError(
             "gradient is zero where answers are compared with the original model's: use "
-            "effect, or give labels"
+            "effect, or for labels score='accuracy'"
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
-    units = len(native.units)
-    if entry is not None and settings.evaluations < entry.minimum_evaluations(units):
-        raise SpecError(
-            f"evaluations is {settings.evaluations:,}, and {entry.label} of {units} heads take "
-            f"{entry.minimum_evaluations(units):,} at least: give as many"
-        )
+    evaluations = 0 if entry is None else entry.evaluations(ranking, len(native.units))
     count = len(native.texts)
-    seeds = list(dict.fromkeys(settings.seeds))
+    seeds = list(dict.fromkeys(seeds))
     rows_known: set[bytes] = set()
     by_seed: dict[int, HeadScores] = {}
     orders: set[int | None] = set()
     for seed in seeds:
-        rows, order = divided_rows(count, settings.rows, seed, seeds)
-        if entry is not None and entry.streamed and settings.rows is None:
+        rows, order = divided_rows(count, ranking.rows, seed, seeds)
+        if entry is not None and entry.streamed and ranking.rows is None:
             rows = np.arange(count)
         orders.add(order)
         request = NativeRequest(
             loss=native,
             substitute=substitute,
             rows=rows,
-            valued_rows=rows_of_seed(count, settings.rows or VALUED_ROWS, seed),
-            evaluations=settings.evaluations,
+            valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed),
+            evaluations=evaluations,
             seed=seed,
         )
         if entry is not None and entry.draws_nothing:
@@ -236,7 +209,7 @@ def score_native_heads(
                 continue
             rows_known.add(rows_read)
         with bar(f"{method}, seed {seed}", show_progress) as progress:
-            by_seed[seed] = _of_seed(method, replace(request, progress=progress), settings)
+            by_seed[seed] = _of_seed(method, replace(request, progress=progress), ranking)
     own_rows = len(seeds) > 1 and len(orders) == 1 and None not in orders
     if method == "lambda":
         return TrainedLambda(
@@ -249,8 +222,8 @@ def score_native_heads(
     return HeadScores.joined(scores, certain=own_rows or not trained)
 
 
-def _of_seed(method: str, request: NativeRequest, settings: ScoringSettings) -> HeadScores:
-    spec = settings.probe_spec(method, len(request.rows))
+def _of_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadScores:
+    spec = training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(request.rows))
     if method == "lambda":
         by_epoch = train_lambda(_training(request, spec), progress=request.progress)
         return HeadScores(by_epoch[-1:])

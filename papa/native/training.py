@@ -16,16 +16,16 @@ from papa.native.losses import WORDS
 from papa.native.passes import NativeHead
 from papa.probes.training import Summed, seed_of, train_theta
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.ranking.learned import COST, drawn_gates, open_probability
-from papa.spec import ProbeSpec
+from papa.ranking.learned import GATE_COST, drawn_gates, open_probability
+from papa.spec import ProbeSpec, RankingSpec
 
 OfTheta = Callable[[Float[Tensor, "layers heads"]], Float[Tensor, "..."]]
-PULL = 0.01
+CAUSAL_GATE_PULL = 0.01
 """On the logit of every causal gate, in nats of the mean loss: gates that change it by less give
 way."""
-FARTHEST = 4.0
+CAUSAL_GATE_BOUND = 4.0
 """How far logits are pulled."""
-STEPS = 240
+CAUSAL_GATE_STEPS = 240
 """Of AdamW in each of the three runs of causal gates: at a rate of .05 a gate needs 160 from one
 bound of the pull to the other."""
 _WINDOW = 20
@@ -126,7 +126,7 @@ def train_gates(
     by_step = train_shares(
         training,
         shares=drawn,
-        penalty=lambda location: COST * open_probability(location).sum(),
+        penalty=lambda location: GATE_COST * open_probability(location).sum(),
         progress=progress,
     )
     return open_probability(by_step[-1]).double().numpy()
@@ -157,14 +157,14 @@ def train_causal_gates(
     runs = iter(_thirds(progress))
     by_step = train_shares(training, progress=next(runs))
     # A gate that lies beyond the reach of the pull would come back too late.
-    farthest = 1 / (1 + math.exp(-FARTHEST))
+    farthest = 1 / (1 + math.exp(-CAUSAL_GATE_BOUND))
     start = by_step[-1].sigmoid().double().numpy().clip(1 - farthest, farthest)
     settled = np.ones(training.native.size, dtype=bool)
     means: list[Float[np.ndarray, "layers heads"]] = []
-    for pull in (PULL, -PULL):
+    for pull in (CAUSAL_GATE_PULL, -CAUSAL_GATE_PULL):
 
         def penalty(theta: Tensor, pull: float = pull) -> Tensor:
-            return -pull * theta.clamp(-FARTHEST, FARTHEST).sum()
+            return -pull * theta.clamp(-CAUSAL_GATE_BOUND, CAUSAL_GATE_BOUND).sum()
 
         by_step = train_shares(training, penalty=penalty, start=start, progress=next(runs))
         logits = torch.stack(by_step).double().numpy()
@@ -184,9 +184,15 @@ def _thirds(progress: Progress) -> Iterator[Progress]:
         yield advance
 
 
-def epochs_of_gates(texts: int, batch_size: int) -> int:
-    """Return how many epochs ``STEPS`` take."""
-    return math.ceil(STEPS / math.ceil(texts / batch_size))
+def training_spec(method: str, ranking: RankingSpec, probe: ProbeSpec, texts: int) -> ProbeSpec:
+    """Return how a method trains θ on so many texts; where no epochs are set, causal gates take as
+    many as ``CAUSAL_GATE_STEPS`` need.
+    """
+    spec = ranking.training(probe)
+    if method == "causal_gates" and ranking.epochs is None:
+        epochs = math.ceil(CAUSAL_GATE_STEPS / math.ceil(texts / spec.batch_size))
+        spec = spec.model_copy(update={"epochs": epochs})
+    return spec
 
 
 def has_settled(

@@ -106,7 +106,7 @@ def train_in_chunks(
         threads = 1 if twin_loss is None else min(free_threads(), len(chunks))
         while twin_loss is not None and len(losses_of_threads) < threads:
             losses_of_threads.append(twin_loss())
-        return total_loss(losses_of_threads[: max(1, threads)], chunks, parameters)
+        return accumulate_gradients(losses_of_threads[: max(1, threads)], chunks, parameters)
 
     train(
         [Learner(groups, [seed])],
@@ -119,11 +119,11 @@ def train_in_chunks(
     )
 
 
-def total_loss(
+def accumulate_gradients(
     losses: Sequence[ChunkLoss], chunks: Sequence[Chunk], parameters: Sequence[nn.Parameter]
 ) -> Float[Tensor, " 1"]:
-    """Return the loss of a minibatch, and set the gradients of parameters; ``losses`` are the loss,
-    on an encoder of its own for each thread.
+    """Add the gradients of a minibatch to those of parameters, and return its loss; ``losses`` are
+    the loss, on an encoder of its own for each thread.
 
     Gradients are added in the order of the chunks, so they are the same, bit for bit, in any number
     of threads.

@@ -16,22 +16,22 @@ from papa.probes.training import Groups, seed_of
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.head_scores import HeadScores, rows_of_seed
 from papa.ranking.loss_scores import ScoringRequest
-from papa.spec import ProbeSpec, RankingSpec, TaskSpec
+from papa.spec import ProbeSpec, TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
 Trainable = tuple[Groups, Callable[[Encoder], ChunkLoss]]
 """What is trained, and its loss on an encoder."""
-TEMPERATURE = 0.33
+GATE_TEMPERATURE = 0.33
 """β of the hard concrete distribution."""
-LOW = -0.1
-HIGH = 1.1
+GATE_LOW = -0.1
+GATE_HIGH = 1.1
 """γ and ζ: a draw is stretched from (0, 1) to (γ, ζ), and what lies beyond 0 and 1 is cut off."""
-COST = 0.01
+GATE_COST = 0.01
 """Of an open gate, in units of the loss."""
-SELF_RATE = 0.02
+SELF_LAMBDA_RATE = 0.02
 """The learning rate of self-λ, where nobody names one."""
-PENALTY = 0.05
+SELF_LAMBDA_PENALTY = 0.05
 """Of the mean self-λ, in units of the loss (DuoAttention's)."""
 
 
@@ -40,18 +40,16 @@ def train_lambda(
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
     task: TaskSpec,
-    ranking: RankingSpec,
     *,
+    rows: int | None = None,
     seed: int = 0,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> Float[Tensor, "epochs layers heads"]:
     """Train λ of every head, and return it after every epoch: θ, 0 at the start, is trained with a
-    probe on a frozen encoder.
+    probe on a frozen encoder, as the task's ``probe`` says, on ``rows`` of the seed's or all.
     """
     split = corpus.split("train")
-    spec = lambda_spec(task, ranking)
-    rows = rows_of_seed(len(split), ranking.rows, seed)
     groups, loss_on = trainable_mix(encoder, constants, corpus, task, seed)
     (theta,) = groups[0]["params"]
     lambdas: list[Tensor] = []
@@ -64,23 +62,14 @@ def train_lambda(
         (groups, loss_on(encoder)),
         encoder,
         split,
-        spec,
+        task.probe,
         seed,
-        rows,
+        rows_of_seed(len(split), rows, seed),
         _twin_loss(encoder, loss_on, task.probe),
         progress=progress,
         on_epoch=after_epoch,
     )
     return torch.stack(lambdas)
-
-
-def lambda_spec(task: TaskSpec, ranking: RankingSpec, rate: float | None = None) -> ProbeSpec:
-    """Return how λ is trained on a task: as its probe, but for the ``ranking``'s epochs and
-    rate.
-    """
-    rate = ranking.learning_rate or rate or task.probe.learning_rate
-    changes = {"epochs": ranking.epochs or task.probe.epochs, "learning_rate": rate}
-    return task.probe.model_copy(update=changes)
 
 
 def trainable_mix(
@@ -123,13 +112,13 @@ def drawn_gates(
     location: Float[Tensor, "layers heads"], uniform: Float[Tensor, "layers heads"]
 ) -> Float[Tensor, "layers heads"]:
     """Return gates in [0, 1] from their locations log α and uniform random numbers in (0, 1)."""
-    stretched = ((uniform.logit() + location) / TEMPERATURE).sigmoid() * (HIGH - LOW) + LOW
-    return stretched.clamp(0, 1)
+    drawn = ((uniform.logit() + location) / GATE_TEMPERATURE).sigmoid()
+    return (drawn * (GATE_HIGH - GATE_LOW) + GATE_LOW).clamp(0, 1)
 
 
 def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
     """Return the probability that a gate is not 0."""
-    return (location - TEMPERATURE * math.log(-LOW / HIGH)).sigmoid()
+    return (location - GATE_TEMPERATURE * math.log(-GATE_LOW / GATE_HIGH)).sigmoid()
 
 
 def trainable_gates(request: ScoringRequest) -> Trainable:
@@ -150,7 +139,7 @@ def trainable_gates(request: ScoringRequest) -> Trainable:
         of_probe = probe_loss_on(running)
 
         def loss(chunk: Chunk) -> Tensor:
-            return of_probe(chunk) + chunk.share * COST * open_probability(location).sum()
+            return of_probe(chunk) + chunk.share * GATE_COST * open_probability(location).sum()
 
         return loss
 
@@ -183,7 +172,7 @@ def trainable_self_lambda(request: ScoringRequest) -> Trainable:
             with mixed_by(running, constants, theta.sigmoid()):
                 error = running.token_states(batch)[-1] - original
             lost = (error.square().sum(-1) / original.square().sum(-1)).mean()
-            return chunk.token_share * (lost + PENALTY * theta.sigmoid().mean())
+            return chunk.token_share * (lost + SELF_LAMBDA_PENALTY * theta.sigmoid().mean())
 
         return loss
 
@@ -195,7 +184,7 @@ def self_lambda(request: ScoringRequest) -> HeadScores:
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
     return _trained(
-        request, trainable_self_lambda(request), torch.sigmoid, passes=3, rate=SELF_RATE
+        request, trainable_self_lambda(request), torch.sigmoid, passes=3, rate=SELF_LAMBDA_RATE
     )
 
 
@@ -206,7 +195,7 @@ def _trained(
     passes: int,
     rate: float | None = None,
 ) -> HeadScores:
-    spec = lambda_spec(request.task, request.ranking, rate)
+    spec = request.ranking.training(request.task.probe, rate)
     groups, loss_on = trainable
     train_in_chunks(
         (groups, loss_on(request.encoder)),

@@ -11,7 +11,7 @@ import numpy as np
 
 from papa.errors import SpecError, joined, meant
 from papa.ranking.kv_groups import group_scores
-from papa.spec import StudySpec
+from papa.spec import RankingSpec, StudySpec
 from papa.spec.orders import REVERSED, Head, constant_count, module_of, scores_in
 
 
@@ -47,7 +47,31 @@ class ScoringMethod:
     in_memory: bool = True
     minimum_evaluations: Callable[[int], int] = lambda heads: 0
 
+    def evaluations(self, ranking: RankingSpec, heads: int) -> int:
+        """Return how often sets of heads may be valued, 0 for methods that value none.
 
+        Args:
+            ranking: The setting; None takes ``EVALUATIONS`` or more where more are needed.
+            heads: How many heads, or groups of heads, are scored.
+
+        Raises:
+            SpecError: They are too few for an estimate.
+        """
+        if "evaluations" not in self.reads:
+            return 0
+        fewest = self.minimum_evaluations(heads)
+        if ranking.evaluations is None:
+            return max(EVALUATIONS, fewest)
+        if ranking.evaluations < fewest:
+            raise SpecError(
+                f"evaluations is {ranking.evaluations:,}, and {self.label} of {heads:,} heads (or "
+                f"groups of heads) take {fewest:,} at least: give as many, or leave it out"
+            )
+        return ranking.evaluations
+
+
+EVALUATIONS = 2_000
+"""How often sets of heads are valued where nobody says it, of models with up to 500 heads."""
 _RANKING = "papa.ranking"
 _COMPARED_UNITS = 512
 """Of how many units at most joint effects are computed unasked: GPT-2 medium has 384 heads."""

@@ -11,7 +11,7 @@ from papa.ranking.loss_scores import ExampleValues, HeadLoss, LossRequest
 from papa.scores.intervals import ratio
 from papa.spec.orders import Head
 
-TOLERANCE = 0.01
+SHAPLEY_TOLERANCE = 0.01
 """Of v(all) - v(none): an order ends once what is left of it is worth less."""
 Value = Callable[[Set[Head]], float]
 """v: from the heads that stay input-dependent."""
@@ -137,7 +137,7 @@ def shapley_values(
     evaluations: int,
     seed: int,
     *,
-    tolerance: float = TOLERANCE,
+    tolerance: float = SHAPLEY_TOLERANCE,
     progress: Progress = ignore_progress,
 ) -> tuple[Float[np.ndarray, " heads"], Float[np.ndarray, " heads"], int]:
     """Return the Shapley value of every head, its standard error, and from how many draws it is.

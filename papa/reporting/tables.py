@@ -195,8 +195,8 @@ def _table_order(cells: pandas.DataFrame) -> np.ndarray:
 
 def _shared_labels(cell: Row) -> dict[str, str]:
     """Return the constants and the order of a cell's result, a dash where it depends on neither."""
-    result = Cell.from_row(cell).result()
-    return {"constants": result.constants or NOTHING, "order": result.order or NOTHING}
+    canonical = Cell.from_row(cell).canonical()
+    return {"constants": canonical.constants or NOTHING, "order": canonical.order or NOTHING}
 
 
 def _mark_note(summary: pandas.DataFrame) -> str:
@@ -418,8 +418,8 @@ def _drops_compared(row: Row, original: float, score: float) -> dict[str, str]:
 
 def _match_key(row: Row) -> Cell:
     """Return the result of a row, with the last component of the encoder's name."""
-    result = Cell.from_row(row).result()
-    return replace(result, encoder=result.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
+    cell = Cell.from_row(row).canonical()
+    return replace(cell, encoder=cell.encoder.rstrip("/").rsplit("/", 1)[-1].lower())
 
 
 def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Int, Shaped
@@ -32,6 +32,8 @@ CustomScore = Callable[[Any, Mapping[str, Any]], Any]
 """From a model's output and the arguments of its call to a number for each text [texts], the larger
 the better. Models differ in both, and numbers may be a tensor, an array or a list.
 """
+RequestedScore: TypeAlias = str | CustomScore
+"""What an in-memory model is scored by: the name of a metric, or a function."""
 
 
 def custom_name(code: object) -> str:

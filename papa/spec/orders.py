@@ -141,9 +141,10 @@ class Cell:
             fraction=round(float(row["fraction"]), 6),
         )
 
-    def result(self, heads_in_all: int | None = None) -> Cell:
-        """Return what cells that share a result have in common: constants and order are empty where
-        they change nothing. With L·H, fractions that make equally many heads constant share one.
+    def canonical(self, heads_in_all: int | None = None) -> Cell:
+        """Return the cell that stands for all with the same result: constants and order are empty
+        where they change nothing. With L·H, fractions that make equally many heads constant are
+        one.
         """
         fraction = self.fraction
         if heads_in_all is not None:

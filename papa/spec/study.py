@@ -17,6 +17,7 @@ from papa.spec.task import (
     NotNegative,
     Positive,
     Precision,
+    ProbeSpec,
     Rate,
     Seed,
     TaskSpec,
@@ -163,11 +164,22 @@ class RankingSpec(Frozen):
     rows: Positive | None = None
     """Heads are scored on a sample of this many training rows for each seed. Seeds such as 0, 1, 2
     have no row in common where the split has enough; None takes all for every seed."""
-    evaluations: Positive = 2_000
-    """How often shapley and greedy may compute the loss of a set of heads, for each seed."""
+    evaluations: Positive | None = None
+    """How often shapley and greedy may compute the loss of a set of heads, for each seed; None
+    takes 2,000, and for large models as many as the method needs."""
     control: bool = True
     """Where five seeds or more have ``rows`` of their own, λ is trained on shuffled labels as well,
     and the report says whether the head order owes anything to the labels."""
+
+    def training(self, probe: ProbeSpec, learning_rate: float | None = None) -> ProbeSpec:
+        """Return how λ or gates are trained: as a task's probe, but for the epochs and the learning
+        rate that are set here, or a method's own ``learning_rate``.
+        """
+        changes = {
+            "epochs": self.epochs or probe.epochs,
+            "learning_rate": self.learning_rate or learning_rate or probe.learning_rate,
+        }
+        return probe.model_copy(update=changes)
 
 
 class FeaturesSpec(Frozen):

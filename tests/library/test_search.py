@@ -1,10 +1,15 @@
 """The heads that an in-memory model can do without, searched in the order of scores."""
 
+from collections.abc import Mapping
+
+import pandas
 import pytest
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
+from transformers.utils import ModelOutput
 
 import papa
+from papa.scores.custom import CustomScore
 from tests.make import SIZES
 
 NEEDED = (0, 0)
@@ -31,13 +36,28 @@ def batches() -> Batches:
     return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
 
 
-def search(model: PreTrainedModel, batches: Batches, max_effect: float) -> papa.HeadSearch:
+def search(
+    model: PreTrainedModel,
+    batches: Batches,
+    max_effect: float | str,
+    score: CustomScore | None = None,
+) -> papa.HeadSearch:
     scores = papa.head_scores(
         model, batches, method="effect", substitute="zeros", ranking_seeds=[0], progress=False
     )
     return papa.search_heads(
-        model, batches, scores=scores, max_effect=max_effect, substitute="zeros", progress=False
+        model,
+        batches,
+        scores=scores,
+        max_effect=max_effect,
+        substitute="zeros",
+        score=score,
+        progress=False,
     )
+
+
+def confidence(outputs: ModelOutput, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return outputs.logits.softmax(-1).amax(-1)
 
 
 def test_all_but_the_needed_head_are_found(model: PreTrainedModel, batches: Batches) -> None:
@@ -66,9 +86,33 @@ def test_effects_are_those_of_joint_effects(model: PreTrainedModel, batches: Bat
     assert trials_below["effect"].max() > 0.01
 
 
-@pytest.mark.parametrize("max_effect", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_limit_in_percent_is_a_share_of_the_original_score(
+    model: PreTrainedModel, batches: Batches
+) -> None:
+    with torch.no_grad():
+        original = float(confidence(model(**batches[0]), batches[0]).mean())
+    expected = search(model, batches, 0.05 * original, confidence).trials
+    pandas.testing.assert_frame_equal(search(model, batches, "5%", confidence).trials, expected)
+    assert {"within", "beyond"} <= {*expected["verdict"]}, "negative control: the limit decides"
+
+
+def test_a_limit_in_nats_is_one_of_the_loss(model: PreTrainedModel, batches: Batches) -> None:
+    assert search(model, batches, "0.01nats").heads == search(model, batches, 0.01).heads
+
+
+@pytest.mark.parametrize(("max_effect", "score"), [("1%", None), ("0.1nats", confidence)])
+def test_a_limit_in_another_unit_is_named(
+    model: PreTrainedModel, batches: Batches, max_effect: str, score: CustomScore | None
+) -> None:
+    with pytest.raises(papa.PapaError, match="max_effect"):
+        search(model, batches, max_effect, score)
+
+
+@pytest.mark.parametrize(
+    "max_effect", [0.0, -1.0, float("nan"), float("inf"), "0.01", "little", "little%", "-1%"]
+)
 def test_a_limit_that_is_none_is_named(
-    model: PreTrainedModel, batches: Batches, max_effect: float
+    model: PreTrainedModel, batches: Batches, max_effect: float | str
 ) -> None:
     with pytest.raises(papa.PapaError, match="max_effect"):
         papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)

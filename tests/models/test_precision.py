@@ -15,7 +15,7 @@ from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EMBEDDED, check_device, has_bfloat16, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.ranking.learned import train_lambda
-from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec, RankingSpec
+from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec
 from tests.heads.cases import distance
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import SLOTS, Inputs, some_inputs
@@ -74,14 +74,15 @@ def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
     request = planted(tmp_path, (1, 1)).scoring_request
     probe = request.task.probe.model_copy(update={"epochs": 1})
     task = request.task.model_copy(update={"probe": probe})
-    ranking = RankingSpec(epochs=1, learning_rate=0.05)
+    training = probe.model_copy(update={"learning_rate": 0.05})
+    lambda_task = task.model_copy(update={"probe": training})
 
     def lambda_and_scores(
         encoder: Encoder, heads: list[tuple[int, int]]
     ) -> tuple[torch.Tensor, list[float]]:
         constants = request.constants
         corpus = request.corpus
-        lambdas = train_lambda(encoder, constants, corpus, task, ranking, seed=0)
+        lambdas = train_lambda(encoder, constants, corpus, lambda_task, seed=0)
         scores = evaluate_cell(
             encoder,
             corpus,

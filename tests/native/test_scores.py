@@ -1,6 +1,6 @@
 """Scores of the heads of a model in memory: by their effect, and λ trained without labels."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
 import numpy as np
@@ -8,11 +8,13 @@ import pandas
 import pytest
 import torch
 from transformers import PreTrainedModel
+from transformers.utils import ModelOutput
 
 import papa
 from papa.heads.substitutes import Mixed, Zeros
 from papa.native.batches import InMemoryTexts
 from papa.native.passes import NativeHead
+from papa.scores.custom import CustomScore
 from tests.native.models import (
     EVERY_HEAD,
     HEADS,
@@ -62,6 +64,92 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
     assert (head_effects["low"] < head_effects["score"]).all()
     assert (head_effects["score"] < head_effects["high"]).all()
     assert head_effects["score"].abs().max() > 0.001, "negative control"
+
+
+CLASSIFIER = bert("ForSequenceClassification", labels=3)
+
+
+def labelled() -> Batches:
+    return [{**batch, "labels": batch["input_ids"][:, 0] % 3} for batch in texts()]
+
+
+def of_first_class(outputs: ModelOutput, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return outputs.logits.softmax(-1)[:, 0]
+
+
+@torch.no_grad()
+def test_with_a_score_of_labels_an_effect_is_the_growth_of_their_loss() -> None:
+    def loss() -> float:
+        return float(torch.stack([CLASSIFIER(**batch).loss for batch in labelled()]).mean())
+
+    original = loss()
+    expected: list[float] = []
+    for head in EVERY:
+        with papa.ablated(CLASSIFIER, [head], substitute="zeros"):
+            expected.append(loss() - original)
+    by_labels = effects(CLASSIFIER, labelled(), substitute="zeros", score="accuracy")
+    np.testing.assert_allclose(by_labels["score"], expected, atol=1e-6)
+    without = effects(CLASSIFIER, labelled(), substitute="zeros")
+    assert (without["score"] - by_labels["score"]).abs().max() > 1e-4, "negative control"
+
+
+@pytest.mark.parametrize(
+    ("method", "score"),
+    [
+        ("effect", None),
+        ("effect", "accuracy"),
+        ("effect", of_first_class),
+        ("gradient", "negative_log_perplexity"),
+        ("lambda", "accuracy"),
+    ],
+)
+def test_a_score_is_the_same_in_measure_and_in_head_scores(
+    method: str, score: str | CustomScore | None
+) -> None:
+    data = dict(zip(("train", "validation"), ([batch] for batch in labelled()), strict=True))
+    measured = papa.measure(
+        CLASSIFIER, data, orders=[method], keep=[1], score=score, progress=False
+    ).head_scores
+    scores = papa.head_scores(CLASSIFIER, data["train"], method=method, score=score, progress=False)
+    pandas.testing.assert_frame_equal(scores, measured)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        effects,
+        partial(papa.search_heads, scores=torch.rand(LAYERS, HEADS), max_effect=0.1),
+        partial(papa.joint_effects, head_sets=[EVERY]),
+    ],
+)
+@pytest.mark.parametrize("score", ["accuracy", "acuracy"])
+def test_a_score_that_data_does_not_allow_is_named(call: Callable[..., object], score: str) -> None:
+    with pytest.raises(papa.PapaError, match=f"score.*{score}"):
+        call(CLASSIFIER, texts(), score=score)
+
+
+@pytest.mark.parametrize(
+    ("method", "score"),
+    [("lambda", of_first_class), ("confidence", "accuracy"), ("confidence", of_first_class)],
+)
+def test_a_method_that_follows_no_such_score_is_named(
+    method: str, score: str | CustomScore
+) -> None:
+    with pytest.raises(papa.PapaError, match=method):
+        papa.head_scores(CLASSIFIER, labelled(), method=method, score=score)
+
+
+@pytest.mark.parametrize(
+    ("call", "setting"),
+    [
+        (partial(papa.head_scores, rows=-1), "rows"),
+        (partial(papa.head_scores, epochs=0), "epochs"),
+        (partial(papa.head_scores, learning_rate=-0.1), "learning_rate"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(call: Callable[..., object], setting: str) -> None:
+    with pytest.raises(papa.PapaError, match=setting):
+        call(CLASSIFIER, texts())
 
 
 @pytest.mark.parametrize("model", [gpt(), bert("ForMaskedLM"), bert()])

@@ -9,7 +9,7 @@ from torch import nn
 
 from papa.heads.constants import control
 from papa.models.encoder import Encoder
-from papa.probes.chunks import Chunk, Learned, chunks_of, total_loss, train_in_chunks
+from papa.probes.chunks import Chunk, Learned, accumulate_gradients, chunks_of, train_in_chunks
 from papa.probes.training import adamw, take_step
 from papa.ranking.learned import trainable_mix
 from papa.spec import ProbeSpec
@@ -41,7 +41,8 @@ def total(learned: Learned, chunks: Sequence[Chunk]) -> tuple[float, list[torch.
     trained = [parameter for group in groups for parameter in group["params"]]
     for parameter in trained:
         parameter.grad = None
-    return float(total_loss([loss], chunks, trained)), [parameter.grad for parameter in trained]
+    total = float(accumulate_gradients([loss], chunks, trained))
+    return total, [parameter.grad for parameter in trained]
 
 
 def far_apart(gradients: list[torch.Tensor], expected: list[torch.Tensor]) -> float:
@@ -100,7 +101,7 @@ def test_a_minibatch_without_labels_is_a_step_without_gradient() -> None:
         before = theta.detach().clone()
 
         def losses(*_: object, step_chunks: list[Chunk] = chunks) -> torch.Tensor:
-            return total_loss([lambda chunk: theta.square().sum()], step_chunks, [theta])
+            return accumulate_gradients([lambda chunk: theta.square().sum()], step_chunks, [theta])
 
         loss, norm = take_step(losses, torch.zeros(1, 1, dtype=torch.int64), 0, optimizer, 1.0)
         assert (float(loss), float(norm)) == (0, 0) or chunks

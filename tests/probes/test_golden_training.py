@@ -11,7 +11,7 @@ from torch import Tensor
 
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
-from papa.probes.chunks import chunks_of, total_loss
+from papa.probes.chunks import accumulate_gradients, chunks_of
 from papa.probes.evaluate import build_probe
 from papa.probes.features import PackedFeatures, compute_features
 from papa.probes.training import Losses, adamw, take_step
@@ -136,7 +136,7 @@ def mixed(
 
     def losses(batch: Tensor, step: int) -> Tensor:
         chunks = chunks_of(split, batch[0].numpy(), chunk_tokens, (0, 0, step))
-        return total_loss([loss_on(encoder)], chunks, parameters)
+        return accumulate_gradients([loss_on(encoder)], chunks, parameters)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
     return golden.ten_steps("lambda", groups, losses, rows, spec)

@@ -14,7 +14,6 @@ from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EncoderReference
 from papa.probes.features import FeatureModel, WordEmbeddings
 from papa.ranking.learned import train_lambda
-from papa.spec import RankingSpec
 from papa.text.batches import micro_batches
 from papa.text.corpus import TokenisedSplit
 from tests.probes.conftest import HEADS, Cell, Corpora, Tasks, with_probe
@@ -89,7 +88,7 @@ def test_a_bad_token_of_a_minibatch_names_its_row(
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     place = rf"row {row + 1}, minibatch \d of epoch 1"
     with pytest.raises(NumbersError, match=place):
-        train_lambda(encoder, constants, corpus, tasks["reviews"], RankingSpec())
+        train_lambda(encoder, constants, corpus, tasks["reviews"])
     with pytest.raises(NumbersError, match=place):
         cell("reviews", model=encoder, constants=constants, heads=HEADS[:12], trained=True)
 
@@ -105,4 +104,4 @@ def test_diverging_lambda_names_its_minibatch(
     task = with_probe(tasks["reviews"], learning_rate=1e30)
     constants = control("toeplitz", encoder.layers, encoder.heads, 64)
     with pytest.raises(SpecError, match=DIVERGENCE):
-        train_lambda(encoder, constants, corpora["reviews"], task, RankingSpec())
+        train_lambda(encoder, constants, corpora["reviews"], task)

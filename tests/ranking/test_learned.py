@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from papa.heads.replacement import mixed_by
-from papa.probes.chunks import chunks_of, total_loss
+from papa.probes.chunks import accumulate_gradients, chunks_of
 from papa.ranking.learned import (
-    COST,
-    PENALTY,
+    GATE_COST,
+    SELF_LAMBDA_PENALTY,
     drawn_gates,
     open_probability,
     self_lambda,
@@ -66,7 +66,7 @@ def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringReque
             slope = (losses[0] - losses[1]) / (2 * step)
             assert float(derivative[head]) == pytest.approx(slope, abs=2e-4)
     stays = float(open_probability(torch.zeros(1, 1)))
-    assert float(derivative.median()) == pytest.approx(COST * stays * (1 - stays), abs=1e-3)
+    assert float(derivative.median()) == pytest.approx(GATE_COST * stays * (1 - stays), abs=1e-3)
 
 
 def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringRequest) -> None:
@@ -77,7 +77,7 @@ def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringReques
     split = scoring_request.corpus.split("train")
     (theta,) = groups[0]["params"]
     (chunk,) = chunks_of(split, rows, 10_000, (0,))
-    loss = float(total_loss([of_part], [chunk], [theta]))
+    loss = float(accumulate_gradients([of_part], [chunk], [theta]))
     batch = micro_batch(split, chunk.rows)
     derivative, theta.grad = theta.grad, None
 
@@ -86,7 +86,7 @@ def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringReques
         with mixed_by(scoring_request.encoder, scoring_request.constants, theta.sigmoid()):
             error = scoring_request.encoder.token_states(batch)[-1] - original_states
         lost = ((error**2).sum(-1) / (original_states**2).sum(-1)).mean()
-        return float(lost + PENALTY * theta.sigmoid().mean())
+        return float(lost + SELF_LAMBDA_PENALTY * theta.sigmoid().mean())
 
     with torch.no_grad():
         assert loss == pytest.approx(lost(torch.zeros_like(theta)), rel=1e-5)
@@ -100,7 +100,7 @@ def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringReques
     # The same in smaller parts, as another device takes them.
     chunks = chunks_of(split, rows, 40, (0,))
     assert len(chunks) > 1
-    assert float(total_loss([of_part], chunks, [theta])) == pytest.approx(loss, rel=1e-5)
+    assert float(accumulate_gradients([of_part], chunks, [theta])) == pytest.approx(loss, rel=1e-5)
     torch.testing.assert_close(theta.grad, derivative, rtol=1e-4, atol=1e-7)
 
 

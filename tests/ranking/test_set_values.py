@@ -15,7 +15,9 @@ from papa.native.passes import NativeHead
 from papa.probes.features import live_features
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import gradient
+from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.set_values import LossValue, Value, effect, greedy_positions, shapley_values
+from papa.spec import RankingSpec
 from papa.spec.orders import Head
 from papa.text.batches import micro_batch
 from tests.ranking.planted import Planted
@@ -57,6 +59,23 @@ def test_an_order_ends_where_nothing_is_left_to_lose() -> None:
         return sum(HEADS[0] not in heads and len(heads) < 5 for heads in evaluated[2:])
 
     assert useless(0.01) < useless(0) / 2
+
+
+@pytest.mark.parametrize(
+    ("method", "requested", "heads", "expected"),
+    [
+        ("shapley", None, 144, 2_000),
+        ("shapley", None, 1_024, 4_094),
+        ("greedy", None, 4_096, 4_096),
+        ("shapley", 600, 144, 600),
+        ("effect", None, 1_024, 0),
+    ],
+)
+def test_evaluations_are_as_requested_or_as_many_as_heads_need(
+    method: str, requested: int | None, heads: int, expected: int
+) -> None:
+    ranking = RankingSpec(evaluations=requested)
+    assert HEAD_SCORES[method].evaluations(ranking, heads) == expected
 
 
 def test_shapley_values_spend_their_budget() -> None:

@@ -30,22 +30,22 @@ def test_cells_share_a_result_where_constants_or_order_change_nothing() -> None:
         orders: list[Order] = ["lambda", "random", "first_to_last"]
         both = product(kinds, orders)
         cells = (Cell("encoder", "task", kind, order, fraction) for kind, order in both)
-        return len({cell.result() for cell in cells})
+        return len({cell.canonical() for cell in cells})
 
     assert [results(fraction) for fraction in (1.0, 0.5, 0.0)] == [1, 6, 2]
-    assert HALF.result() == HALF
+    assert HALF.canonical() == HALF
     for change in ({"encoder": "other"}, {"task": "other"}, {"fraction": 0.25}):
-        assert replace(HALF, **change).result() != HALF.result()
+        assert replace(HALF, **change).canonical() != HALF.canonical()
 
 
 def test_fractions_that_make_equally_many_heads_constant_share_a_result() -> None:
     def in_heads(fraction: float) -> Cell:
-        return replace(HALF, fraction=fraction).result(72)
+        return replace(HALF, fraction=fraction).canonical(72)
 
     assert in_heads(0.06) == in_heads(0.0625)
     assert in_heads(0.999) == in_heads(1.0) == Cell("encoder", "task", "", "", 1.0)
     assert in_heads(0.001) == in_heads(0.0) == Cell("encoder", "task", "average", "", 0.0)
-    assert replace(HALF, fraction=0.06).result() != replace(HALF, fraction=0.0625).result()
+    assert replace(HALF, fraction=0.06).canonical() != replace(HALF, fraction=0.0625).canonical()
     rounded = {**vars(HALF), "fraction": 0.333333}
     assert Cell.from_row(rounded) == Cell.from_row({**rounded, "fraction": 1 / 3})
     assert Cell.from_row(rounded) != Cell.from_row(vars(HALF)) == HALF

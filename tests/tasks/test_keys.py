@@ -1,6 +1,7 @@
 """Keys hold all that a stage is given, and a stage is given no more than it reads."""
 
 import pickle
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
@@ -128,6 +129,19 @@ def test_units_are_in_keys_of_scores_of_groups_alone() -> None:
     shared = {step.stage.name for step in by_group if step.key in keys_of_heads}
     assert {"tokenise", "average", "answer"} <= shared
     assert not shared & {*of_groups, "aggregate"}
+
+
+def test_metrics_share_the_steps_that_read_nothing_else_of_them() -> None:
+    metrics = ("accuracy", "matthews", "agreement", "spearman")
+    tasks = [{**OWN, "name": metric, "metric": metric} for metric in metrics]
+    design = DESIGN | {"tasks": tasks, "substitutes": ["average"], "orders": ["lambda"]}
+    counts = Counter(step.stage.name for step in steps_of(design).steps)
+    # The texts and the loss of numbers are others, and so is the loss without labels.
+    assert counts["tokenise"] == 2
+    assert counts["train_lambda"] == 3
+    # With no and with all heads constant a text's answers are one, beside those by each λ.
+    assert counts["answer"] == 2 + 2 + 3
+    assert counts["score_answers"] == 3 * len(metrics)
 
 
 def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:

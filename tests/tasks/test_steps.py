@@ -92,15 +92,15 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
     lambdas = numbers.random((3, 1, 6, 12), np.float32)
     steps = steps_of(orders=["lambda"], keep=[0.5], ranking_seeds=[0, 1, 2])
     ((step, *_),) = cells_of(steps).values()
-    rankings = step["heads"].rankings
-    names = [ranking.name.rpartition(" · ")[2] for ranking in rankings.values()]
+    score_steps = step["heads"].score_steps
+    names = [scored.name.rpartition(" · ")[2] for scored in score_steps.values()]
     assert names == ["seed 0", "seed 1", "seed 2"]
     artifacts = {}
-    for seed, ranking in rankings.items():
+    for seed, scored in score_steps.items():
         artifact_path = tmp_path / f"rank-{seed}"
         with published(artifact_path, {}) as folder:
             save_file({"lambda_by_epoch": lambdas[seed]}, folder / LAMBDA)
-        artifacts[ranking] = reference(artifact_path)
+        artifacts[scored] = reference(artifact_path)
     chosen = step["heads"].chosen(artifacts)
     mean = lambdas.astype(np.float64).mean(axis=(0, 1))
     assert chosen == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
