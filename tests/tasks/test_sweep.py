@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -42,23 +43,30 @@ def sweep_of(copier: Path) -> Step:
     return step
 
 
-class CountingWorker(Worker):
-    """Counts the shards that it has computed, and kills its process after so many."""
+def kill_this_process() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
-    def __init__(self, killed_after: int | None = None) -> None:
+
+class CountingWorker(Worker):
+    """Counts the shards that it has computed, and ends its process or run after so many."""
+
+    def __init__(
+        self, ended_after: int | None = None, end: Callable[[], object] = kill_this_process
+    ) -> None:
         super().__init__("cpu")
         self.shards = 0
-        self.killed_after = killed_after
+        self.ended_after = ended_after
+        self.end = end
 
     def run(self, function: Callable[..., Any], **options: Any) -> Any:
         result = super().run(function, **options)
         self.shards += function is sweep.losses_of_shard
-        if self.shards == self.killed_after:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if self.shards == self.ended_after:
+            self.end()
         return result
 
 
-def scores_of(step: Step, executor: Executor, to: Path) -> dict[str, np.ndarray]:
+def scores_of(step: Step, executor: Executor, to: Path | str) -> dict[str, np.ndarray]:
     """What a sweep stores, computed by the workers of an executor."""
     store = Store(to)
     store.make()
@@ -113,6 +121,27 @@ def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) ->
     for name, values in expected.items():
         np.testing.assert_array_equal(scores[name], values)
     assert not shards.exists()
+
+
+def test_an_interrupted_run_keeps_its_finished_shards_behind_a_uri(
+    copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
+    address = f"memory://{uuid.uuid4().hex}"
+    step = sweep_of(copier)
+    undisturbed = CountingWorker()
+    expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        scores_of(step, CountingWorker(3, interrupt), address)
+    resumed = CountingWorker()
+    scores = scores_of(step, resumed, address)
+    assert resumed.shards == undisturbed.shards - 3
+    for name, values in expected.items():
+        np.testing.assert_array_equal(scores[name], values)
 
 
 def test_more_workers_compute_missing_losses_alone() -> None:
