@@ -399,6 +399,14 @@ def test_nothing_foreign_of_a_folder_is_read(folder: Path) -> None:
         AutoModel.from_pretrained(folder)
 
 
+def test_an_export_of_an_earlier_version_is_refused(folder: Path) -> None:
+    document = json.loads((folder / "config.json").read_text())
+    document["sha256"] = document.pop("digests")
+    (folder / "config.json").write_text(json.dumps(document))
+    with pytest.raises(papa.PapaError, match=str(folder)):
+        AutoModel.from_pretrained(folder)
+
+
 @pytest.mark.parametrize(
     ("family", "heads", "matrices", "expected"),
     [
