@@ -1,12 +1,13 @@
-"""Joint effects: what the first heads of the order by ``effect`` cost a native head together."""
+"""Joint effects: what the first heads of the order by ``effect`` cost a native head together, and
+what pairs of its first 16 do.
+"""
 
 from collections.abc import Iterable
 
-import numpy as np
 import pandas
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import rows_of_seed
+from papa.scores.summary import read_table
 from papa.spec import RankingSpec, TaskSpec
 from papa.spec.orders import Unit
 from papa.storage.artifacts import verified
@@ -19,7 +20,7 @@ from papa.tasks.step import Step, stage
 EFFECTS = "effects.csv"
 
 
-@stage("joint_effects", version=1, keyed_unless=BY_HEAD)
+@stage("joint_effects", version=2, keyed_unless=BY_HEAD)
 def joint_effects(
     context: Context,
     encoder: EncoderReference,
@@ -40,20 +41,18 @@ def joint_effects(
     each set. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.ranking.loss_scores import VALUED_ROWS
-    from papa.ranking.redundancy import joint_effects_of_order
+    from papa.native.scores import native_joint_effects
 
     native = open_native_loss(context, encoder, context.open_text(text), task, unit, "validation")
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
-    effects = joint_effects_of_order(
+    effects = native_joint_effects(
         native,
-        constants.to(native.device),
+        constants,
         heads.units_in_order(context.artifacts),
         keep,
-        np.sort(rows_of_seed(len(native.texts), ranking.rows or VALUED_ROWS, 0)),
+        ranking.rows,
         context.progress,
     )
-    effects["count"] *= native.heads_per_unit
     with context.published() as folder:
         effects.to_csv(folder / EFFECTS, index=False)
 
@@ -63,7 +62,7 @@ def joint_effects_table(
 ) -> pandas.DataFrame | None:
     """Return the frame of ``joint_effects.csv``; None where no pair has joint effects."""
     frames = [
-        pandas.read_csv(verified(artifacts[pair.joint_effects], EFFECTS) / EFFECTS).assign(
+        read_table(verified(artifacts[pair.joint_effects], EFFECTS) / EFFECTS).assign(
             encoder=pair.encoder_label, task=pair.task.name
         )
         for pair in pairs
@@ -72,5 +71,5 @@ def joint_effects_table(
     if not frames:
         return None
     table = pandas.concat(frames, ignore_index=True)
-    names = ["encoder", "task", "fraction"]
+    names = ["encoder", "task", "fraction", "pair"]
     return table[[*names, *table.columns.drop(names)]]

@@ -26,7 +26,7 @@ from papa.tasks.substitutes import SubstituteSource
 if TYPE_CHECKING:
     from pandas import DataFrame
 
-VERSION = 18
+VERSION = 19
 """Of the stage that writes results."""
 MANIFEST = "manifest.json"
 SPECIFICATION = "study.yaml"

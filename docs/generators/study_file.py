@@ -52,7 +52,8 @@ _ROWS = {
     "order_scores.csv": "a row for every head order, where several are",
     "heads.parquet": "a row for every head and method",
     "joint_effects.csv": (
-        "for native heads and the order `effect` a row for every number of constant heads"
+        "for native heads and the order `effect` a row for every number of constant heads, and "
+        "for every pair of the 16 heads of least effect"
     ),
 }
 SECTIONS: dict[str, type[BaseModel]] = {

@@ -28,14 +28,12 @@ from papa.native.batches import Inputs
 from papa.native.in_memory import labels_of_texts, metric_of, open_in_memory
 from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NativeHead
-from papa.native.scores import score_native_heads
+from papa.native.scores import native_joint_effects, score_native_heads
 from papa.progress import bar
 from papa.ranking.external_scores import CustomOrder
-from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda, rows_of_seed
+from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
-from papa.ranking.loss_scores import VALUED_ROWS
 from papa.ranking.orders import has_joint_effects
-from papa.ranking.redundancy import joint_effects_of_order
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty, redundancy
 from papa.scores.answers import AnswerArrays, commonest_answer, same_answer, score_answers
@@ -159,14 +157,15 @@ def measure_in_memory(
     }
     results, constant = _score_cells(cells, ordered, design.keep, task.name, progress)
     effects: JointEffects | None = None
-    if "effect" in orders.names:
+    if "effect" in orders.names and has_joint_effects(design.keep, len(native.units)):
         compared = _open_ranked(open_head, validation, "effect", resolved)
         order = orders.arranged("effect", scores, (0, 0))
         first = next(iter(by_name.values()))
-        effects = _joint_effects(compared, first, order, design.keep, progress)
-    if effects is not None:
+        with bar("joint effects", progress) as report:
+            frame = native_joint_effects(compared, first, order, design.keep, progress=report)
+        effects = JointEffects(frame)
         cell = results[["encoder", "task"]].iloc[0]
-        sentences += redundancy(effects.effects.assign(**cell))
+        sentences += redundancy(frame.assign(**cell))
     frames = [numbered(native, of_method.frame(method)) for method, of_method in scores.items()]
     return Measurement(
         results,
@@ -175,27 +174,6 @@ def measure_in_memory(
         constant,
         effects,
     )
-
-
-def _joint_effects(
-    native: NativeHead,
-    substitute: Substitute,
-    order: Sequence[Head],
-    keep: Sequence[float],
-    progress: bool,
-) -> JointEffects | None:
-    """Return what the first units of an order cost together, on texts that did not decide it; None
-    where ``has_joint_effects`` says so.
-    """
-    if not has_joint_effects(keep, len(order)):
-        return None
-    rows = np.sort(rows_of_seed(len(native.texts), VALUED_ROWS, 0))
-    with bar("joint effects", progress) as report:
-        effects = joint_effects_of_order(
-            native, substitute.to(native.device), order, keep, rows, report
-        )
-    effects["count"] *= native.heads_per_unit
-    return JointEffects(effects)
 
 
 def _score_cells(

@@ -78,8 +78,9 @@ class Measurement:
         answers: Sentences: what was measured, and what it says.
         constant_heads: The constant heads of each cell, as (layer, head) from 0; None if each seed
             has others.
-        joint_effects: What the first heads of the order "effect" cost together, beside the sum of
-            what each costs, on validation texts; None without that order, and of probes.
+        joint_effects: What the first heads of the order "effect", and pairs of its first 16, cost
+            together, beside the sum of what each costs, on validation texts; None without that
+            order, and of probes.
     """
 
     results_with_influence: pandas.DataFrame

@@ -38,8 +38,10 @@ class JointEffects:
         effects: A row for every set, in units of the loss, each value with its 95 % interval over
             texts (``_low``, ``_high``; NaN where it is unknown): the ``joint`` effect,
             ``single_sum``, the sum of the effects of single heads, and ``redundancy``, their
-            difference; also how many heads it has, the ``count``. ``joint_effects`` adds the
-            ``heads``, ``measure`` the ``fraction`` of heads that stay input-dependent.
+            difference, whose two-sided p value is ``p``; also how many heads it has, the ``count``.
+            ``joint_effects`` adds the ``heads``; ``measure`` the ``fraction`` of heads that stay
+            input-dependent, or the ``pair`` as LAYER.HEAD + LAYER.HEAD with ``p_holm``, its p value
+            corrected for the number of pairs.
     """
 
     effects: pandas.DataFrame
@@ -65,7 +67,8 @@ def joint_effects(
 
     Where two heads do one job, replacing either costs nothing and replacing both costs all: their
     redundancy is above 0, and scores of single heads miss them. Losses grow faster than changes
-    do, so that heads that share nothing may have a small redundancy as well: compare sets.
+    do, so that heads that share nothing may have a small redundancy as well: compare sets. For n
+    sets, a p value below .05 / n is significant at 5 % (Bonferroni).
 
     Examples:
         >>> compared = papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]])

@@ -83,6 +83,16 @@ class NativeHead:
         """All units."""
         return [(int(layer), int(unit)) for layer, unit in np.ndindex(*self.size)]
 
+    def unit_name(self, unit: Head) -> str:
+        """Return ``layer.head`` of a unit, as the model numbers its layers; ``layer.first-last`` of
+        a group of heads.
+        """
+        layer, index = unit
+        first = index * self.heads_per_unit
+        last = first + self.heads_per_unit - 1
+        name = f"{self.layers.numbers[layer]}.{first}"
+        return name if last == first else f"{name}-{last}"
+
     def rules(self, substitute: Substitute, units: Sequence[Head]) -> Mapping[int, Rule]:
         """Return the rules of the layers by which units output a substitute."""
         return rules_of(substitute, heads_of_units(units, self.heads_per_unit))

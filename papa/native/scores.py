@@ -31,8 +31,10 @@ from papa.progress import Progress, bar, ignore_progress
 from papa.ranking.head_scores import HeadScores, TrainedLambda, divided_rows, rows_of_seed
 from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
 from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.redundancy import joint_effects_of_order
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
 from papa.spec import ProbeSpec, RankingSpec
+from papa.spec.orders import Head
 from papa.spec.task import NATIVE_TRAINING
 
 if TYPE_CHECKING:
@@ -220,6 +222,39 @@ def score_native_heads(
     if method == "causal_gates":
         return CausalGateScores.of_seeds(scores, own_rows)
     return HeadScores.joined(scores, certain=own_rows or not trained)
+
+
+def native_joint_effects(
+    native: NativeHead,
+    substitute: Substitute,
+    order: Sequence[Head],
+    keep: Sequence[float],
+    rows: int | None = None,
+    progress: Progress = ignore_progress,
+) -> pandas.DataFrame:
+    """Return what the first units of an order cost together, and pairs of its first 16.
+
+    Args:
+        native: The native head, on texts that did not decide the order.
+        substitute: What heads output instead.
+        order: All units, the first to become constant first.
+        keep: Shares of units that stay input-dependent.
+        rows: The number of texts; None takes ``VALUED_ROWS``.
+        progress: Called with (done, total) passes.
+
+    Returns:
+        As ``joint_effects_of_order``, with ``count`` in heads, and instead of the heads of each set
+        the names of a ``pair``, "" of the first units.
+    """
+    sample = np.sort(rows_of_seed(len(native.texts), rows or VALUED_ROWS, 0))
+    effects = joint_effects_of_order(
+        native, substitute.to(native.device), order, keep, sample, progress
+    )
+    pairs = [
+        " + ".join(map(native.unit_name, units)) if np.isnan(fraction) else ""
+        for units, fraction in zip(effects.pop("heads"), effects["fraction"], strict=True)
+    ]
+    return effects.assign(count=effects["count"] * native.heads_per_unit, pair=pairs)
 
 
 def _of_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadScores:

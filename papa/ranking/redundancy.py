@@ -1,16 +1,26 @@
 """What sets of heads cost together, beside what their heads cost alone: what self-repair hides."""
 
+import math
 from collections.abc import Sequence
+from itertools import combinations
 
 import numpy as np
 import pandas
+from jaxtyping import Float
 
 from papa.heads.substitutes import Substitute
 from papa.probes.training import Rows
 from papa.progress import Progress, ignore_progress
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import HeadLoss
 from papa.ranking.set_values import effect_of_losses
+from papa.scores.intervals import holm
 from papa.spec.orders import Head, constant_count
+
+PAIRED_HEADS = 16
+"""Of so many heads of least effect all pairs are compared. These heads seem to be free, so a job
+that two of them share hides among them; their 120 pairs take as many passes as a study may spend.
+"""
 
 
 def joint_effects_of(
@@ -58,7 +68,21 @@ def joint_effects_of(
         columns[name] = scores.mean[0]
         columns[f"{name}_low"] = low[0]
         columns[f"{name}_high"] = high[0]
+        if name == "redundancy":
+            columns["p"] = _p_values(scores)
     return pandas.DataFrame(columns)
+
+
+def _p_values(effects: HeadScores) -> Float[np.ndarray, " sets"]:
+    """Return the two-sided p value of each effect by Student's t over texts: below .05 where its
+    95 % interval leaves out 0, NaN where no two texts differ.
+    """
+    from scipy.special import stdtr
+
+    if effects.standard_error is None:
+        return np.full(effects.mean.size, math.nan)
+    error = np.where(effects.standard_error > 0, effects.standard_error, math.nan)
+    return 2 * stdtr(effects.draws - 1, -np.abs(effects.mean) / error)[0]
 
 
 def joint_effects_of_order(
@@ -69,7 +93,7 @@ def joint_effects_of_order(
     rows: Rows,
     progress: Progress = ignore_progress,
 ) -> pandas.DataFrame:
-    """Return the joint effects of the first heads of an order.
+    """Return the joint effects of the first heads of an order, and of pairs of its first 16.
 
     Args:
         loss: Of a native head, on these ``rows``, which should not have decided the order.
@@ -81,10 +105,16 @@ def joint_effects_of_order(
         progress: Called with (done, total) passes.
 
     Returns:
-        As ``joint_effects_of``, with the share as ``fraction``, and without the heads.
+        As ``joint_effects_of``: a row for each share, the ``fraction``, and then for every pair,
+        with ``p_holm``, its p value corrected by Holm's rule for the number of pairs.
     """
     counts = {fraction: constant_count(fraction, len(order)) for fraction in keep}
     counts = {fraction: count for fraction, count in counts.items() if count > 1}
-    head_sets = [order[:count] for count in counts.values()]
+    # Layer by layer, as a pass reuses what the one before it computed of the layers below.
+    pairs = [*combinations(sorted(order[:PAIRED_HEADS]), 2)]
+    head_sets = [*(order[:count] for count in counts.values()), *pairs]
     effects = joint_effects_of(loss, substitute, head_sets, rows, progress)
-    return effects.drop(columns="heads").assign(fraction=[*counts])
+    return effects.assign(
+        fraction=[*counts, *[math.nan] * len(pairs)],
+        p_holm=[*[math.nan] * len(counts), *holm(effects["p"].tolist()[len(counts) :])],
+    )

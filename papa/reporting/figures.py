@@ -15,6 +15,7 @@ import vl_convert
 
 from papa.errors import SpecError
 from papa.files import write_atomically
+from papa.reporting.answers import shown_sets
 from papa.reporting.wording import (
     MARK,
     Row,
@@ -437,7 +438,7 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
 
 def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
     """Return a figure of what sets of heads, a row each, cost together, beside the sum of what each
-    head costs.
+    head costs; of ``measure``, only ``shown_sets`` are drawn.
     """
     rows = _effects_in_rows(effects)
     title = "Sets of heads: the effect of replacing them together and one by one, 95 % intervals."
@@ -458,7 +459,11 @@ def joint_effect_panels(effects: pandas.DataFrame) -> list[Figure]:
 
 def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
     """Return a row for each set and effect, with the set's name, which no other set has."""
+    if "pair" in effects:
+        effects = shown_sets(effects)
     names = [f"{count} heads" if count > 1 else "1 head" for count in effects["count"]]
+    if "pair" in effects:
+        names = [pair or name for name, pair in zip(names, effects["pair"], strict=True)]
     if "heads" in effects:
         names = [
             " + ".join(f"{layer}.{head}" for layer, head in heads)

@@ -12,7 +12,7 @@ import pandas
 from rich.console import Group
 
 from papa.errors import DataError
-from papa.reporting.answers import answers
+from papa.reporting.answers import answers, shown_sets
 from papa.reporting.wording import (
     HEADINGS,
     MARK,
@@ -21,6 +21,7 @@ from papa.reporting.wording import (
     WrittenTable,
     axis_labels,
     drop_label,
+    effect_label,
     fixed_caption,
     fraction_headings,
     fraction_label,
@@ -67,8 +68,9 @@ _ORDERS = (
 _EFFECTS = (
     "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
     "with all of them constant (average) and with each alone, in units of the loss; and the "
-    "difference. Each 95 % interval is over texts, of one set. Losses curve, so heads that share "
-    "nothing may have a small redundancy too."
+    "difference. Then the significantly redundant pairs (LAYER.HEAD, from 0), at most five; "
+    "joint_effects.csv has all pairs. Each 95 % interval is over texts, of one set. Losses curve, "
+    "so heads that share nothing may have a small redundancy too."
 )
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
@@ -321,19 +323,20 @@ def order_table(
 
 
 def effects_table(effects: pandas.DataFrame) -> WrittenTable:
-    """Return a row for every set of heads of ``joint_effects.csv``: its joint effect, the sum of
-    the effects of its heads, and their difference.
+    """Return a row for each of ``shown_sets`` of ``joint_effects.csv``: its joint effect, the sum
+    of the effects of its heads, and their difference.
     """
+    groups = [shown_sets(sets) for _, sets in effects.groupby(["encoder", "task"], sort=False)]
     rows = [
         {
             **axis_labels(row, varying_axes(effects, ("encoder", "task"))),
-            "Input-dependent": fraction_label(row["fraction"]),
-            "Constant heads": str(row["count"]),
-            "Together": interval_label("joint", row),
-            "Sum of single heads": interval_label("single_sum", row),
-            "Redundancy": interval_label("redundancy", row),
+            "Input-dependent": NOTHING if row["pair"] else fraction_label(row["fraction"]),
+            "Constant heads": row["pair"] or str(row["count"]),
+            "Together": effect_label("joint", row),
+            "Sum of single heads": effect_label("single_sum", row),
+            "Redundancy": effect_label("redundancy", row),
         }
-        for row in effects.to_dict("records")
+        for row in pandas.concat(groups).to_dict("records")
     ]
     return WrittenTable("Redundancy", rows, _EFFECTS)
 

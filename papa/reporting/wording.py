@@ -99,18 +99,21 @@ def metric_label(row: Row) -> str:
     return f"{name} of '{row['positive']}'" if row["positive"] else name
 
 
-def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
+def score_label(
+    mean: float, low: float = math.nan, high: float = math.nan, decimals: int = 3
+) -> str:
     """Return a mean with half the width of its interval: ``0.765 ± 0.012``; with its bounds if the
     metric's range limits one: ``0.997 (0.990 to 1.000)``. One seed has no interval, nor has the
     agreement of a model with itself.
     """
     if math.isnan(mean):
         return NOTHING
+    written = f"{mean:z.{decimals}f}"
     if math.isnan(high - low) or low == high:
-        return f"{mean:z.3f}"
+        return written
     if math.isclose(high - mean, mean - low, rel_tol=0, abs_tol=1e-3):
-        return f"{mean:z.3f} ± {(high - low) / 2:.3f}"
-    return f"{mean:z.3f} ({low:z.3f} to {high:z.3f})"
+        return f"{written} ± {(high - low) / 2:.{decimals}f}"
+    return f"{written} ({low:z.{decimals}f} to {high:z.{decimals}f})"
 
 
 def mean_label(row: Row) -> str:
@@ -121,6 +124,13 @@ def mean_label(row: Row) -> str:
 def interval_label(column: str, row: Row) -> str:
     """Return a number of a row with the interval in the columns COLUMN_low and COLUMN_high."""
     return score_label(row[column], row[f"{column}_low"], row[f"{column}_high"])
+
+
+def effect_label(column: str, row: Row) -> str:
+    """Return an effect of heads as ``interval_label`` does, to four decimals: those of the heads of
+    least effect are small.
+    """
+    return score_label(row[column], row[f"{column}_low"], row[f"{column}_high"], decimals=4)
 
 
 def percent_label(share: float) -> str:

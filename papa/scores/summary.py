@@ -34,7 +34,7 @@ FAMILY_ERROR = 0.05
 _SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
 _NATS_COLUMNS = ("difference", "difference_low", "difference_high")
 """The columns with a drop and the bounds of its interval, of a loss the second."""
-_TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason")
+_TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason", "pair")
 """The columns of stored tables that hold text."""
 
 
@@ -176,8 +176,8 @@ def reason_sentence(row: pandas.Series | Mapping[str, object]) -> str:
 
 
 def read_table(path: Path) -> pandas.DataFrame:
-    """Read ``summary.csv``, ``orders.csv`` or ``order_scores.csv``. Columns of text are read as
-    written, as a class may be called "None".
+    """Read ``summary.csv``, ``orders.csv``, ``order_scores.csv`` or ``joint_effects.csv``.
+    Columns of text are read as written, as a class may be called "None".
     """
     columns = pandas.read_csv(path, nrows=0).columns
     return pandas.read_csv(

@@ -130,8 +130,10 @@ def test_joint_effects_of_groups_are_the_same(of_groups: Both) -> None:
     assert table is not None
     assert measured.joint_effects is not None
     effects = measured.joint_effects.effects
-    for column in ("count", "joint", "single_sum"):
+    for column in ("fraction", "count", "joint", "single_sum"):
         np.testing.assert_allclose(effects[column], table[column], atol=2e-5)
+    assert effects["pair"].tolist() == table["pair"].tolist()
+    assert effects["pair"].tolist()[-1] == "1.0-1 + 1.2-3", "pairs are of groups"
 
 
 def test_scores_of_groups_are_the_same(of_groups: Both) -> None:

@@ -2,14 +2,18 @@
 
 from copy import deepcopy
 from functools import partial
+from itertools import combinations
 
+import numpy as np
 import pandas
 import pytest
+import scipy.stats
 import torch
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 import papa
 from papa.ranking.orders import has_joint_effects
+from papa.scores.intervals import holm
 from tests.make import SIZES
 
 COPY = 1
@@ -74,28 +78,89 @@ def test_single_effects_are_those_of_head_scores(redundant: PreTrainedModel) -> 
         assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
-@pytest.mark.parametrize("is_redundant", [True, False], ids=["copies", "one head"])
-def test_measure_finds_redundancy(redundant: PreTrainedModel, is_redundant: bool) -> None:
-    model = deepcopy(redundant)
-    if not is_redundant:
-        # Without its copy, head 0 does the job by itself.
-        width = 32 // 4
-        output = model.bert.encoder.layer[0].attention.output.dense.weight
-        output.data[:, width : 2 * width] = 0
+def measured(model: PreTrainedModel) -> papa.Measurement:
+    """A measurement by the effect of single heads against zeros, on 64 texts."""
     ids = torch.randint(1, 50, (64, 10), generator=torch.Generator().manual_seed(3))
     batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
-    measurement = quick_measure(
-        model, batches, substitutes=["zeros"], orders=["effect"], keep=[1, 0.5, 0]
-    )
+    return quick_measure(model, batches, substitutes=["zeros"], orders=["effect"], keep=[1, 0.5, 0])
+
+
+@pytest.fixture(scope="module")
+def of_copies(redundant: PreTrainedModel) -> papa.Measurement:
+    return measured(redundant)
+
+
+@pytest.fixture(scope="module")
+def of_one_head(redundant: PreTrainedModel) -> papa.Measurement:
+    """Of the model without the copy: head 0 does the job by itself."""
+    model = deepcopy(redundant)
+    width = 32 // 4
+    output = model.bert.encoder.layer[0].attention.output.dense.weight
+    output.data[:, width : 2 * width] = 0
+    return measured(model)
+
+
+def effects_of(measurement: papa.Measurement) -> pandas.DataFrame:
     assert measurement.joint_effects is not None
-    effects = measurement.joint_effects.effects
-    assert effects["count"].tolist() == [2, 4], "one head alone is no set"
-    all_heads = effects.iloc[-1]
-    assert (all_heads["redundancy_low"] > 0) == is_redundant
-    if not is_redundant:
-        assert all_heads["joint"] > 0.01
-        assert all_heads["redundancy"] == pytest.approx(0, abs=1e-6)
-    assert measurement.joint_effects.plot().data["set"].nunique() == 2
+    return measurement.joint_effects.effects
+
+
+def test_measure_finds_redundancy_where_there_is_one(
+    of_copies: papa.Measurement, of_one_head: papa.Measurement
+) -> None:
+    copies = effects_of(of_copies)
+    assert copies["count"].tolist() == [2, 4] + [2] * 6, "one head alone is no set"
+    assert copies["redundancy_low"][1] > 0
+    single = effects_of(of_one_head)
+    assert single["joint"][1] > 0.01
+    assert single["redundancy"].to_numpy() == pytest.approx(0, abs=1e-6)
+
+
+def test_only_the_redundant_pair_is_named(
+    of_copies: papa.Measurement, of_one_head: papa.Measurement
+) -> None:
+    pairs = [f"0.{first} + 0.{second}" for first, second in combinations(range(4), 2)]
+    assert effects_of(of_copies)["pair"].tolist() == ["", "", *pairs]
+    for measurement, redundant in ((of_copies, {f"0.0 + 0.{COPY}"}), (of_one_head, set())):
+        assert measurement.joint_effects is not None
+        assert {pair for pair in pairs if pair in " ".join(measurement.answers)} == redundant
+        drawn = {*measurement.joint_effects.plot().data["set"]}
+        assert drawn == {"2 heads", "4 heads"} | redundant
+
+
+def test_p_values_follow_from_intervals(effects: pandas.DataFrame) -> None:
+    pair = effects.iloc[0]
+    half = (pair["redundancy_high"] - pair["redundancy_low"]) / 2
+    errors = pair["redundancy"] / half * scipy.stats.t.ppf(0.975, 23)
+    assert pair["p"] == pytest.approx(2 * scipy.stats.t.sf(errors, 23), rel=1e-6)
+    assert np.isnan(effects["p"][1]), "no two texts differ"
+
+
+@pytest.fixture(scope="module")
+def of_20_heads() -> papa.Measurement:
+    """Of a random model of five layers."""
+    torch.manual_seed(1)
+    config = BertConfig.from_dict(
+        SIZES | {"vocab_size": 50, "num_hidden_layers": 5, "num_labels": 3}
+    )
+    return measured(BertForSequenceClassification(config).eval())
+
+
+def test_pairs_are_of_the_16_heads_of_least_effect(of_20_heads: papa.Measurement) -> None:
+    least = of_20_heads.head_scores.nsmallest(16, "score")
+    heads = sorted(zip(least["layer"], least["head"], strict=True))
+    names = [f"{layer}.{head}" for layer, head in heads]
+    expected = [f"{first} + {second}" for first, second in combinations(names, 2)]
+    assert len(expected) == 120
+    assert effects_of(of_20_heads)["pair"].tolist() == ["", "", *expected]
+
+
+def test_p_values_of_pairs_are_corrected_for_their_number(of_20_heads: papa.Measurement) -> None:
+    effects = effects_of(of_20_heads)
+    pairs = effects[effects["pair"] != ""]
+    assert pairs["p"].nunique() > 100
+    assert pairs["p_holm"].tolist() == pytest.approx(holm(pairs["p"].tolist()))
+    assert effects.loc[effects["pair"] == "", "p_holm"].isna().all()
 
 
 def test_another_order_has_no_joint_effects(redundant: PreTrainedModel) -> None:

@@ -152,16 +152,22 @@ def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> p
     )
 
 
-def joint_effects(redundancy: float = 0.2, half: float = 0.05) -> pandas.DataFrame:
-    """Rows of ``joint_effects.csv``: redundancies ± ``half``."""
+def joint_effects(
+    redundancy: float = 0.2, half: float = 0.05, p_holm: float = 0.5
+) -> pandas.DataFrame:
+    """Rows of ``joint_effects.csv``: redundancies ± ``half`` of three sets, and growing ones of
+    seven pairs, whose p value is ``p_holm``.
+    """
     frame = pandas.DataFrame(
         {
             "encoder": "all-MiniLM-L6-v2",
             "task": "reviews",
-            "fraction": [0.875, 0.5, 0.25],
-            "count": [9, 36, 54],
-            "single_sum": [0.01, 0.05, 0.1],
-            "redundancy": redundancy,
+            "fraction": [0.875, 0.5, 0.25] + [float("nan")] * 7,
+            "pair": [""] * 3 + [f"0.0 + 1.{head}" for head in range(7)],
+            "count": [9, 36, 54] + [2] * 7,
+            "single_sum": [0.01, 0.05, 0.1] + [0.001] * 7,
+            "redundancy": [redundancy] * 3 + [redundancy * (1 + head / 10) for head in range(7)],
+            "p_holm": [float("nan")] * 3 + [p_holm] * 7,
         }
     )
     frame["joint"] = frame["single_sum"] + redundancy

@@ -124,10 +124,18 @@ def test_a_set_of_heads_has_a_point_for_both_effects_with_their_intervals() -> N
     assert marks(panel, "rule mark") == intervals - 3
 
 
+def test_significant_pairs_of_the_largest_redundancy_are_drawn() -> None:
+    (panel,) = joint_effect_panels(joint_effects(p_holm=0.01))
+    assert marks(panel, "point") == 2 * (3 + 5)
+    names = [f"0.0 + 1.{head}" for head in (6, 5, 4, 3, 2)]
+    assert panel.data["set"].unique().tolist()[3:] == names
+
+
 def test_sets_of_one_size_have_names_of_their_own() -> None:
-    pairs = joint_effects().assign(count=2, heads=[((0, 0), (1, 2)), ((0, 1), (1, 2)), ((1, 0),)])
+    sets = joint_effects()[:3].drop(columns=["fraction", "pair", "p_holm"])
+    pairs = sets.assign(count=2, heads=[((0, 0), (1, 2)), ((0, 1), (1, 2)), ((1, 0),)])
     assert {"0.0 + 1.2", "0.1 + 1.2", "1.0"} <= {*texts(joint_effects_figure(pairs))}
-    assert marks(joint_effects_figure(joint_effects().assign(count=36)), "point") == 2 * 3
+    assert marks(joint_effects_figure(sets.assign(count=36)), "point") == 2 * 3
 
 
 def test_a_head_has_a_dot_where_its_interval_leaves_out_what_says_nothing() -> None:

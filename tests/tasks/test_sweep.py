@@ -19,6 +19,7 @@ from papa.storage.store import Store
 from papa.tasks import sweep
 from papa.tasks.head_scores import SCORES
 from papa.tasks.inputs import resolve_inputs
+from papa.tasks.joint_effects import EFFECTS
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.shards import Shard
@@ -32,14 +33,14 @@ from tests.workers.parts import losses_of_shard_with_a_kill
 pytestmark = pytest.mark.unchecked
 
 
-def sweep_of(copier: Path) -> Step:
-    """The step that computes the effects of the copying decoder's heads."""
+def step_of(copier: Path, stage: str) -> Step:
+    """The step of a stage in a study of the copying decoder by effect."""
     settings: dict[str, object] = {"substitutes": ["zeros"], "keep": [0.5], "orders": ["effect"]}
     document = described("", {"metric": METRIC, **TASK}, **settings, ranking_seeds=[0])
     document["encoders"] = [str(copier / "model")]
     study = resolve_study(document, folder=copier, origin="test")
     steps = build_pipeline(resolve_inputs(study).inputs()).steps
-    (step,) = (step for step in steps if step.stage.name == "sweep_heads")
+    (step,) = (step for step in steps if step.stage.name == stage)
     return step
 
 
@@ -66,18 +67,34 @@ class CountingWorker(Worker):
         return result
 
 
-def scores_of(step: Step, executor: Executor, to: Path | str) -> dict[str, np.ndarray]:
-    """What a sweep stores, computed by the workers of an executor."""
+def artifact_of(step: Step, executor: Executor, to: Path | str) -> Path:
+    """The artifact of a step, computed by the workers of an executor."""
     store = Store(to)
     store.make()
     run_here(with_inputs(step.inputs), store, ExecutionSpec(device="cpu"), Told())
     run_once(StepGroup((step,)), Session(store, executor, ExecutionSpec(), Told()))
-    return load_file(verified(step.reference(store)) / SCORES)
+    return verified(step.reference(store))
+
+
+def scores_of(step: Step, executor: Executor, to: Path | str) -> dict[str, np.ndarray]:
+    """What a sweep stores, computed by the workers of an executor."""
+    return load_file(artifact_of(step, executor, to) / SCORES)
+
+
+@pytest.mark.server
+def test_joint_effects_have_the_same_bits_of_one_worker_or_two(
+    copier: Path, tmp_path: Path
+) -> None:
+    step = step_of(copier, "joint_effects")
+    here = artifact_of(step, Worker("cpu"), tmp_path / "one")
+    with WorkerPool(2, "cpu") as pool:
+        there = artifact_of(step, pool, tmp_path / "two")
+    assert (here / EFFECTS).read_bytes() == (there / EFFECTS).read_bytes()
 
 
 @pytest.mark.server
 def test_kills_change_no_bit(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = sweep_of(copier)
+    step = step_of(copier, "sweep_heads")
     expected = scores_of(step, Worker("cpu"), tmp_path / "one")
     killed = tmp_path / "killed"
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
@@ -94,11 +111,11 @@ def test_kills_change_no_bit(copier: Path, tmp_path: Path, monkeypatch: pytest.M
 
 def sweep_and_die(copier: Path, to: Path, shards: int) -> None:
     """Sweep in this process until it is killed after so many shards."""
-    scores_of(sweep_of(copier), CountingWorker(shards), to)
+    scores_of(step_of(copier, "sweep_heads"), CountingWorker(shards), to)
 
 
 def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) -> None:
-    step = sweep_of(copier)
+    step = step_of(copier, "sweep_heads")
     undisturbed = CountingWorker()
     expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
     killed = tmp_path / "killed"
@@ -128,7 +145,7 @@ def test_an_interrupted_run_keeps_its_finished_shards_behind_a_uri(
 ) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     address = f"memory://{uuid.uuid4().hex}"
-    step = sweep_of(copier)
+    step = step_of(copier, "sweep_heads")
     undisturbed = CountingWorker()
     expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
 
