@@ -98,21 +98,6 @@ def test_a_refused_command_writes_nothing(
     assert {path.name for path in folder.iterdir()} == names
 
 
-@pytest.mark.parametrize(
-    ("command", "new_name"),
-    [
-        ("run --model embedded/all-MiniLM-L6-v2 --own texts.txt", "--data"),
-        ("run --own=texts.txt", "--data"),
-        ("export study --to folder --fraction 0.5", "--keep"),
-        ("export study --to folder --keep 0.5 --constants zeros", "--substitute"),
-    ],
-)
-def test_a_renamed_option_names_todays(command: str, new_name: str) -> None:
-    finished = cli.invoke(*command.split())
-    assert finished.code == 2
-    assert new_name in finished.err
-
-
 @pytest.mark.server
 def test_help_imports_no_command() -> None:
     code = """
