@@ -37,6 +37,8 @@ demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 # The figures of README and docs/gallery.md.
 picture: setup
 	$(BIN)/papa run studies/embeddings.yaml
+	$(BIN)/papa run studies/embeddings.yaml --set name=embeddings-by-effect \
+		--set 'orders=[effect]' --set 'substitutes=[average]'
 	$(BIN)/python -m docs.generators.gallery
 
 lint: setup

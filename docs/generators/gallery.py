@@ -1,5 +1,5 @@
 """Draw docs/gallery and its page from the results of studies/embeddings.yaml: ``make picture``
-runs the study, then this.
+runs the study, once more with the order by effect, then this.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from typing import Any
 import pandas
 import vl_convert
 
-from papa.reporting.figures import FILE, Figure, datasets, score_panels
+from papa.reporting.answers import redundancy
+from papa.reporting.figures import FILE, Figure, datasets, joint_effect_panels, score_panels
 from papa.reporting.heads import chosen_figure, head_panels
-from papa.reporting.tables import summary_markdown
+from papa.reporting.tables import effects_table, summary_markdown
+from papa.reporting.wording import markdown_text
 from papa.scores.summary import read_table
 from papa.storage.store import Store
 from papa.tasks.findings import findings_of
@@ -27,6 +29,7 @@ FOLDER = DOCS / "gallery"
 STUDY = DOCS.parent / "studies" / "embeddings.yaml"
 SUMMARY = FOLDER / "summary.csv"
 HEADS = FOLDER / "heads.parquet"
+JOINT_EFFECTS = FOLDER / "joint_effects.csv"
 DIGEST = FOLDER / "study.sha256"
 """Of the study file when its results were computed."""
 
@@ -52,6 +55,19 @@ The score of each head by the study's method, here the distance of its attention
 
 ![A map of all heads by their distance](gallery/heads.svg)
 
+## Redundancy of heads
+
+What the first heads of the order by effect cost together, beside the sum of what each costs alone,
+and the significantly redundant pairs of the 16 heads of least effect; the figure leaves out pairs
+whose effect is too small to be seen beside the sets'.
+The loss is 1 less the cosine of a sentence's embedding to the original's.
+
+![The effects of sets of heads, together and in sum](gallery/joint_effects.svg)
+
+{redundancy}
+
+{effects}
+
 ## Average attention
 
 The average attention of three heads: on [CLS], on each token itself, and spread out.
@@ -68,22 +84,29 @@ def study_digest() -> str:
     return hashlib.sha256(STUDY.read_bytes()).hexdigest()
 
 
-def result_figures(summary: pandas.DataFrame, heads: pandas.DataFrame) -> dict[str, str]:
+def result_figures(
+    summary: pandas.DataFrame, heads: pandas.DataFrame, effects: pandas.DataFrame
+) -> dict[str, str]:
     """Return the figures of stored results, as SVG by file name."""
     return {
         "scores.svg": drawn(score_panels(summary)),
         "heads.svg": drawn(head_panels(heads)),
+        "joint_effects.svg": drawn(joint_effect_panels(effects)),
     }
 
 
-def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame]:
-    """Return the summary and the head scores that the pictures are of."""
-    return read_table(SUMMARY), pandas.read_parquet(HEADS)
+def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame]:
+    """Return the summary, the head scores and the joint effects that the pictures are of."""
+    return read_table(SUMMARY), pandas.read_parquet(HEADS), read_table(JOINT_EFFECTS)
 
 
-def page(summary: pandas.DataFrame) -> str:
-    """Return the page, with the table of scores."""
-    return _PAGE.format(table=summary_markdown(summary).strip())
+def page(summary: pandas.DataFrame, effects: pandas.DataFrame) -> str:
+    """Return the page, with the tables of scores and of joint effects."""
+    return _PAGE.format(
+        table=summary_markdown(summary).strip(),
+        redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
+        effects=effects_table(effects).markdown.strip(),
+    )
 
 
 def drawn(figures: list[Figure]) -> str:
@@ -107,19 +130,25 @@ def _panel(figure: Figure) -> Mapping[str, Any]:
 
 def main() -> None:
     """Copy the study's results, and write the pictures and the page."""
-    study = open_study(Store("papa-store"), "embeddings")
+    store = Store("papa-store")
+    study = open_study(store, "embeddings")
+    by_effect = open_study(store, "embeddings-by-effect")
     FOLDER.mkdir(exist_ok=True)
-    for path in (SUMMARY, HEADS):
-        shutil.copyfile(study.folder / path.name, path)
+    for folder, path in (
+        (study.folder, SUMMARY),
+        (study.folder, HEADS),
+        (by_effect.folder, JOINT_EFFECTS),
+    ):
+        shutil.copyfile(folder / path.name, path)
     DIGEST.write_text(f"{study_digest()}\n")
-    summary, heads = stored_results()
-    pictures = result_figures(summary, heads)
+    summary, heads, effects = stored_results()
+    pictures = result_figures(summary, heads, effects)
     for name, picture in pictures.items():
         (FOLDER / name).write_text(picture)
     # As SVG its 12,288 cells take 2.6 MB.
     matrices = vl_convert.svg_to_png(drawn([chosen_figure(findings_of(study).averages[0])]))
     (FOLDER / "matrices.png").write_bytes(matrices)
-    (DOCS / "gallery.md").write_text(page(summary))
+    (DOCS / "gallery.md").write_text(page(summary, effects))
 
 
 if __name__ == "__main__":

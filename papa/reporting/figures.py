@@ -438,7 +438,7 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
 
 def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
     """Return a figure of what sets of heads, a row each, cost together, beside the sum of what each
-    head costs; of ``measure``, only ``shown_sets`` are drawn.
+    head costs; of ``measure``, only ``shown_sets`` of visible effect are drawn.
     """
     rows = _effects_in_rows(effects)
     title = "Sets of heads: the effect of replacing them together and one by one, 95 % intervals."
@@ -461,6 +461,9 @@ def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
     """Return a row for each set and effect, with the set's name, which no other set has."""
     if "pair" in effects:
         effects = shown_sets(effects)
+        # A pair beside a set that costs 20 times as much would be a point at 0.
+        smallest = 0.05 * effects["joint"].max()
+        effects = effects[(effects["pair"] == "") | (effects["joint"] > smallest)]
     names = [f"{count} heads" if count > 1 else "1 head" for count in effects["count"]]
     if "pair" in effects:
         names = [pair or name for name, pair in zip(names, effects["pair"], strict=True)]

@@ -11,7 +11,7 @@ def test_the_results_are_of_the_study_file() -> None:
     assert gallery.DIGEST.read_text().strip() == gallery.study_digest(), "run make picture"
 
 
-@pytest.mark.parametrize("name", ["scores.svg", "heads.svg"])
+@pytest.mark.parametrize("name", ["scores.svg", "heads.svg", "joint_effects.svg"])
 def test_a_picture_is_what_the_code_draws_of_the_results(name: str) -> None:
     pictures = gallery.result_figures(*gallery.stored_results())
     stored = (gallery.FOLDER / name).read_text()
@@ -24,7 +24,10 @@ def without_numbered_ids(svg: str) -> str:
 
 
 def test_the_page_shows_the_results() -> None:
-    summary, _ = gallery.stored_results()
-    assert (gallery.DOCS / "gallery.md").read_text() == gallery.page(summary)
-    changed = summary.assign(mean=summary["mean"] / 2)
-    assert gallery.page(changed) != gallery.page(summary), "negative control"
+    summary, _, effects = gallery.stored_results()
+    expected = gallery.page(summary, effects)
+    assert (gallery.DOCS / "gallery.md").read_text() == expected
+    other_summary = summary.assign(mean=summary["mean"] / 2)
+    other_effects = effects.assign(joint=effects["joint"] / 2)
+    assert gallery.page(other_summary, effects) != expected, "negative control"
+    assert gallery.page(summary, other_effects) != expected, "negative control"

@@ -129,6 +129,10 @@ def test_significant_pairs_of_the_largest_redundancy_are_drawn() -> None:
     assert marks(panel, "point") == 2 * (3 + 5)
     names = [f"0.0 + 1.{head}" for head in (6, 5, 4, 3, 2)]
     assert panel.data["set"].unique().tolist()[3:] == names
+    effects = joint_effects(p_holm=0.01)
+    effects["joint"] = effects["joint"].where(effects["pair"] == "", 0.001)
+    (panel,) = joint_effect_panels(effects)
+    assert marks(panel, "point") == 2 * 3, "pairs that would be points at 0"
 
 
 def test_sets_of_one_size_have_names_of_their_own() -> None:
