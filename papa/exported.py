@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -69,6 +70,10 @@ class _Tokens(NamedTuple):
     calls: dict[int, int]
 
 
+_CURRENT_TOKENS: ContextVar[_Tokens] = ContextVar("current_tokens")
+"""Those of the pass that runs in this thread."""
+
+
 class _CurrentPass:
     """The pass of a model whose layers are handed no options; an ``AttentionPass``."""
 
@@ -76,20 +81,17 @@ class _CurrentPass:
 
     def __init__(self, slots: int) -> None:
         self.slots = slots
-        self.tokens: _Tokens | None = None
 
     def attention_function(self) -> Attend:
-        assert self.tokens is not None
-        return partial(_attention, papa=self.tokens)
+        return partial(_attention, papa=_CURRENT_TOKENS.get())
 
     def distances(self, tokens: Tensor) -> Tensor:
-        assert self.tokens is not None
-        positions = self.tokens.positions
+        positions = _CURRENT_TOKENS.get().positions
         return positions[:, :, None] - positions[:, None, :]
 
     def over_slots(self, convolve: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-        assert self.tokens is not None
-        positions = self.tokens.positions.where(self.tokens.real, self.slots)
+        tokens = _CURRENT_TOKENS.get()
+        positions = tokens.positions.where(tokens.real, self.slots)
         positions = positions[:, None].expand_as(states)
         spread = states.new_zeros(*states.shape[:2], self.slots + 1).scatter(2, positions, states)
         return convolve(spread[..., :-1]).gather(2, positions.clamp(max=self.slots - 1))
@@ -117,7 +119,6 @@ class ConstantHeadsModel(PreTrainedModel):
         headless = model.base_model is model
         self.model = nn.ModuleDict({model.base_model_prefix: model}) if headless else model
         family = self.family
-        self.current = _CurrentPass(config.slots)
         layers_by_module: dict[Any, list[int]] = {}
         for layer, module in enumerate(family.modules(model.base_model, family.attention)):
             layers_by_module.setdefault(module, []).append(layer)
@@ -131,7 +132,7 @@ class ConstantHeadsModel(PreTrainedModel):
                 of_layers = [matrices[layer, config.heads[layer]] for layer in layers]
                 module.constants.copy_(torch.cat(of_layers))
         if family.prepare is not None:
-            family.prepare(model.base_model, self.current)
+            family.prepare(model.base_model, _CurrentPass(config.slots))
         self.post_init()
 
     @property
@@ -189,14 +190,13 @@ class ConstantHeadsModel(PreTrainedModel):
             options["labels"] = labels
         if family.prepare is None:
             options["papa"] = tokens
-        self.current.tokens = tokens
+        outer = _CURRENT_TOKENS.set(tokens)
         try:
             return self.inner(
                 input_ids=input_ids, attention_mask=mask, position_ids=positions, **options
             )
         finally:
-            # A copy of the model or its file holds no batch.
-            self.current.tokens = None
+            _CURRENT_TOKENS.reset(outer)
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
         """Return the slot of each token (``papa.text.layout``), or its position."""

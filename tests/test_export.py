@@ -4,7 +4,9 @@ import copy
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +171,20 @@ def test_a_copy_has_weights_of_its_own(family: str, tmp_path: Path) -> None:
             parameter.mul_(2)
     assert difference(states(copied, inputs), before) > 0.1
     assert difference(states(exported, inputs), before) == 0
+
+
+@pytest.mark.parametrize("family", ["bert", "deberta", "mpnet"])
+def test_threads_may_call_it_at_once(family: str, tmp_path: Path) -> None:
+    exported, tokens = saved(
+        random_model(family).float(), tokenizer_of(family), tmp_path / "export"
+    )
+    batches = [padded(tokens), tokens(SECOND, padding=True, return_tensors="pt")] * 20
+    expected = [states(exported, batch) for batch in batches]
+    with ThreadPoolExecutor(4) as pool:
+        computed = list(pool.map(partial(states, exported), batches))
+    for actual, one_by_one in zip(computed, expected, strict=True):
+        assert difference(actual, one_by_one) < TOLERANCE
+    assert difference([expected[0][0][:2]], [expected[1][0][:2]]) > 0.1
 
 
 @pytest.mark.parametrize("family", ["bert", "deberta"])

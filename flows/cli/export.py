@@ -90,7 +90,8 @@ def export_cell(
     """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
     a limit with the most constant heads.
     """
-    # It imports transformers, which help and a refusal do without.
+    # They import transformers, which help and a refusal do without.
+    from papa.models.supported import family_of
     from papa.models.weights import load_model
 
     line = _line(finished.summary, wanted)
@@ -105,6 +106,12 @@ def export_cell(
         raise SpecError(f"--keep {share:g}: the study has {known}")
     heads = _constant_heads(finished, cell)
     task = finished.task(cell.task)
+    model_type = finished.manifest.encoders[cell.encoder].model_type
+    if family_of(model_type) is None:
+        raise SpecError(
+            f"'{cell.encoder}' is a {model_type}, which cannot be exported: export an encoder of "
+            "those that 'papa models' lists, or use papa.ablated"
+        )
     layout = finished.study.layout
     pairs = task.kind == "pair"
     if pairs and layout.segment_ids == "stay":

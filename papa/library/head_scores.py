@@ -100,7 +100,8 @@ def head_scores(
         tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
         score: For methods that follow a loss of an in-memory model, a score as for ``measure``.
             With "accuracy", "negative_log_perplexity" or "spearman", which read labels, "effect" is
-            by how much the loss on them grows; with a function, which "lambda" does not follow, by
+            by how much the loss on them grows; with any score of embeddings, 1 - the cosine to the
+            original's; with a function, which "lambda" does not follow, by
             how much it falls. Without one no labels are read, even if ``data`` has some: "effect"
             is by how much a language model's loss grows, or how far other answers move from the
             original's.
@@ -149,14 +150,14 @@ def head_scores(
         if score is not None and not reads_score(method, score):
             kind = "function" if callable(score) else "score"
             raise SpecError(f"method='{method}' follows no {kind}: leave out score")
-        batches = batches_of(data, model, tokenizer)
-        computed_from = batches if substitute_data is None else substitute_data
-        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
         try:
             ranking = RankingSpec.model_validate(settings)
         except ValidationError as error:
             raise SpecError(sentence(error.errors()[0])) from None
+        batches = batches_of(data, model, tokenizer)
         native = open_scored(pretrained, batches, score, part, unit)
+        computed_from = batches if substitute_data is None else substitute_data
+        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
         # A text that is longer than averages are is refused before anything is trained.
         if not native.all_answers(replacement, native.units)["lengths"].sum():
             raise DataError(NOTHING_COUNTS)

@@ -40,8 +40,8 @@ class JointEffects:
             ``single_sum``, the sum of the effects of single heads, and ``redundancy``, their
             difference, whose two-sided p value is ``p``; also how many heads it has, the ``count``.
             ``joint_effects`` adds the ``heads``; ``measure`` the ``fraction`` of heads that stay
-            input-dependent, or the ``pair`` as LAYER.HEAD + LAYER.HEAD with ``p_holm``, its p value
-            corrected for the number of pairs.
+            input-dependent, or the ``pair`` as LAYER.HEAD + LAYER.HEAD (of groups
+            LAYER.FIRST-LAST) with ``p_holm``, its p value corrected for the number of pairs.
     """
 
     effects: pandas.DataFrame

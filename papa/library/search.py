@@ -14,9 +14,9 @@ from papa.errors import DataError, SpecError, shown
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
-from papa.native.in_memory import open_scored
+from papa.native.in_memory import gives_numbers, open_scored
 from papa.native.losses import EMBEDDINGS, SCORES, Loss
-from papa.native.passes import NOTHING_COUNTS
+from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_size_in
@@ -88,8 +88,9 @@ def search_heads(
             smallest become constant first. With the column ``kv_group`` whole groups do, which are
             those of the model.
         max_effect: By how much the mean loss may grow, in its units, which are those of the effects
-            of ``head_scores``; or a text with a unit: "0.05nats" of a loss, "1%" of the score that
-            the model as it is has on ``data``, for a function or a cosine.
+            of ``head_scores``; or a text with a unit: "0.05nats" of a loss; "1%" of what a function
+            as ``score`` gives the model as it is on ``data``, or of the cosine of embeddings,
+            whichever score they have.
         substitute: What heads output instead, as for ``ablated``.
         substitute_data: What averages, mean outputs and donors come of; None takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
@@ -104,19 +105,14 @@ def search_heads(
             fit the model, or there are fewer than two texts.
         DataError: ``data`` cannot be read.
     """
-    is_number = isinstance(max_effect, int | float) and 0 < max_effect < np.inf
-    has_unit = isinstance(max_effect, str) and max_effect.endswith(("%", "nats"))
-    if not is_number and not has_unit:
-        raise SpecError(
-            f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss, "
-            "or a text with a unit, such as '0.05nats' of a loss or '1%' of a score"
-        )
+    asked = _requested_limit(max_effect)
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
     native = open_scored(pretrained, batches, score, unit=unit)
+    _check_unit_of_limit(asked, native)
     texts = len(native.texts)
     if texts < 2:
         raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
@@ -142,7 +138,7 @@ def search_heads(
         original = loss(0, np.arange(texts))
         if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        limit = _limit_in_units_of_loss(max_effect, native.loss, original)
+        limit = _limit_in_units_of_loss(asked, native.loss, original)
         trials = search_number(loss, original, len(units), limit)
         report(most_passes, most_passes)
     most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
@@ -155,19 +151,51 @@ def search_heads(
     )
 
 
-def _limit_in_units_of_loss(limit: float | str, loss: Loss, original: ExampleValues) -> float:
-    """Return the largest effect; a share is of the original score, which a cosine has at 1.
+def _requested_limit(max_effect: float | str) -> float | MaxDrop:
+    """Return the largest effect as it was asked for: in units of the loss, or a limit with a unit.
 
     Raises:
-        SpecError: The unit is not of this loss.
+        SpecError: It is no positive limit.
     """
-    if not isinstance(limit, str):
+    if isinstance(max_effect, str) and max_effect.endswith(("%", "nats")):
+        limit = MaxDrop.parse(max_effect, "max_effect")
+        if limit.share or limit.nats:
+            return limit
+    if isinstance(max_effect, int | float) and 0 < max_effect < np.inf:
+        return max_effect
+    raise SpecError(
+        f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss, or a "
+        "text with a unit, such as '0.05nats' of a loss or '1%' of a score"
+    )
+
+
+def _metric_of_limit(loss: Loss) -> Metric:
+    """Return by which metric's unit the effects on a loss may be limited."""
+    return loss.name if loss in (SCORES, EMBEDDINGS) else LOSS
+
+
+def _check_unit_of_limit(limit: float | MaxDrop, native: NativeHead) -> None:
+    """Raise a SpecError if the limit has a unit, which is not of the model's loss."""
+    if not isinstance(limit, MaxDrop):
+        return
+    metric = _metric_of_limit(native.loss)
+    if metric == LOSS and gives_numbers(native):
+        raise SpecError(
+            "max_effect: the loss of a model that answers numbers is their squared error: give a "
+            "limit without a unit"
+        )
+    mismatch = limit.mismatch(metric)
+    if mismatch:
+        raise SpecError(f"max_effect: {mismatch}")
+
+
+def _limit_in_units_of_loss(limit: float | MaxDrop, loss: Loss, original: ExampleValues) -> float:
+    """Return the largest effect; a share is of the original score, which a cosine has at 1."""
+    if not isinstance(limit, MaxDrop):
         return limit
-    parsed = MaxDrop.parse(limit, "max_effect")
-    metric: Metric = loss.name if loss in (SCORES, EMBEDDINGS) else LOSS
-    amount = parsed.limit(metric)
-    if amount is None:
-        raise SpecError(f"max_effect: {parsed.mismatch(metric)}")
+    metric = _metric_of_limit(loss)
+    amount = limit.limit(metric)
+    assert amount is not None, "its unit was checked"
     if metric == LOSS:
         return amount
     return amount * (1.0 if loss is EMBEDDINGS else abs(original.mean))

@@ -68,9 +68,9 @@ _ORDERS = (
 _EFFECTS = (
     "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
     "with all of them constant (average) and with each alone, in units of the loss; and the "
-    "difference. Then the significantly redundant pairs (LAYER.HEAD, from 0), at most five; "
-    "joint_effects.csv has all pairs. Each 95 % interval is over texts, of one set. Losses curve, "
-    "so heads that share nothing may have a small redundancy too."
+    "difference. Then the significantly redundant pairs (LAYER.HEAD from 0, of a group "
+    "LAYER.FIRST-LAST), at most five; joint_effects.csv has all pairs. Each 95 % interval is over "
+    "texts, of one set. Losses curve, so heads that share nothing may have a small redundancy too."
 )
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""

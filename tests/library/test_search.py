@@ -109,13 +109,24 @@ def test_a_limit_in_another_unit_is_named(
 
 
 @pytest.mark.parametrize(
-    "max_effect", [0.0, -1.0, float("nan"), float("inf"), "0.01", "little", "little%", "-1%"]
+    "max_effect",
+    [0.0, -1.0, float("nan"), float("inf"), "0.01", "little", "little%", "-1%", "0%", "0nats"],
 )
 def test_a_limit_that_is_none_is_named(
     model: PreTrainedModel, batches: Batches, max_effect: float | str
 ) -> None:
     with pytest.raises(papa.PapaError, match="max_effect"):
         papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)
+
+
+@pytest.mark.parametrize("max_effect", ["0.1nats", "1%"])
+def test_a_squared_error_has_no_limit_with_a_unit(batches: Batches, max_effect: str) -> None:
+    config = BertConfig.from_dict(SIZES | {"vocab_size": 50, "num_labels": 1})
+    model = BertForSequenceClassification(config).eval()
+    with pytest.raises(papa.PapaError, match="squared error"):
+        papa.search_heads(
+            model, batches, scores=torch.rand(3, 4), max_effect=max_effect, progress=False
+        )
 
 
 @pytest.mark.parametrize("scores", [torch.rand(3, 4), torch.rand(2, 2), torch.rand(1, 4)])
