@@ -120,13 +120,27 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     columns = {"text": "text", "label": "label"}
     task = {"kind": "text", "source": source, "columns": columns, "metric": "accuracy"}
     task |= {"probe": training}
-    design = {"probe_seeds": [0, 1, 2], "ranking_seeds": [0, 1]}
-    document = described(shallow, task, orders=["lambda"], ranking={"rows": 16}, **design)
+    document = described(
+        shallow,
+        task,
+        orders=["lambda"],
+        ranking={"rows": 16},
+        probe_seeds=[0, 1, 2],
+        ranking_seeds=[0, 1],
+    )
     table = score_study(document, tmp_path, tmp_path / "store").table
     expected = table.groupby("fraction")["score"].agg(list).to_dict()
     encoder = papa.load_encoder(shallow, slots=16, device="cpu")
     papa_task = papa.Task(**training)
-    scores = scores_by_share(encoder, data, papa_task, keep=[1, 0.5, 0], ranking_rows=16, **design)
+    scores = scores_by_share(
+        encoder,
+        data,
+        papa_task,
+        keep=[1, 0.5, 0],
+        probe_seeds=[0, 1, 2],
+        ranking_seeds=[0, 1],
+        ranking_rows=16,
+    )
     assert scores.keys() == expected.keys()
     for share, scores_of_seeds in scores.items():
         assert scores_of_seeds == pytest.approx(expected[share], abs=1e-6)

@@ -30,7 +30,8 @@ class Golden(GoldenTensors):
 
 @pytest.fixture(scope="module")
 def golden() -> Golden:
-    return Golden(**vars(load_golden()))
+    loaded = load_golden()
+    return Golden(loaded.tensors, loaded.order, loaded.trained)
 
 
 @pytest.mark.parametrize("count", [0, 36, 72])

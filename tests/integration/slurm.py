@@ -129,8 +129,14 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
     key.write_bytes(os.urandom(1024))
     key.chmod(0o400)
     (folder / "hosts").write_text(f"127.0.0.1 localhost\n{HOST} n1\n{OTHER} n2\n")
-    ports = {f"{name}_port": free_port() for name in ("controller", "first", "second")}
-    configuration = CONFIGURATION.format(host=HOST, other=OTHER, folder=folder, **ports)
+    configuration = CONFIGURATION.format(
+        host=HOST,
+        other=OTHER,
+        folder=folder,
+        controller_port=free_port(),
+        first_port=free_port(),
+        second_port=free_port(),
+    )
     (folder / "slurm.conf").write_text(configuration)
     munge = ["munged", "--foreground", "--force", f"--key-file={key}"]
     for option in ("socket", "pid-file", "log-file", "seed-file"):

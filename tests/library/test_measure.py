@@ -37,7 +37,15 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     encoder: Encoder, shallow: str, reviews: Reviews, tmp_path: Path
 ) -> None:
     design = {"substitutes": ["average", "trained"], "orders": ["lambda", "random"], "keep": KEEP}
-    measurement = quick_measure(encoder, reviews, task=TASK, ranking_rows=32, **design)
+    measurement = quick_measure(
+        encoder,
+        reviews,
+        task=TASK,
+        ranking_rows=32,
+        substitutes=design["substitutes"],
+        orders=design["orders"],
+        keep=KEEP,
+    )
     for split, frame in reviews.items():
         frame.to_json(tmp_path / f"{split}.jsonl", orient="records", lines=True)
     entry = {"name": "mine", "kind": "text", "metric": "accuracy", "slots": SLOTS}
@@ -100,7 +108,16 @@ def test_a_study_file_finds_what_is_stored(encoder: Encoder, shallow: str, tmp_p
     store = Store(tmp_path / "store")
     rows = {"train_rows": 40, "validation_rows": 30}
     design = {"keep": [1, 0.5], "ranking_seeds": [0]}
-    quick_measure(encoder, "reviews", store=store.root, ranking_rows=16, **(design | rows))
+    quick_measure(
+        encoder,
+        "reviews",
+        store=store.root,
+        train_rows=40,
+        validation_rows=30,
+        ranking_rows=16,
+        keep=[1, 0.5],
+        ranking_seeds=[0],
+    )
     task = {"name": "reviews", "slots": SLOTS, **rows}
 
     def missing_stages(seeds: list[int]) -> set[str]:

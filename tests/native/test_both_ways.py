@@ -14,6 +14,7 @@ import transformers as tf
 import papa
 from papa.models.reference import embedded_folder
 from papa.scores.summary import summarise
+from papa.spec.orders import Unit
 from papa.tasks.joint_effects import joint_effects_table
 from papa.tasks.results import heads_table
 from tests.finished import Scored, described, score_study
@@ -64,10 +65,12 @@ def both_ways(
     path: Path,
     substitutes: list[str],
     orders: list[str],
-    **design: object,
+    ranking_seeds: list[int],
+    unit: Unit = "head",
 ) -> Both:
     """The study of a decoder at a path, and what measures the same model in memory."""
-    design |= {"substitutes": substitutes, "orders": orders, "keep": KEEP, "probe_seeds": [0, 1]}
+    design = {"substitutes": substitutes, "orders": orders, "keep": KEEP, "probe_seeds": [0, 1]}
+    design |= {"ranking_seeds": ranking_seeds, "unit": unit}
     document = described(path, {**TASK, "metric": METRIC}, **design)
     measured = papa.measure(
         model,
@@ -82,8 +85,8 @@ def both_ways(
 
 @pytest.fixture(scope="module")
 def of_heads(folder: Path) -> Both:
-    seeds = {"ranking_seeds": [0, 1, 2]}
-    return both_ways(trained_copier(), folder / "model", ["average", "zeros"], ORDERS, **seeds)
+    substitutes = ["average", "zeros"]
+    return both_ways(trained_copier(), folder / "model", substitutes, ORDERS, [0, 1, 2])
 
 
 @pytest.fixture(scope="module")
@@ -93,8 +96,8 @@ def of_groups(folder: Path) -> Both:
     model = tf.LlamaForCausalLM(tf.LlamaConfig.from_dict(GROUPED)).eval()
     for saved in (model, tf.AutoTokenizer.from_pretrained(folder / "model")):
         saved.save_pretrained(folder / "grouped")
-    design = {"unit": "kv_group", "ranking_seeds": [0, 1]}
-    return both_ways(model, folder / "grouped", ["average"], ORDERS_OF_GROUPS, **design)
+    path = folder / "grouped"
+    return both_ways(model, path, ["average"], ORDERS_OF_GROUPS, [0, 1], unit="kv_group")
 
 
 def by_cell(summary: pandas.DataFrame) -> pandas.DataFrame:
