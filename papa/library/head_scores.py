@@ -86,8 +86,9 @@ def head_scores(
         substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
             over the training texts.
         ranking_seeds: Seeds of all that is drawn or trained: scores are means over them, intervals
-            are over them (Student t). For an in-memory model they divide the texts among them; if
-            that leaves a seed fewer than 8, each has all texts, and intervals are NaN.
+            are over them (Student t). For an in-memory model those of "lambda" and gates divide the
+            texts among them; if that leaves a seed fewer than 8, each has all texts, and intervals
+            are NaN.
         rows: The size of a sample of training rows for each seed; None takes the method's.
         epochs: Passes of what is trained; None takes the task's, for an in-memory model 3, and for
             "causal_gates" as many as 240 steps take.
@@ -133,8 +134,15 @@ def head_scores(
     check_unit(unit)
     not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
-        names = "task" if in_memory else "tokenizer, substitute_data, score or part"
-        raise SpecError(f"this kind of model takes no {names}: leave it out")
+        if in_memory:
+            raise SpecError(
+                "task is for a model of papa.load_encoder: give an in-memory model tokenizer= and "
+                "score="
+            )
+        raise SpecError(
+            "tokenizer, substitute_data, score and part are for a model of transformers: give a "
+            "model of papa.load_encoder task=papa.Task(…), with its metric"
+        )
     settings = {
         "rows": rows,
         "evaluations": evaluations,

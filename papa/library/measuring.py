@@ -145,7 +145,7 @@ def measure(
             substitutes=substitutes,
             task=task,
             tokenizer=tokenizer,
-            score=score or task.score,
+            score=score or task.score or task.metric,
             part=part,
             unit=unit,
             progress=progress,
@@ -207,14 +207,20 @@ def _task_in_memory(task: object, is_sampled: bool) -> Task:
         text_pair=task.text_pair,
         label=task.label,
         name=task.name,
+        metric=task.metric,
         head=task.head,
         score=task.score,
     )
+    if callable(task.metric):
+        raise SpecError(
+            "metric: a function of classes scores probes: give an in-memory model "
+            "papa.Task(score=…), a function of its output"
+        )
     if is_sampled or task != supported:
         raise SpecError(
             "an in-memory model is measured on all of data: leave out train_rows, "
             "validation_rows, ranking_rows, and all arguments of papa.Task but text, text_pair, "
-            "label, name, head, score"
+            "label, name, metric, head, score"
         )
     return task
 

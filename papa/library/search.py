@@ -186,7 +186,10 @@ def _check_unit_of_limit(limit: float | MaxDrop, native: NativeHead) -> None:
         )
     mismatch = limit.mismatch(metric)
     if mismatch:
-        raise SpecError(f"max_effect: {mismatch}")
+        raise SpecError(
+            f"max_effect limits the loss that heads are searched by ({native.loss.objective}), or "
+            f"a score that is a function: {mismatch}"
+        )
 
 
 def _limit_in_units_of_loss(limit: float | MaxDrop, loss: Loss, original: ExampleValues) -> float:

@@ -38,7 +38,8 @@ class Task:
         label: The column with labels: numbers, names of classes, or for ``words`` lists of them.
             None restores masked words, and of a decoder predicts the next.
         metric: A metric by its name (docs/how-to/own-data.md), or a function of the true and the
-            predicted classes, as scikit-learn's are.
+            predicted classes, as scikit-learn's are. None takes "accuracy"; of an in-memory model
+            what ``papa.measure`` takes as ``score``.
         labels: Names of the classes 0, 1, …; None takes the data's.
         positive: For ``metric="f1"``, the name of the positive class; None takes class 1.
         learning_rate: Rate of the probe and of λ (paper, App. B); None takes 1e-4, or 0.05 with
@@ -58,7 +59,7 @@ class Task:
     text_pair: str | None = None
     words: str | None = None
     label: str | None = "label"
-    metric: NamedMetric | CustomMetric = "accuracy"
+    metric: NamedMetric | CustomMetric | None = None
     labels: tuple[str, ...] | None = None
     positive: str | None = None
     learning_rate: float | None = None
@@ -183,7 +184,7 @@ def _described(task: Task, causal: bool) -> dict[str, Any]:
     labels.
     """
     kind: TaskKind = "pair" if task.text_pair is not None else "text"
-    metric = task.metric
+    metric = task.metric or "accuracy"
     if task.score is not None or callable(metric):
         metric = "agreement" if task.label is None else "token_f1" if task.words else "accuracy"
     elif task.label is None and metric not in UNLABELLED_METRICS:

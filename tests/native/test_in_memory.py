@@ -9,6 +9,7 @@ import pytest
 import torch
 import transformers as tf
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sklearn.metrics import balanced_accuracy_score
 from transformers.utils import ModelOutput
 
 import papa
@@ -118,6 +119,17 @@ def test_custom_scores_of_labelled_data() -> None:
     assert some["negative_log_perplexity"] == pytest.approx(-loss, abs=1e-5)
 
 
+def test_the_metric_of_a_task_is_the_score() -> None:
+    model = bert("ForSequenceClassification", labels=3)
+    data = labelled(halves())
+    by_task = quick_measure(model, data, task=papa.Task(metric="accuracy")).summary
+    by_score = quick_measure(model, data, score="accuracy").summary
+    assert set(by_task["metric"]) == {"accuracy"}
+    assert by_task["mean"].tolist() == by_score["mean"].tolist()
+    usual = quick_measure(model, data, task=papa.Task()).summary
+    assert set(usual["metric"]) == {"agreement"}, "negative control: nothing was asked for"
+
+
 def test_labels_give_the_baseline_of_one_answer() -> None:
     model = bert("ForSequenceClassification", labels=3)
     data = labelled(halves())
@@ -215,6 +227,7 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
         (papa.measure, {"train": [SHORT], "validation": [BATCH]}, "9 tokens"),
         (papa.measure, {"input_ids": BATCH["input_ids"][:1]}, "one text"),
         (partial(papa.measure, score="accuracy"), [BATCH], "agreement"),
+        (partial(papa.measure, task=papa.Task(metric=balanced_accuracy_score)), [BATCH], "metric"),
         (partial(papa.measure, train_rows=3), [BATCH], "train_rows"),
         (partial(papa.measure, orders=["self_lambda"]), [BATCH], "'self_lambda'"),
         (partial(papa.measure, keep=[]), [BATCH], "keep is []"),
