@@ -138,6 +138,7 @@ def measure(
         task = _task_in_memory(task, is_sampled=any(size is not None for size in sample_sizes))
         if store is not None:
             raise SpecError("an in-memory model is measured without a store: leave out store")
+        metric = task.metric if isinstance(task.metric, str) else None
         return measure_in_memory(
             model,
             data,
@@ -145,7 +146,7 @@ def measure(
             substitutes=substitutes,
             task=task,
             tokenizer=tokenizer,
-            score=score or task.score or task.metric,
+            score=score or task.score or metric,
             part=part,
             unit=unit,
             progress=progress,
