@@ -41,8 +41,13 @@ _LOOKED_AT_ONCE = 16
 
 @dataclass(eq=False)
 class StudyRun:
-    """What the steps of a run of a study share; ``failures`` are the errors of the steps that
-    failed for good, by the step's name.
+    """What the steps of a run of a study share.
+
+    Attributes:
+        session: Store, workers and settings.
+        tracking: The study's run in MLflow.
+        progress: Shows how far the study is.
+        failures: The error of each step that failed for good, by its name.
     """
 
     session: Session

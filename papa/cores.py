@@ -17,9 +17,12 @@ from filelock import FileLock, Timeout
 
 @dataclass(frozen=True)
 class WorkerCores:
-    """The cores of the workers of one pool on this machine, one each: the folder of their lock
-    files, which no other pool uses, this worker's number in the pool, and how many workers that
-    has.
+    """The cores of the workers of one pool on this machine, one each.
+
+    Attributes:
+        folder: Holds the workers' lock files; no other pool uses it.
+        number: This worker's number in the pool.
+        count: How many workers the pool has.
     """
 
     folder: Path

@@ -46,11 +46,16 @@ def lost_sentence(name: str) -> str:
 
 
 class RayNode:
-    """Ray on this machine, which listens on loopback alone, for as many tasks at once as ``cores``.
+    """Ray on this machine, which listens on loopback alone.
 
-    Ray lets everybody write to its ``folder``, so that lies in one that its owner alone may enter.
-    Raises a ClusterError where Ray has not started in so many seconds, or one of its processes
-    ended.
+    Args:
+        folder: for Ray's files: Ray lets everybody write there, so it lies in a folder that its
+            owner alone may enter.
+        cores: how many tasks may run at once.
+        seconds: how long Ray may take to start.
+
+    Raises:
+        ClusterError: Ray has not started in time, or one of its processes ended.
     """
 
     def __init__(self, folder: Path, cores: int, seconds: float) -> None:

@@ -141,9 +141,13 @@ def read_examples(artifact: ArtifactReference) -> Float[np.ndarray, "seeds rows 
 
 @dataclass(frozen=True)
 class BaselineScores:
-    """The baselines of a pair of encoder and task: the best score that one answer for every
-    validation row gets; that of every seed's probe on word embeddings alone, none for a native
-    head; and what each validation row adds to these, [seeds, rows, k].
+    """The baselines of a pair of encoder and task.
+
+    Attributes:
+        one_answer: The best score that one answer for every validation row gets.
+        word_embeddings: The score of every seed's probe on word embeddings alone; none for a native
+            head.
+        examples: What each validation row adds to these, [seeds, rows, k].
     """
 
     one_answer: ConstantAnswer

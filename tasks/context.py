@@ -173,8 +173,11 @@ class Context:
 
     @contextmanager
     def published(self, step: Step | None = None, **facts: Any) -> Iterator[Path]:
-        """Yield a folder to fill, which becomes the artifact of a step, the only one of ``steps``
-        by default; its metadata has these ``facts`` besides.
+        """Yield a folder to fill, which becomes the artifact of a step.
+
+        Args:
+            step: One of ``steps``; None for the only one.
+            facts: Further metadata.
         """
         address = (step or self.step).folder(self.store)
         with published(address, {**self.metadata(step), **facts}) as folder:

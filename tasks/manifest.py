@@ -48,9 +48,13 @@ class _Frozen(BaseModel):
 
 
 class ScoringEntry(_Frozen):
-    """A step that scored a cell with some of its seeds: a probe, or a native head's answers. Its
-    artifact is named as ``stage/key``, and so is that of what the substitute is made of,
-    ``constants``, if any.
+    """A step that scored a cell with some of its seeds: a probe, or a native head's answers.
+
+    Attributes:
+        artifact: Its artifact, as ``stage/key``.
+        seeds: The probe seeds.
+        constant_heads: The constant heads as (layer, head), sorted.
+        constants: The artifact of what the substitute is made of, if any.
     """
 
     artifact: str

@@ -140,8 +140,14 @@ def stand_in_metric(task: TaskSpec, *properties: str) -> Metric:
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:
-    """Return a specification that has the settings of these names alone, and others with these
-    values. To read another setting is an AttributeError.
+    """Return a specification that has these settings alone.
+
+    To read another setting is an AttributeError.
+
+    Args:
+        model: The whole specification.
+        names: Settings that are kept.
+        values: Settings with other values.
     """
     settings = {**{name: getattr(model, name) for name in names}, **values}
     specification = type(model).model_construct(**settings)

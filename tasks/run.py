@@ -38,8 +38,13 @@ def ignore_epoch_of_step(step: str, epoch: int, losses: Mapping[int, float], end
 class Session:
     """What the steps of one run share.
 
-    ``on_epoch`` is called with a step's name and its (epoch, losses by seed, time) after training;
-    ``recomputed`` are the keys of damaged steps that this run has computed again.
+    Attributes:
+        store: Where artifacts lie: the cache.
+        executor: Runs functions on workers, or in this process.
+        execution: Settings that never change results.
+        reporter: Shows which steps run.
+        on_epoch: Called with a step's name and its (epoch, losses by seed, time) after training.
+        recomputed: Keys of damaged steps that this run has computed again.
     """
 
     store: Store

@@ -32,8 +32,12 @@ DISTANCES = "distances.safetensors"
 
 @dataclass(frozen=True)
 class SubstituteSource:
-    """A kind of substitute, its whole-number parameters, and the step whose artifact it is, or is
-    derived from; None where it needs no encoder.
+    """A kind of substitute, and the step that computes what it is made of.
+
+    Attributes:
+        kind: Its name in a study's ``substitutes``.
+        parameters: Its whole-number settings, such as ``window``.
+        source: The step whose artifact it is, or is derived from; None where it needs no encoder.
     """
 
     kind: ConstantsKind

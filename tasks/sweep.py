@@ -104,8 +104,12 @@ def sweep_heads(
 
 @dataclass(frozen=True)
 class SweptTexts:
-    """The rows of each batch of a sweep, and whether passes may reuse lower layers. That takes
-    passes through every layer to learn, so shards are not to try it each.
+    """The texts of a sweep, and what all its shards need to know of the model.
+
+    Attributes:
+        batches: The rows of each batch that the native head takes at once.
+        reuse_is_exact: Whether passes may reuse lower layers. It takes passes through every layer
+            to learn, so that shards are not to try it each.
     """
 
     batches: list[_Rows]
@@ -114,8 +118,14 @@ class SweptTexts:
 
 @dataclass(frozen=True)
 class ShardLosses:
-    """The losses of some texts with some sets of heads replaced: the numbers of the texts and of
-    the sets, the sum of each text's losses, float64, and how many each sum is of.
+    """The losses of some texts with some sets of heads replaced.
+
+    Attributes:
+        rows: The texts.
+        sets: The numbers of the sets.
+        sums: The sum of each text's losses, float64.
+        lengths: How many losses each sum is of.
+        worker_seconds: What the shard took.
     """
 
     rows: _Rows
@@ -142,8 +152,14 @@ class ShardLosses:
 
 @dataclass
 class LossTable:
-    """The losses of all texts, sorted, with each of so many sets of heads replaced: the sum of each
-    text's losses, float64, NaN where it is missing, and how many each sum is of.
+    """The losses of all texts with each set of heads replaced, as far as they are computed.
+
+    Attributes:
+        rows: The texts, sorted.
+        sets: How many sets of heads there are.
+        sums: The sum of each text's losses, float64; NaN where it is missing.
+        lengths: How many losses each sum is of.
+        worker_seconds: What its shards took.
     """
 
     rows: _Rows

@@ -77,9 +77,13 @@ def observe_text(
     laid: LaidTrees | None = None,
     heads: Sequence[Head] | None = None,
 ) -> Iterator[Observation]:
-    """Yield three observations of a ``batch`` of one text: of the model as it is, of its constant
-    matrices, and of the model with ``heads`` constant (None: all). ``separator`` is the id of
-    [SEP]; ``laid`` are the gold trees of all texts, by row.
+    """Yield three observations of a text: of the model as it is, of its constant matrices, and of
+    the model with ``heads`` constant (None: all).
+
+    Args:
+        batch: the text alone.
+        separator: the id of [SEP].
+        laid: the gold trees of all texts, by row.
     """
     # They import models and transformers, which a report does without.
     from papa.heads.replacement import check_fits
@@ -147,8 +151,12 @@ def measure_rows(
     head: Index | int | None = None,
     of: Shaped[np.ndarray, " n"] | str = "",
 ) -> pd.DataFrame:
-    """Return the rows of one measure of an attention, with 95 % intervals of these half-widths.
-    ``of`` is what else a value is of: another head, a relation.
+    """Return the rows of one measure of an attention, with 95 % intervals.
+
+    Args:
+        half_width: half the width of the interval of each value.
+        layer, head: of each value; None for a measure without them.
+        of: what else a value is of: another head, a relation.
     """
     values = np.ravel(value)
     frame = pd.DataFrame(

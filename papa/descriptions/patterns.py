@@ -28,11 +28,14 @@ CONCENTRATED = 0.5
 class HeadPatterns(NamedTuple):
     """The patterns of each head's constant matrix.
 
-    ``offset`` is the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the
-    one before. ``diagonal_rows`` is the share of rows whose largest entry among text slots lies on
-    it. The masses are the mean weight there, on [CLS], and on all [SEP]; ``largest_entry`` is the
-    mean of the rows' largest entries, [CLS] and [SEP] included. ``diagonal``, ``special`` and
-    ``concentrated`` are heads with that pattern.
+    Attributes:
+        offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one
+            before.
+        diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal,
+            0 to 1.
+        diagonal_mass, cls_mass, sep_mass: the mean weight there, on [CLS], and on all [SEP].
+        largest_entry: the mean of the rows' largest entries, [CLS] and [SEP] included.
+        diagonal, special, concentrated: heads with that pattern.
     """
 
     offset: Int[Tensor, "layers heads"]

@@ -18,9 +18,14 @@ from papa.spec.substitutes import SUBSTITUTES
 
 @dataclass(frozen=True)
 class ObservedModel:
-    """The model whose passes are observed: its layers with attention, and the heads of each. Sums
-    are kept on the device, the seed is of what is drawn, and ``slots`` is 1 where texts have any
-    number of tokens.
+    """The model whose passes are observed.
+
+    Attributes:
+        layers: How many layers have attention.
+        heads: How many heads each of them has.
+        device: Where sums are kept.
+        seed: Seeds what is drawn.
+        slots: Slots of every text; 1 where texts have any number of tokens.
     """
 
     layers: int

@@ -121,9 +121,12 @@ def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
 class DrawnOutputs:
     """What heads output in two drawn texts of each length, so that one is another text.
 
-    ``donors``, at most two, ``draws``, the generators, and ``texts``, digests of those observed, or
-    numbers where these are not known, are by length; ``drawn`` are the donors of this pass, by
-    their row, filled layer by layer.
+    Attributes:
+        seed: of the draws.
+        donors: by length, at most two.
+        draws: the generator of each length.
+        texts: by length, digests of the texts observed, or numbers where these are not known.
+        drawn: donors of this pass, by their row; filled layer by layer.
     """
 
     seed: int

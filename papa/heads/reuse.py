@@ -111,13 +111,17 @@ def reuse_in(
     part: str | None = None,
     is_exact: bool | None = None,
 ) -> LayerReuse:
-    """Return what reuses the layers of a model in eval mode; it runs plain passes where a model
-    allows no more.
+    """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
 
     Layers may depend on each other in more ways than by what they output: by keys and values that
-    they share, a cache, or state of their modules. So every layer is tried on one text, unless
-    ``is_exact`` says what that has shown already: ``forward`` has to output the same with all
-    layers below it reused.
+    they share, a cache, or state of their modules. So every layer is tried on one text: the model
+    has to output the same with all layers below it reused.
+
+    Args:
+        model: In eval mode, behind the attention interface.
+        forward: Calls the model on one text, and returns what it outputs.
+        part: The part whose heads are replaced, as of ``attention_layers``.
+        is_exact: What trying all layers has shown already; None tries them.
     """
     modules = attention_modules(model, part)
     layers, positions = _sequential_layers(model, modules)

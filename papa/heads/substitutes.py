@@ -163,8 +163,11 @@ def normalised(rows: Float[Tensor, "*any keys"]) -> Float[Tensor, "*any keys"]:
 def beside_sink(
     rows: Float[Tensor, "batch chosen queries keys"], sinks: Float[Tensor, " chosen"] | None
 ) -> Float[Tensor, "batch chosen queries keys"]:
-    """Scale rows so that they leave a learned sink its share, by its weight on the scale of rows;
-    without ``sinks`` that is what a row lacks to one.
+    """Scale rows so that they leave a learned sink its share: they sum to less than one.
+
+    Args:
+        rows: weights of tokens. Without ``sinks`` what a row lacks to one is the sink's share.
+        sinks: weight of each head's sink, on the scale of ``rows``.
     """
     sums = rows.abs().sum(dim=-1, keepdim=True)
     if sinks is None:

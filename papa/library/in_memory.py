@@ -50,8 +50,13 @@ OpenHead: TypeAlias = Callable[..., NativeHead]
 
 @dataclass(frozen=True)
 class Design:
-    """Which cells of an in-memory model are measured: in which orders units become constant, and
-    the shares of them that stay input-dependent. Probe seeds are of random orders.
+    """Which cells of an in-memory model are measured.
+
+    Attributes:
+        orders: In which units become constant.
+        keep: Shares of units that stay input-dependent.
+        probe_seeds: Of random orders.
+        ranking_seeds: Of head scores.
     """
 
     orders: Sequence[str | CustomOrder]
@@ -184,7 +189,14 @@ def _score_cells(
     progress: bool,
 ) -> tuple[pandas.DataFrame, dict[Cell, tuple[Head, ...] | None]]:
     """Return a row for each cell and seed, and the constant heads of each cell, None where seeds
-    have others. ``ordered`` are all units, the first to become constant first, by order and seed.
+    have others.
+
+    Args:
+        cells: What scores them.
+        ordered: All units, the first to become constant first, by order and seed.
+        keep: Shares of units that stay input-dependent.
+        task: The task's name.
+        progress: Whether to show a progress bar.
     """
     native = cells.native
     head_count = len(native.layers.numbers) * native.heads_per_layer

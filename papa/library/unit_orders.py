@@ -42,8 +42,12 @@ def reads_score(method: str, score: RequestedScore) -> bool:
 
 @dataclass(frozen=True)
 class UnitOrders:
-    """Orders of the units of a native head, by the index of their layer: their names in tables, the
-    scores that a user supplied, by name, and (layers with attention, units in each).
+    """Orders of the units of a native head, by the index of their layer.
+
+    Attributes:
+        names: As tables call them.
+        external: The scores that a user supplied, by name.
+        size: (layers with attention, units in each).
     """
 
     names: list[str]

@@ -24,8 +24,13 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True)
 class Architecture:
-    """A model type, or the ``part`` of it that ``part=`` takes; what the laws say of it, and why,
-    where not all of them hold.
+    """A model type, or one part of it.
+
+    Attributes:
+        model_type: as in ``config.model_type``.
+        part: the name that ``part=`` takes; "" where the model has one part.
+        outcome: what the laws say.
+        note: the reason, where not all laws hold.
     """
 
     model_type: str

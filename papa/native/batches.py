@@ -33,8 +33,11 @@ BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 class Batch:
     """Texts that a model is called with at once.
 
-    ``labels`` are of each text its class, number, or vector of labels; or of each token what is
-    right there, -100 where nothing counts. None: what ``inputs`` say.
+    Attributes:
+        inputs: The model's keyword arguments.
+        rows: The number of each text.
+        labels: Of each text its class, number, or vector of labels; or of each token what is right
+            there, -100 where nothing counts. None: what ``inputs`` say.
     """
 
     inputs: Inputs
@@ -49,8 +52,11 @@ class Texts(Protocol):
     def __len__(self) -> int: ...
 
     def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
-        """Yield the texts with these numbers, or all, those of like length together, in batches of
-        about so many tokens at most; None takes the usual number.
+        """Yield texts of like length together.
+
+        Args:
+            rows: Numbers of the texts; None takes all.
+            tokens: About how many tokens a batch has at most; None takes the usual number.
         """
         ...
 
@@ -58,9 +64,14 @@ class Texts(Protocol):
 @dataclass(frozen=True)
 class SplitTexts:
     """The texts of a study's split, padded on the right: two texts of a pair follow each other, as
-    the model's own tokenizer puts them, whatever their slots in the layout. ``classes`` is the
-    number that the head has for each class of the task; None where labels are no classes, or not
-    read.
+    the model's own tokenizer puts them, whatever their slots in the layout.
+
+    Attributes:
+        split: The tokenised split.
+        special_tokens: Of the model's tokenizer.
+        device: The model's.
+        classes: The number that the head has for each class of the task; None where labels are no
+            classes, or not read.
     """
 
     split: TokenisedSplit

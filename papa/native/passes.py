@@ -38,15 +38,19 @@ NOTHING_COUNTS = (
 
 @dataclass(frozen=True)
 class NativeHead:
-    """A model in eval mode with its native head, its texts and its loss.
+    """A model with its native head, its texts and its loss.
 
     What is scored and replaced are units (layer, unit): heads, or groups of heads that share keys
     and values. A layer is an index of ``layers.modules``, those with attention.
 
     Attributes:
+        model: Of transformers, in eval mode.
+        texts: What it is called with.
+        loss: Of its answers.
         score: The user's own, which replaces its answers.
         part: The part of the model whose heads these are, as of ``attention_layers``.
         reuse_is_exact: Whether passes may reuse lower layers; None tries it on one text.
+        unit: Whether units are heads or groups.
     """
 
     model: PreTrainedModel

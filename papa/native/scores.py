@@ -266,11 +266,15 @@ def _of_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadS
 
 
 class CausalGateScores(HeadScores):
-    """Causal gates (Nam et al., 2025): G⁻ of each seed is the score, beside G⁺, the mean over
-    seeds, and whether gates no longer moved, of all seeds.
+    """Causal gates (Nam et al., 2025): G⁻ is the score.
 
     A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
     names its role. A head whose gates still moved at the end of a run has none.
+
+    Args:
+        pulled_closed: G⁻ of each seed.
+        pulled_open: G⁺, the mean over seeds.
+        settled: Whether gates no longer moved, of all seeds.
     """
 
     def __init__(

@@ -34,8 +34,14 @@ _WINDOW = 20
 
 @dataclass(frozen=True)
 class ThetaTraining:
-    """How θ, a number for every unit, is trained on a native head: the substitute that heads output
-    as far as they do not keep their attention, the texts, and the seed of their order and of draws.
+    """How θ, a number for every unit, is trained on a native head.
+
+    Attributes:
+        native: The native head.
+        substitute: What heads output as far as they do not keep their attention.
+        rows: The texts.
+        spec: Learning rate, texts in a mini-batch, and epochs.
+        seed: Of the order of the texts, and of what is drawn.
     """
 
     native: NativeHead
@@ -59,9 +65,18 @@ def train_shares(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Float[Tensor, "layers heads"]]:
-    """Train θ, which says how much of its attention each head keeps, by the loss of a native head;
-    return θ after every step. ``shares`` turns θ into what each head keeps, and ``penalty`` into
-    what is added to the mean loss. ``start`` are shares; None begins at θ = 0.
+    """Train θ, which says how much of its attention each head keeps, by the loss of a native head.
+
+    Args:
+        training: The native head, its texts, and how it is trained.
+        shares: From θ to the share of attention that each head keeps.
+        penalty: From θ to what is added to the mean loss.
+        start: The shares before the first step; None begins at θ = 0.
+        progress: Called with (done, total) texts.
+        on_epoch: Called after each epoch.
+
+    Returns:
+        θ after every step.
     """
     native = training.native
     theta = nn.Parameter(torch.zeros(native.size, device=native.device))

@@ -43,8 +43,11 @@ idle workers then cost little beside them."""
 
 @dataclass(frozen=True)
 class Learner:
-    """What one optimizer trains: parameters, of n seeds with a first axis of n, and the seeds, each
-    with an order of rows of its own.
+    """What one optimizer trains.
+
+    Attributes:
+        groups: The parameters; of n seeds, each with a first axis of n.
+        seeds: Each seed has an order of rows of its own.
     """
 
     groups: Groups
@@ -149,10 +152,18 @@ def train(
 ) -> None:
     """Train for all epochs, by windows of rows that each seed sees in an order of its own.
 
-    No learner depends on another, so any number of threads trains them with equal results.
-    ``learn`` opens a window, of ``window`` rows at most, a multiple of the batch size. Progress is
-    reported after every step of one learner. Raises a SpecError where a loss, or the norm of its
-    gradient, is not finite.
+    Args:
+        learners: What is trained; none depends on another, so any number of threads trains them
+            with equal results.
+        learn: Opens a window of rows.
+        spec: Epochs, batch size and the optimizer's settings.
+        rows: How many rows there are.
+        window: How many rows a window has at most, a multiple of the batch size.
+        progress: Called with (done, total) rows of all epochs; of one learner after every step.
+        on_epoch: Called after each epoch.
+
+    Raises:
+        SpecError: A loss, or the norm of its gradient, is not finite.
     """
     trainings = [_Training(learner, spec, window) for learner in learners]
     rows_done = 0

@@ -32,8 +32,11 @@ VALUED_ROWS = 256
 
 @dataclass(frozen=True)
 class ExampleValues:
-    """Losses, added up over each text, or over each batch of a probe's: float64, in the order of
-    the rows that were asked for, and how many each sum is of.
+    """Losses, added up over each text, or over each batch of a probe's.
+
+    Attributes:
+        sums: Float64, in the order of the rows that were asked for.
+        lengths: How many losses each sum is of.
     """
 
     sums: Float[np.ndarray, " examples"]
@@ -94,8 +97,16 @@ SomeLoss = TypeVar("SomeLoss", bound=HeadLoss, covariant=True)
 
 @dataclass(frozen=True)
 class LossRequest(Generic[SomeLoss]):
-    """Which heads are scored by a loss, of a frozen probe or a native head, and how: on which rows
-    of the seed, and on which, and how often, sets of heads are valued.
+    """Which heads are scored by a loss, and how.
+
+    Attributes:
+        loss: Of a frozen probe, or of a native head.
+        substitute: What heads output instead, on the model's device.
+        rows: Those of the seed.
+        valued_rows: Those on which sets of heads are valued.
+        evaluations: How often they may be.
+        seed: Of what is drawn.
+        progress: Called with (done, total).
     """
 
     loss: SomeLoss
@@ -161,7 +172,18 @@ class ProbeLoss:
 
 @dataclass(frozen=True)
 class ScoringRequest:
-    """A study's request for scores of a plain encoder's heads on the training split of a corpus."""
+    """A study's request for scores of a plain encoder's heads.
+
+    Attributes:
+        encoder: The encoder.
+        constants: What heads output instead.
+        corpus: Of which the training split is read.
+        task: What decides a loss.
+        ranking: What the method ``reads``.
+        seed: Of rows and of what is drawn.
+        execution: Settings that never change results.
+        progress: Called with (done, total).
+    """
 
     encoder: Encoder
     constants: ConstantMatrices

@@ -34,8 +34,15 @@ _ROUNDING = 1e-9
 
 @dataclass(frozen=True)
 class Trial:
-    """What was found of one number of heads on so many texts: by how much the mean loss grows, with
-    the bounds of its interval, and whether that is within the limit.
+    """What was found of one number of heads.
+
+    Attributes:
+        number: How many heads of the order output a substitute.
+        texts: On how many texts.
+        effect: By how much the mean loss grows.
+        low: The lower bound of its interval.
+        high: The upper bound.
+        verdict: Whether the effect is within the limit.
     """
 
     number: int
@@ -49,12 +56,21 @@ class Trial:
 def search_number(
     loss: LossOf, original: ExampleValues, heads: int, limit: float, seed: int = 0
 ) -> list[Trial]:
-    """Search for the largest number of ``heads`` whose effect is within a limit, in units of the
-    loss; return the trials, in their order. The seed is of the order in which texts are taken.
+    """Search for the largest number of heads whose effect is within a limit.
 
     Bisection takes it that more heads cost more. Where they do not, a larger number may be missed;
     that the numbers found are within the limit holds all the same. Where the loss of no text
     changes, nothing bounds what other texts lose: the number stays undecided.
+
+    Args:
+        loss: The losses of texts with heads replaced.
+        original: The losses of all texts without.
+        heads: How many heads the order has.
+        limit: The largest effect, in units of the loss.
+        seed: Of the order in which texts are taken.
+
+    Returns:
+        The trials, in their order.
     """
     texts = len(original.sums)
     order = np.random.default_rng(seed).permutation(texts)

@@ -67,9 +67,13 @@ def effect_of_losses(
     *,
     by_text: bool,
 ) -> HeadScores:
-    """Return the effect of every head, (layers, heads in each) by ``size``, from by how much the
-    sum of a text's losses, of which it has so many, grows without it. If sums are ``by_text``, a
-    standard error follows.
+    """Return the effect of every head, from what each text loses without it.
+
+    Args:
+        lost: By how much the sum of a text's losses grows.
+        lengths: How many losses each sum is of.
+        size: (layers, heads in each).
+        by_text: Whether sums are of texts, so that a standard error follows.
     """
     counts = lengths.astype(np.float64)
     texts = len(counts)

@@ -203,7 +203,10 @@ def _name(field: str, **properties: object) -> Spec:
 
 def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
     """Return the layers of one task's panel: lines by colour, shape and dash, with intervals,
-    baselines and marks. Of ``all_rows`` tasks with the same metric share their axis.
+    baselines and marks.
+
+    Args:
+        all_rows: the rows of all tasks; tasks with the same metric share their axis.
     """
     metric = metric_label(rows.iloc[0])
     rows_of_metric = all_rows[all_rows["metric"] == rows["metric"].iloc[0]]

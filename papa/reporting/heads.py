@@ -36,9 +36,11 @@ TOP = 254
 
 @dataclass(frozen=True, eq=False)
 class Average:
-    """The average attention of one encoder's heads on one task, not normalised; ``counts`` are
-    inputs with tokens at both slots, or whether any had; ``special`` is the slot of [CLS], then
-    those of [SEP].
+    """The average attention of one encoder's heads on one task, not normalised.
+
+    Attributes:
+        counts: inputs with tokens at both slots; or whether any had.
+        special: the slot of [CLS], then those of [SEP].
     """
 
     encoder: str

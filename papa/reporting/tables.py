@@ -275,8 +275,12 @@ def order_table(
     scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
 ) -> WrittenTable:
     """Return a row for every order of each encoder, task and kind of constants, the best first,
-    with its difference to the study's first order: of ``order_scores.csv``, and of ``pairs``,
-    ``orders.csv``; the summary says which tasks are marked.
+    with its difference to the study's first order.
+
+    Args:
+        scores: ``order_scores.csv``.
+        pairs: ``orders.csv``, the comparisons of every two orders.
+        summary: says which tasks are marked.
     """
     first_order = pairs["order"].iloc[0]
     varying = varying_axes(scores)

@@ -13,8 +13,11 @@ _NATS = "nats"
 
 @dataclass(frozen=True)
 class MaxDrop:
-    """The largest drop that is allowed: a share of the original score, and nats of a loss, of which
-    0.01 are 1 % of perplexity; None where no limit in that unit was set.
+    """The largest drop that is allowed; None where no limit in that unit was set.
+
+    Attributes:
+        share: of the original score.
+        nats: of a loss; 0.01 nats are 1 % of perplexity.
     """
 
     share: float | None = 0.01

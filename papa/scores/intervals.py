@@ -111,9 +111,14 @@ def ratio(
     counts: np.ndarray | np.floating,
     squared_counts: np.ndarray | np.floating,
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input; s is
-    the sum of an input's values, n their number. ``squares`` are Σs², ``products`` Σsn; counts are
-    [*shape], or a scalar for all.
+    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input.
+
+    Args:
+        sums: Σs, of the sum s of an input's values.
+        squares: Σs².
+        products: Σsn.
+        counts: Σn, of the number n of an input's values: [*shape], or a scalar for all.
+        squared_counts: Σn², likewise.
     """
     mean = sums / counts
     spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)

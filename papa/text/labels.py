@@ -18,9 +18,13 @@ from papa.text.table import SourceTable
 
 @dataclass(frozen=True)
 class LabelledSplit:
-    """The texts or words of one split, in a table without labels, and its labels, flat, as the
-    source has them, with the row number of each, from 0. ``column`` is the name of the label
-    column; empty where there is none.
+    """The texts or words of one split, and its labels.
+
+    Attributes:
+        table: the columns that the encoder reads, without labels.
+        column: the name of the label column; empty where there is none.
+        values: the labels, flat, as the source has them.
+        rows: the row number of each label, from 0.
     """
 
     table: pa.Table
