@@ -2,28 +2,14 @@
 
 from contextlib import suppress
 from hashlib import sha256
-from importlib.metadata import version
 
 from papa.errors import DamagedError
 from papa.heads.constants import ConstantMatrices
+from papa.reporting.cite import citation
 from papa.reporting.heads import Average
 from papa.reporting.report import Findings
 from papa.reporting.tables import read_reference
 from papa.tasks.manifest import MANIFEST, PAPER, FinishedStudy
-
-_METHOD = """\
-@inproceedings{hassid-etal-2022-much,
-  title = {How Much Does Attention Actually Attend? {Q}uestioning the Importance of Attention in
-           Pretrained Transformers},
-  author = {Hassid, Michael and Peng, Hao and Rotem, Daniel and Kasai, Jungo and Montero, Ivan and
-            Smith, Noah A. and Schwartz, Roy},
-  booktitle = {Findings of the Association for Computational Linguistics: EMNLP 2022},
-  month = dec,
-  year = {2022},
-}
-"""
-_YEAR = 2026
-"""The year of this version's release, as in CITATION.cff."""
 
 
 def findings_of(finished: FinishedStudy) -> Findings:
@@ -56,18 +42,3 @@ def findings_of(finished: FinishedStudy) -> Findings:
         provenance=manifest.provenance,
         citation=citation(manifest.study, digest),
     )
-
-
-def citation(study: str, digest: str) -> str:
-    """Return BibTeX of the method's paper, and of this software with the SHA-256 of the study's
-    ``manifest.json``.
-    """
-    return f"""{_METHOD}
-@software{{papa-{study},
-  title = {{{{PAPA}}, study {study.replace("_", chr(92) + "_")}}},
-  author = {{{{The PAPA maintainers}}}},
-  version = {{{version("papa-attention")}}},
-  year = {{{_YEAR}}},
-  note = {{SHA-256 of manifest.json: {digest}}},
-}}
-"""

@@ -14,10 +14,11 @@ from typing import Any
 import pandas
 import vl_convert
 
-from papa.reporting.answers import redundancy
-from papa.reporting.figures import FILE, Figure, datasets, joint_effect_panels, score_panels
+from papa.reporting.figures import FILE, Figure, datasets, score_panels
 from papa.reporting.heads import chosen_figure, head_panels
-from papa.reporting.tables import effects_table, summary_markdown
+from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy_figures import joint_effect_panels
+from papa.reporting.tables import summary_markdown
 from papa.reporting.wording import markdown_text
 from papa.scores.summary import read_table
 from papa.storage.store import Store

@@ -35,7 +35,8 @@ from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.orders import has_joint_effects
 from papa.reporting.answers import answers as sentences_of
-from papa.reporting.answers import certainty, redundancy
+from papa.reporting.answers import certainty
+from papa.reporting.redundancy import redundancy
 from papa.scores.answers import AnswerArrays, commonest_answer, same_answer, score_answers
 from papa.scores.custom import RequestedScore, custom_name
 from papa.scores.metrics import Scored, influence

@@ -27,7 +27,8 @@ from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
-from papa.reporting.answers import answers, certainty, corpus_warnings, redundancy
+from papa.reporting.answers import answers, certainty, corpus_warnings
+from papa.reporting.redundancy import redundancy
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order, StudySpec

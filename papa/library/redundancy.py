@@ -48,7 +48,7 @@ class JointEffects:
 
     def plot(self) -> Figure:
         """Return the figure of the effects; ``.save("joint-effects.png")`` writes it."""
-        from papa.reporting.figures import joint_effects_figure
+        from papa.reporting.redundancy_figures import joint_effects_figure
 
         return joint_effects_figure(self.effects)
 

@@ -24,7 +24,6 @@ from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.search import Rows, search_number
 from papa.scores.custom import RequestedScore
 from papa.scores.drops import MaxDrop
-from papa.spec import Metric
 from papa.spec.orders import Head, Unit, heads_of_units
 from papa.spec.task import LOSS
 
@@ -169,22 +168,17 @@ def _requested_limit(max_effect: float | str) -> float | MaxDrop:
     )
 
 
-def _metric_of_limit(loss: Loss) -> Metric:
-    """Return by which metric's unit the effects on a loss may be limited."""
-    return loss.name if loss in (SCORES, EMBEDDINGS) else LOSS
-
-
 def _check_unit_of_limit(limit: float | MaxDrop, native: NativeHead) -> None:
     """Raise a SpecError if the limit has a unit, which is not of the model's loss."""
     if not isinstance(limit, MaxDrop):
         return
-    metric = _metric_of_limit(native.loss)
-    if metric == LOSS and gives_numbers(native):
+    is_of_score = native.loss in (SCORES, EMBEDDINGS)
+    if not is_of_score and gives_numbers(native):
         raise SpecError(
             "max_effect: the loss of a model that answers numbers is their squared error: give a "
             "limit without a unit"
         )
-    mismatch = limit.mismatch(metric)
+    mismatch = limit.mismatch(native.loss.name if is_of_score else LOSS)
     if mismatch:
         raise SpecError(
             f"max_effect limits the loss that heads are searched by ({native.loss.objective}), or "
@@ -196,9 +190,6 @@ def _limit_in_units_of_loss(limit: float | MaxDrop, loss: Loss, original: Exampl
     """Return the largest effect; a share is of the original score, which a cosine has at 1."""
     if not isinstance(limit, MaxDrop):
         return limit
-    metric = _metric_of_limit(loss)
-    amount = limit.limit(metric)
-    assert amount is not None, "its unit was checked"
-    if metric == LOSS:
-        return amount
-    return amount * (1.0 if loss is EMBEDDINGS else abs(original.mean))
+    if limit.share is None:
+        return limit.nats or 0.0
+    return limit.share * (1.0 if loss is EMBEDDINGS else abs(original.mean))

@@ -9,7 +9,6 @@ from papa.reporting.wording import (
     axis_labels,
     condition,
     drop_label,
-    effect_label,
     fraction_label,
     interval_label,
     mean_label,
@@ -20,7 +19,7 @@ from papa.reporting.wording import (
     score_label,
     varying_axes,
 )
-from papa.scores.order_comparison import GROUP, LEVEL, RANDOM, fewest_random_lists
+from papa.scores.order_comparison import GROUP, RANDOM, fewest_random_lists
 from papa.scores.summary import (
     ONE_ANSWER,
     WORDS,
@@ -32,8 +31,6 @@ from papa.spec import StudySpec
 from papa.spec.study import CONTROL_SEEDS
 
 _PAIR = ["encoder", "task"]
-_MOST_PAIRS = 5
-"""The most pairs of heads that a sentence, a table or a figure shows of an encoder and task."""
 _POWER = (
     "where labels raise τ from .13 to .21, the test finds it in 35 % of simulated studies of 5 "
     "seeds, and in 80 % of 10"
@@ -186,82 +183,6 @@ def against_random(pairs: pandas.DataFrame) -> list[str]:
             f"{'significant' if row['beyond_chance'] else 'not significant'} at 5 %."
         )
     return sentences
-
-
-def redundancy(effects: pandas.DataFrame) -> list[str]:
-    """Return two sentences for each encoder and task of ``joint_effects.csv``: whether heads
-    replace each other, so that the effects of single heads do not say what a set of them costs, and
-    which pairs do.
-
-    The first is of one set, the largest that is not all heads: of all sets at once the chance of a
-    wrong sentence would be more than 5 %. The second corrects for the number of pairs.
-    """
-    sentences = []
-    for (encoder, task), sets in effects.groupby(_PAIR, sort=False):
-        of_order = sets[sets["pair"] == ""]
-        partial = of_order[of_order["fraction"] > 0]
-        row = (partial if len(partial) else of_order).nlargest(1, "count").to_dict("records")[0]
-        joint = effect_label("joint", row)
-        single = effect_label("single_sum", row)
-        difference = effect_label("redundancy", row)
-        if pandas.isna(row["redundancy_low"]) or row["redundancy_low"] == row["redundancy_high"]:
-            conclusion = "whether heads replace each other is unknown, as no interval follows"
-        elif row["redundancy_low"] > 0:
-            conclusion = (
-                f"significantly more, by {difference}: heads replace each other, so judge sets, "
-                "not single heads"
-            )
-        elif row["redundancy_high"] < 0:
-            conclusion = f"significantly less, by {difference}: single effects overstate the cost"
-        else:
-            conclusion = f"not significantly different ({difference}): no redundancy was found"
-        sentences.append(
-            f"{encoder} on {task}: the {row['count']} heads of the smallest effects cost {joint} "
-            f"of the loss together, and {single} in the sum of each alone; {conclusion}."
-        )
-        pairs = sets[sets["pair"] != ""]
-        sentences.append(
-            f"{encoder} on {task}: of {len(pairs)} pairs of the heads of the smallest effects, "
-            f"{_redundant_pairs(pairs)}."
-        )
-    return sentences
-
-
-def _redundant_pairs(pairs: pandas.DataFrame) -> str:
-    """Return which pairs are significantly redundant, in words."""
-    tested = pairs["p_holm"].notna().sum()
-    if not tested:
-        return "it is unknown which replace each other, as no interval follows"
-    test = f"(t test over texts at the 5 % level, Holm's correction for {tested} pairs)"
-    redundant = significant_pairs(pairs)
-    if redundant.empty:
-        return f"none costs significantly more together than in the sum of each alone {test}"
-    names = [
-        f"{row['pair']} by {effect_label('redundancy', row)}"
-        for row in redundant[:_MOST_PAIRS].to_dict("records")
-    ]
-    if len(redundant) > len(names):
-        names.append(f"{len(redundant) - len(names)} more")
-    return (
-        f"{len(redundant)} cost significantly more together than in the sum of each alone {test}: "
-        f"{', '.join(names)}"
-    )
-
-
-def significant_pairs(effects: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the pairs of ``joint_effects.csv`` that cost significantly more together than in the
-    sum of each alone, the most redundant first.
-    """
-    redundant = effects[(effects["p_holm"] < LEVEL) & (effects["redundancy"] > 0)]
-    return redundant.sort_values("redundancy", ascending=False, kind="stable")
-
-
-def shown_sets(effects: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the sets of heads that tables and figures show of one encoder and task: the first
-    heads of the order, then the most redundant of the significant pairs.
-    """
-    pairs = significant_pairs(effects).head(_MOST_PAIRS)
-    return pandas.concat([effects[effects["pair"] == ""], pairs])
 
 
 def _random_lists_needed(means: pandas.DataFrame) -> int:

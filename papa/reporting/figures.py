@@ -15,7 +15,6 @@ import vl_convert
 
 from papa.errors import SpecError
 from papa.files import write_atomically
-from papa.reporting.answers import shown_sets
 from papa.reporting.wording import (
     MARK,
     Row,
@@ -129,7 +128,7 @@ def datasets(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-_PANEL = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+PANEL = {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
 """A figure as wide as the element of the page that holds it."""
 TOOLTIP: Spec = {"content": "data"}
 _PERCENT = {"axis": {"format": "~%", "tickCount": 6}}
@@ -161,11 +160,7 @@ _DROP_UNITS = {
         {"labelExpr": _WITH_RATIO, "tickCount": 5},
     ),
 }
-_EFFECTS = {"joint": "the set together", "single_sum": "the sum of its heads alone"}
-"""The effects of a set of heads that are compared, by the column."""
-_NAMED_HEADS = 3
-"""The most heads of a set that its name lists."""
-_STEP = 18
+STEP = 18
 """The height in pixels of a drop, or of the name of its row."""
 
 
@@ -196,7 +191,7 @@ def number(field: str, title: str | None = None, **properties: object) -> Spec:
     return {"field": field, "type": "quantitative", "title": title, **properties}
 
 
-def _name(field: str, **properties: object) -> Spec:
+def nominal(field: str, **properties: object) -> Spec:
     """Return a channel of names, in the order of the rows."""
     return {"field": field, "type": "nominal", "title": None, "sort": None, **properties}
 
@@ -210,7 +205,7 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
     """
     metric = metric_label(rows.iloc[0])
     rows_of_metric = all_rows[all_rows["metric"] == rows["metric"].iloc[0]]
-    scale = _domain(rows_of_metric[["mean", "low", "high", *_BASELINES]])
+    scale = domain(rows_of_metric[["mean", "low", "high", *_BASELINES]])
 
     def y(field: str, **properties: object) -> Spec:
         return {"y": number(field, metric, scale=scale, **properties)}
@@ -220,7 +215,7 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
     baselines = []
     for column, name in _BASELINES.items():
         if rows[column].notna().any():
-            score = {**y(column, aggregate="max"), "detail": _name("encoder")}
+            score = {**y(column, aggregate="max"), "detail": nominal("encoder")}
             encoding = {**score, "strokeDash": {**dashes, "datum": name}}
             if colour["field"] == "encoder" and name == WORDS:
                 encoding["color"] = colour
@@ -233,11 +228,11 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
             "scale": {"paddingInner": 0.75, "paddingOuter": 0.4},
             "title": f"share of heads that stay input-dependent{_others_note(all_rows)}",
         },
-        "xOffset": _name("line", scale={"domain": list(rows["line"].unique())}),
+        "xOffset": nominal("line", scale={"domain": list(rows["line"].unique())}),
     }
     mean = {**y("mean"), "color": colour}
     interval = {**y("low"), "y2": {"field": "high"}, "color": colour}
-    line = {**mean, "detail": _name("line")}
+    line = {**mean, "detail": nominal("line")}
     if all_rows["dash"].any():
         line["strokeDash"] = {**dashes, "field": "dash"}
     lines = [
@@ -267,7 +262,7 @@ def _dashes(rows: pandas.DataFrame) -> Spec:
     return {"type": "nominal", "scale": scale, "legend": legend}
 
 
-def _domain(values: pandas.DataFrame, *included: float) -> Spec:
+def domain(values: pandas.DataFrame, *included: float) -> Spec:
     """Return a scale from the smallest to the largest of all values, which panels share."""
     numbers = [*values.stack().dropna(), *included]
     lowest = min(numbers)
@@ -282,7 +277,7 @@ def _colour(rows: pandas.DataFrame) -> Spec:
     encoders, head orders and studies that varies.
     """
     axis = next(iter(varying_axes(rows, _AXES)), "constants")
-    return _name(axis, scale={"domain": list(rows[axis].unique())})
+    return nominal(axis, scale={"domain": list(rows[axis].unique())})
 
 
 def _others_note(rows: pandas.DataFrame) -> str:
@@ -328,7 +323,7 @@ def score_panels(summary: pandas.DataFrame) -> list[Figure]:
     rows = _drawn(summary)
     panels = []
     for task, rows_of_task in rows.groupby("task", sort=False):
-        body = {**_PANEL, "height": 280, **_lines(rows_of_task, rows)}
+        body = {**PANEL, "height": 280, **_lines(rows_of_task, rows)}
         panels.append(figure(f"scores-{task}", task, "summary", rows_of_task, body, task=task))
     return panels
 
@@ -353,7 +348,7 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
         rows_of_unit = lost[lost["unit"] == unit]
         if rows_of_unit.empty:
             continue
-        scale = _domain(rows_of_unit[[style.drop, style.low, style.high]], 0.0)
+        scale = domain(rows_of_unit[[style.drop, style.low, style.high]], 0.0)
         title = style.title
         if summary["order"].nunique() > 1:
             title += f", {order_label(cells['order'].iloc[0])}"
@@ -362,7 +357,7 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
             layers = _drops(rows, style, title, scale, summary)
             # The name of a row, then a line for each kind of constants.
             steps = (1 + summary["constants"].nunique()) * rows["name"].nunique()
-            body = {**_PANEL, "height": _STEP * steps, **layers}
+            body = {**PANEL, "height": STEP * steps, **layers}
             name = f"drop-{share}" if unit == "share" else f"drop-{share}-{unit}"
             panels.append(figure(name, share, "drops", rows, body, heads=share, unit=unit))
     return panels
@@ -384,7 +379,7 @@ def _drops(
     colour = _colour(summary)
     kinds = list(summary["constants"].unique())
     # The first offset of each row is its name's.
-    offset = {"yOffset": _name("constants", scale={"domain": ["", *kinds], "padding": 0})}
+    offset = {"yOffset": nominal("constants", scale={"domain": ["", *kinds], "padding": 0})}
     names = {"domain": list(rows["name"].unique()), "padding": 0}
     axis = {"title": title, "scale": scale, "axis": style.axis}
     zero = {"x": {"datum": 0, "type": "quantitative", **axis}, **offset}
@@ -402,9 +397,9 @@ def _drops(
     }
     label = {"text": {"field": "name"}, "x": {"value": 2}, "yOffset": {"datum": ""}}
     return {
-        "encoding": {"y": _name("name", axis=None, scale=names)},
+        "encoding": {"y": nominal("name", axis=None, scale=names)},
         "layer": [
-            mark("tick", zero, size=_STEP),
+            mark("tick", zero, size=STEP),
             mark("rule", interval, where=f"isValid(datum.{style.low})"),
             mark("point", drop, tooltip=TOOLTIP),
             mark("text", label, where="datum.is_first", align="left", dy=3),
@@ -435,87 +430,5 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
         mark("point", {"color": colour, "shape": colour}, tooltip=TOOLTIP),
         mark("text", {"text": {"field": "encoder"}}, dy=-12),
     ]
-    body = {**_PANEL, "height": 280, "title": title, "encoding": encoding, "layer": layers}
+    body = {**PANEL, "height": 280, "title": title, "encoding": encoding, "layer": layers}
     return figure("drops", title, "encoders", points.assign(constants=constants), body)
-
-
-def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
-    """Return a figure of what sets of heads, a row each, cost together, beside the sum of what each
-    head costs; of ``measure``, only ``shown_sets`` of visible effect are drawn.
-    """
-    rows = _effects_in_rows(effects)
-    title = "Sets of heads: the effect of replacing them together and one by one, 95 % intervals."
-    return figure("joint-effects", title, "joint_effects", rows, {"width": 420, **_effects(rows)})
-
-
-def joint_effect_panels(effects: pandas.DataFrame) -> list[Figure]:
-    """Return a panel with the sets of each encoder and task, for a page."""
-    panels = []
-    for (encoder, task), of_pair in effects.groupby(["encoder", "task"], sort=False):
-        rows = _effects_in_rows(of_pair)
-        title = f"{task} · {encoder}"
-        body = {**_PANEL, **_effects(rows)}
-        name = f"joint-effects-{encoder}-{task}"
-        panels.append(figure(name, title, "joint_effects", rows, body, encoder=encoder, task=task))
-    return panels
-
-
-def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
-    """Return a row for each set and effect, with the set's name, which no other set has."""
-    if "pair" in effects:
-        effects = shown_sets(effects)
-        # A pair beside a set that costs 20 times as much would be a point at 0.
-        smallest = 0.05 * effects["joint"].max()
-        effects = effects[(effects["pair"] == "") | (effects["joint"] > smallest)]
-    names = [f"{count} heads" if count > 1 else "1 head" for count in effects["count"]]
-    if "pair" in effects:
-        names = [pair or name for name, pair in zip(names, effects["pair"], strict=True)]
-    if "heads" in effects:
-        names = [
-            " + ".join(f"{layer}.{head}" for layer, head in heads)
-            if len(heads) <= _NAMED_HEADS
-            else name
-            for name, heads in zip(names, effects["heads"], strict=True)
-        ]
-    repeated = pandas.Series(names, dtype=str).duplicated(keep=False)
-    unique_names = [
-        f"{name} (set {number})" if is_repeated else name
-        for number, (name, is_repeated) in enumerate(zip(names, repeated, strict=True), 1)
-    ]
-    columns = [axis for axis in ("encoder", "task") if axis in effects]
-    frames = [
-        effects[columns].assign(
-            set=unique_names,
-            effect=label,
-            value=effects[column],
-            low=effects[f"{column}_low"],
-            high=effects[f"{column}_high"],
-        )
-        for column, label in _EFFECTS.items()
-    ]
-    return pandas.concat(frames, ignore_index=True)
-
-
-def _effects(rows: pandas.DataFrame) -> Spec:
-    """Return the layers of a panel of joint effects: two points with their intervals for each
-    set.
-    """
-    scale = _domain(rows[["value", "low", "high"]], 0.0)
-    sets = list(rows["set"].unique())
-    colour = _name("effect", scale={"domain": [*_EFFECTS.values()]})
-    title = "growth of the mean loss"
-    value = {"x": number("value", title, scale=scale), "color": colour, "shape": colour}
-    interval = {"x": number("low", title, scale=scale), "x2": {"field": "high"}, "color": colour}
-    zero = {"x": {"datum": 0, "type": "quantitative", "title": title, "scale": scale}}
-    position = {
-        "y": _name("set", scale={"domain": sets, "paddingInner": 0.4}),
-        "yOffset": _name("effect", scale={"domain": [*_EFFECTS.values()]}),
-    }
-    points = [
-        mark("rule", interval, where="isValid(datum.low)"),
-        mark("point", value, tooltip=TOOLTIP),
-    ]
-    return {
-        "height": 2 * _STEP * len(sets),
-        "layer": [mark("rule", zero), {"encoding": position, "layer": points}],
-    }

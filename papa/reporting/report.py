@@ -25,12 +25,12 @@ from papa.reporting.answers import (
     mean_drops,
     orders_note,
     plan_sentence,
-    redundancy,
 )
+from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy_figures import joint_effect_panels
 from papa.reporting.tables import (
     by_task,
     comparison_table,
-    effects_table,
     marks,
     order_table,
     score_tables,
@@ -175,7 +175,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield {
             "heading": "Redundancy of heads",
             "note": " ".join(redundancy(findings.joint_effects)),
-            "figures": figures.joint_effect_panels(findings.joint_effects),
+            "figures": joint_effect_panels(findings.joint_effects),
             "tables": [effects_table(findings.joint_effects)],
         }
     if len(findings.heads):

@@ -12,7 +12,7 @@ import pandas
 from rich.console import Group
 
 from papa.errors import DataError
-from papa.reporting.answers import answers, shown_sets
+from papa.reporting.answers import answers
 from papa.reporting.wording import (
     HEADINGS,
     MARK,
@@ -21,7 +21,6 @@ from papa.reporting.wording import (
     WrittenTable,
     axis_labels,
     drop_label,
-    effect_label,
     fixed_caption,
     fraction_headings,
     fraction_label,
@@ -64,13 +63,6 @@ _ORDERS = (
     "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
     "epochs) are those of the head scores over their seeds; –: counted in the row of another "
     "order."
-)
-_EFFECTS = (
-    "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
-    "with all of them constant (average) and with each alone, in units of the loss; and the "
-    "difference. Then the significantly redundant pairs (LAYER.HEAD from 0, of a group "
-    "LAYER.FIRST-LAST), at most five; joint_effects.csv has all pairs. Each 95 % interval is over "
-    "texts, of one set. Losses curve, so heads that share nothing may have a small redundancy too."
 )
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
@@ -324,25 +316,6 @@ def order_table(
                 }
             )
     return WrittenTable("Head orders", rows, _ORDERS)
-
-
-def effects_table(effects: pandas.DataFrame) -> WrittenTable:
-    """Return a row for each of ``shown_sets`` of ``joint_effects.csv``: its joint effect, the sum
-    of the effects of its heads, and their difference.
-    """
-    groups = [shown_sets(sets) for _, sets in effects.groupby(["encoder", "task"], sort=False)]
-    rows = [
-        {
-            **axis_labels(row, varying_axes(effects, ("encoder", "task"))),
-            "Input-dependent": NOTHING if row["pair"] else fraction_label(row["fraction"]),
-            "Constant heads": row["pair"] or str(row["count"]),
-            "Together": effect_label("joint", row),
-            "Sum of single heads": effect_label("single_sum", row),
-            "Redundancy": effect_label("redundancy", row),
-        }
-        for row in pandas.concat(groups).to_dict("records")
-    ]
-    return WrittenTable("Redundancy", rows, _EFFECTS)
 
 
 def _number(value: float | None, format_spec: str) -> str:

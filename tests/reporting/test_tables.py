@@ -16,7 +16,6 @@ from papa.reporting.tables import (
     REFERENCE_COLUMNS,
     by_task,
     comparison_table,
-    effects_table,
     read_reference,
     score_tables,
     summary_table,
@@ -29,7 +28,7 @@ from papa.reporting.wording import (
     score_label,
 )
 from papa.scores.summary import LINE, read_table, summarise
-from tests.reporting.studies import FRACTIONS, LOG, joint_effects, results
+from tests.reporting.studies import FRACTIONS, LOG, results
 
 KINDS = ("average", "identity", "zeros")
 ORDERS = ("lambda", "random")
@@ -247,14 +246,3 @@ def test_what_is_no_reference_is_refused(tmp_path: Path, text: str, expected: st
     path.write_text(text)
     with pytest.raises(DataError, match=expected):
         read_reference(path)
-
-
-@pytest.mark.parametrize(("p_holm", "expected"), [(0.01, [6, 5, 4, 3, 2]), (0.06, [])])
-def test_joint_effects_have_rows_of_significant_pairs_of_each_task(
-    p_holm: float, expected: list[int]
-) -> None:
-    effects = joint_effects(p_holm=p_holm)
-    table = effects_table(pandas.concat([effects, effects.assign(task="cola")]))
-    sets = ["9", "36", "54", *(f"0.0 + 1.{head}" for head in expected)]
-    rows = [(task, heads) for task in ("reviews", "cola") for heads in sets]
-    assert [(line["Task"], line["Constant heads"]) for line in table.lines] == rows
