@@ -13,11 +13,11 @@ from wrapt import when_imported
 if TYPE_CHECKING:
     from papa import errors as errors
     from papa.errors import PapaError as PapaError
-    from papa.exported import export as export
     from papa.library.ablating import ablated as ablated
     from papa.library.ablating import fidelity as fidelity
     from papa.library.encoder import Encoder as Encoder
     from papa.library.encoder import load_encoder as load_encoder
+    from papa.library.exporting import export as export
     from papa.library.head_scores import constant_heads as constant_heads
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "papa.errors": "PapaError",
-    "papa.exported": "export",
     "papa.library.ablating": "ablated fidelity",
     "papa.library.encoder": "Encoder load_encoder",
+    "papa.library.exporting": "export",
     "papa.library.head_scores": "constant_heads head_scores load_scores",
     "papa.library.matrices": "ConstantMatrices",
     "papa.library.measurement": "Measurement",
