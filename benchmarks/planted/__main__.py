@@ -2,7 +2,7 @@
 
 Trains models in which the needed heads are known, scores all heads by every method with every
 substitute, and prints AUROC by kind of output. If all kinds are asked for, it writes
-``measured.csv`` and the tables of docs/how-to/which-method.md.
+``measured.csv``, ``measured.md`` and the table of docs/how-to/which-method.md.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pandas
 
 from benchmarks.planted.kinds import kinds
 from benchmarks.planted.scores import ScoredModel, train_and_score
-from benchmarks.planted.tables import RESULTS, page_tables, write_page
+from benchmarks.planted.tables import RESULTS, all_tables, write_tables
 from benchmarks.planted.training import ModelRequest
 from papa.resources import usable_cores
 
@@ -41,9 +41,9 @@ def main() -> int:
             results += scores
             if not options.kinds:
                 pandas.DataFrame(results).round(4).to_csv(RESULTS, index=False)
-    print(page_tables(pandas.DataFrame(results)))
+    print(all_tables(pandas.DataFrame(results)))
     if not options.kinds:
-        write_page()
+        write_tables()
     return 0
 
 

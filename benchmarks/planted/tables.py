@@ -1,5 +1,5 @@
-"""``python -m benchmarks.planted.tables``: write the tables of ``measured.csv`` into the page
-docs/how-to/which-method.md.
+"""``python -m benchmarks.planted.tables``: write the tables of ``measured.csv`` to ``measured.md``,
+and the one on averages into docs/how-to/which-method.md.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ from scipy.stats import bootstrap
 from papa.ranking.orders import HEAD_SCORES
 
 RESULTS = Path(__file__).with_name("measured.csv")
+ALL_TABLES = Path(__file__).with_name("measured.md")
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "which-method.md"
-MARKER = "<!-- tables of benchmarks/planted/measured.csv -->"
-"""Stands in the page before and after the tables."""
+MARKER = "<!-- table of benchmarks/planted/measured.csv -->"
+"""Stands in the page before and after its table."""
 GROUPS = {
     "classes": "encoder's head",
     "tags": "encoder's head",
@@ -88,22 +89,34 @@ def table_by_kind(results: pandas.DataFrame) -> str:
     return markdown(["kind of model", *[method.replace("_", " ") for method in methods]], rows)
 
 
-def page_tables(results: pandas.DataFrame) -> str:
-    """Return the tables of the page, between its markers."""
+def all_tables(results: pandas.DataFrame) -> str:
+    """Return ``measured.md``: AUROC by method and substitute, and by kind of model."""
     models = len(results[["kind", "layers", "seed"]].drop_duplicates())
     kinds = results["kind"].nunique()
     return (
+        "# Planted models\n\n"
+        "Written from measured.csv; docs/how-to/which-method.md says what the columns mean.\n"
+        "EAP-IG, as captum's layer integrated gradients, takes a head's outputs from another text "
+        "and attributes the divergence of answers to heads.\n"
+        "An entry – has no model; a kind of which no model counts against the average has no row "
+        "in the second table.\n\n"
         f"{models} models of {kinds} kinds:\n\n{table_by_group(results)}\n\n"
-        f"With the average as substitute, by kind of model:\n\n{table_by_kind(results)}"
+        f"With the average as substitute, by kind of model:\n\n{table_by_kind(results)}\n"
     )
 
 
-def write_page() -> None:
-    """Replace the tables of the page by those of ``measured.csv``."""
+def page_table(results: pandas.DataFrame) -> str:
+    """Return the table of the page: AUROC by method, where others use their average attention."""
+    return table_by_group(results[results["substitute"] == "average"])
+
+
+def write_tables() -> None:
+    """Write ``measured.md``, and replace the table of the page."""
+    results = pandas.read_csv(RESULTS)
+    ALL_TABLES.write_text(all_tables(results))
     before, _, after = PAGE.read_text().split(MARKER)
-    tables = page_tables(pandas.read_csv(RESULTS))
-    PAGE.write_text(f"{before}{MARKER}\n\n{tables}\n\n{MARKER}{after}")
+    PAGE.write_text(f"{before}{MARKER}\n\n{page_table(results)}\n\n{MARKER}{after}")
 
 
 if __name__ == "__main__":
-    write_page()
+    write_tables()

@@ -16,9 +16,9 @@ import vl_convert
 
 from papa.reporting.figures import FILE, Figure, datasets, score_panels
 from papa.reporting.heads import chosen_figure, head_panels
-from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy import redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
-from papa.reporting.tables import summary_markdown
+from papa.reporting.tables import score_tables
 from papa.reporting.wording import markdown_text
 from papa.scores.summary import read_table
 from papa.storage.store import Store
@@ -36,38 +36,33 @@ DIGEST = FOLDER / "study.sha256"
 
 _PAGE = """# Gallery
 
-See here what each table and figure of a report looks like.
-All are of `studies/embeddings.yaml`: the share of the ten nearest neighbours of 300 review
-sentences that all-MiniLM-L6-v2 keeps as its heads become constant.
+Recognise the figures and main tables of a report, here of `studies/embeddings.yaml`: the share of
+the ten nearest neighbours of 300 review sentences that all-MiniLM-L6-v2 keeps as its heads become
+constant.
 `make picture` runs the study and draws this page.
 
 ## Scores against the share of heads
 
-Score against the share of heads that stay input-dependent, a line for each substitute and order;
-bars are 95 % intervals.
+A line for each substitute and order; bars are 95 % intervals.
 
 ![Share of nearest neighbours kept, by substitute and order](gallery/scores.svg)
 
-{table}
+{tables}
 
 ## Heads
 
-The score of each head by the study's method, here the distance of its attention from its average.
+The score of each head, here the distance of its attention from its average.
 
 ![A map of all heads by their distance](gallery/heads.svg)
 
 ## Redundancy of heads
 
-What the first heads of the order by effect cost together, beside the sum of what each costs alone,
-and the significantly redundant pairs of the 16 heads of least effect; the figure leaves out pairs
-whose effect is too small to be seen beside the sets'.
+What the first heads of the order by effect cost together, beside the sum of what each costs alone.
 The loss is 1 less the cosine of a sentence's embedding to the original's.
 
 ![The effects of sets of heads, together and in sum](gallery/joint_effects.svg)
 
 {redundancy}
-
-{effects}
 
 ## Average attention
 
@@ -75,8 +70,8 @@ The average attention of three heads: on [CLS], on each token itself, and spread
 
 ![Average attention of three heads](gallery/matrices.png)
 
-The report has the average of every head, and tables of
-[head orders](results.md#comparing-head-orders) where a study has two or more.
+A report also has tables of relative drops, of joint effects, and, with two or more orders, of
+[head orders compared](results.md#comparing-head-orders).
 """
 
 
@@ -102,11 +97,11 @@ def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFra
 
 
 def page(summary: pandas.DataFrame, effects: pandas.DataFrame) -> str:
-    """Return the page, with the tables of scores and of joint effects."""
+    """Return the page, with the scores, and sentences on joint effects."""
+    tables = [table for table in score_tables(summary) if table.heading != "Relative drop"]
     return _PAGE.format(
-        table=summary_markdown(summary).strip(),
+        tables="\n\n".join(f"## {table.heading}\n\n{table.markdown.strip()}" for table in tables),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
-        effects=effects_table(effects).markdown.strip(),
     )
 
 

@@ -1,4 +1,4 @@
-"""The page on methods shows what was measured on planted models."""
+"""Tables of planted models are those of the measured file."""
 
 import numpy as np
 import pandas
@@ -7,7 +7,14 @@ import torch
 
 from benchmarks.planted.kinds import kinds
 from benchmarks.planted.scores import area_under_curve, captum_scores
-from benchmarks.planted.tables import MARKER, PAGE, RESULTS, page_tables
+from benchmarks.planted.tables import (
+    ALL_TABLES,
+    MARKER,
+    PAGE,
+    RESULTS,
+    all_tables,
+    page_table,
+)
 from benchmarks.planted.training import (
     HEADS,
     PlantedModel,
@@ -17,9 +24,13 @@ from benchmarks.planted.training import (
 )
 
 
-def test_the_page_has_the_tables_of_the_measured_file() -> None:
-    _, tables, _ = PAGE.read_text().split(MARKER)
-    assert tables.strip() == page_tables(pandas.read_csv(RESULTS))
+def test_the_page_has_the_table_of_the_measured_file() -> None:
+    _, table, _ = PAGE.read_text().split(MARKER)
+    assert table.strip() == page_table(pandas.read_csv(RESULTS))
+
+
+def test_all_tables_are_those_of_the_measured_file() -> None:
+    assert ALL_TABLES.read_text() == all_tables(pandas.read_csv(RESULTS))
 
 
 @pytest.mark.parametrize(
