@@ -5,14 +5,18 @@ where the worker is killed. Whoever computes counts these locks every few batche
 begins a call never waits for another one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+import os
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -58,20 +62,25 @@ def free_threads() -> int:
     return 1 if _used is None else _used.threads()
 
 
-@contextmanager
-def map_in_threads(count: int) -> Iterator[Callable[..., Iterable[Any]]]:
-    """Yield ``map``, which calls its function in as many threads, of one core each.
+def map_in_threads(function: Callable[..., _Result], *arguments: Sequence[Any]) -> Iterator[_Result]:
+    """Return ``map`` of a function, whose calls run at the same time, in a thread of one core each.
 
-    One thread is the calling one, whose number of cores stays what it is.
+    A single call runs in the calling thread, whose number of cores stays what it is.
     """
-    if count == 1:
-        yield map
-        return
+    if len(arguments[0]) == 1:
+        return map(function, *arguments)
+    return _threads().map(function, *arguments)
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Return the threads of this process. They stay: a new thread has to be given its memory page
+    by page, which costs a tenth of the training of λ.
+    """
     # Imported by commands that load no PyTorch.
     import torch
 
-    with ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,)) as executor:
-        yield executor.map
+    return ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _is_locked(path: Path) -> bool:

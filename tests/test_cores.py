@@ -1,8 +1,9 @@
 """Cores that no worker uses."""
 
 from pathlib import Path
+from threading import Barrier, get_ident
 
-from papa.cores import WorkerCores, free_threads
+from papa.cores import WorkerCores, free_threads, map_in_threads
 
 
 def test_outside_of_a_pool_there_is_one_thread() -> None:
@@ -29,3 +30,24 @@ def test_the_file_of_a_worker_that_was_killed_counts_as_unused(tmp_path: Path) -
     (tmp_path / "7.lock").touch()
     with WorkerCores(tmp_path, 0, 2).used():
         assert free_threads() == 2
+
+
+def test_calls_in_threads_answer_in_the_order_of_their_arguments() -> None:
+    both_run = Barrier(2)
+
+    def wait_and_add(first: int, second: int) -> int:
+        both_run.wait(timeout=60)
+        return first + second
+
+    assert list(map_in_threads(wait_and_add, [1, 2], [10, 20])) == [11, 22]
+
+
+def test_threads_are_kept_for_the_next_calls() -> None:
+    both_run = Barrier(2)
+
+    def wait_and_name(_: int) -> int:
+        both_run.wait(timeout=60)
+        return get_ident()
+
+    first, second = (set(map_in_threads(wait_and_name, [0, 1])) for _ in range(2))
+    assert first == second and get_ident() not in first

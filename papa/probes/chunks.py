@@ -136,13 +136,12 @@ def accumulate_gradients(
         return value.detach(), torch.autograd.grad(value, parameters, allow_unused=True)
 
     total = torch.zeros(1, device=parameters[0].device)
-    with map_in_threads(len(losses)) as compute:
-        # As many chunks at a time as there are threads: each encoder serves one of them.
-        for start in range(0, len(chunks), len(losses)):
-            side_by_side = chunks[start : start + len(losses)]
-            for value, gradients in compute(gradients_of, losses, side_by_side):
-                total += value
-                _add_gradients(parameters, gradients)
+    # As many chunks at a time as there are threads: each encoder serves one of them.
+    for start in range(0, len(chunks), len(losses)):
+        side_by_side = chunks[start : start + len(losses)]
+        for value, gradients in map_in_threads(gradients_of, losses, side_by_side):
+            total += value
+            _add_gradients(parameters, gradients)
     return total
 
 

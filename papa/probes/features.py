@@ -313,10 +313,9 @@ def _values_of(
             return
         while isinstance(encoder, Encoder) and len(models) < len(side_by_side):
             models.append(encoder.twin())
-        with map_in_threads(len(side_by_side)) as threads_map:
-            values = threads_map(compute, models, side_by_side)
-            for (_, batch), batch_values in zip(side_by_side, values, strict=True):
-                yield batch, batch_values
+        values = map_in_threads(compute, models, side_by_side)
+        for (_, batch), batch_values in zip(side_by_side, values, strict=True):
+            yield batch, batch_values
 
 
 def reserve(path: Path, size: int) -> None:
