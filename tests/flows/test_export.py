@@ -13,9 +13,8 @@ from papa.heads.constants import ConstantMatrices
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
 from tests.finished import finish_study
-from tests.flows.conftest import IDENTITY, SMALL, Finished, invoke, refusal, write_study
-from tests.make import outputs_of, random_model
-from tests.models.inputs import with_tokenizer
+from tests.flows.conftest import SMALL, Finished, invoke, refusal, write_study
+from tests.make import outputs_of
 
 PROBE = {"learning_rate": 5e-4, "batch_size": 16, "epochs": 3}
 TASK = {"name": "reviews", "slots": 32, "train_rows": 300, "validation_rows": 200, "probe": PROBE}
@@ -82,30 +81,6 @@ def test_a_cell_is_written_as_measured(study: FinishedStudy, shallow: str, tmp_p
     mean, original = (f"{row[name]:.3f} ± " for name in ("mean", "original"))
     for phrase in ("12 of 24 heads constant", mean, original):
         assert phrase in card, phrase
-
-
-@pytest.mark.server
-@pytest.mark.parametrize("family", ["mpnet", "deberta_v3"])
-def test_a_cell_of_a_family_that_computes_attention_by_itself(family: str, tmp_path: Path) -> None:
-    model = random_model(family).float()
-    model.resize_token_embeddings(30522)
-    folder = str(with_tokenizer(model, tmp_path / "encoder"))
-    document = IDENTITY | {"encoders": [folder], "substitutes": ["average"]}
-    finish_study(write_study(tmp_path, document), tmp_path / "store")
-    study = open_study(Store(tmp_path / "store"), "small")
-    done = export_by_default(study, "--keep", "0", to=tmp_path / "to")
-    assert done.code == 0, done.err
-    exported = AutoModel.from_pretrained(tmp_path / "to")
-    (cell,) = (cell for cell in study.manifest.cells if cell.fraction == 0)
-    constants = ConstantMatrices.load(study.artifact(str(cell.probes[0].constants)))
-    encoder = papa.load_encoder(folder, slots=16, device="cpu")
-    with papa.replaced(encoder, cell.constant_heads, substitute=constants):
-        expected = papa.features(encoder, TEXTS[:1], progress=False)[0][:, -1]
-    original = papa.features(encoder, TEXTS[:1], progress=False)[0][:, -1]
-    inputs = AutoTokenizer.from_pretrained(tmp_path / "to")(TEXTS[:1], return_tensors="pt")
-    states = outputs_of(exported, inputs).last_hidden_state[0]
-    assert (states - expected).abs().max() < 1e-5
-    assert (states - original).abs().max() > 0.1
 
 
 @pytest.mark.server

@@ -108,18 +108,6 @@ def test_a_repeated_run_computes_nothing(ran: Ran) -> None:
     assert_whole(Store(ran.store))
 
 
-def test_a_change_reruns_what_depends_on_it(ran: Ran) -> None:
-    steps = steps_of(ran.study)[1].steps
-    change = "tasks.0.probe.epochs=2"
-    unaffected = sum(step.stage.name in ("tokenise", "average", "train_lambda") for step in steps)
-    plan = ("plan", ran.study, "--store", str(ran.store))
-    assert f"{len(steps)} of {len(steps)} steps" in cli.invoke(*plan).out
-    assert f"{unaffected} of {len(steps)} steps" in cli.invoke(*plan, "--set", change).out
-    new = {*steps_of(ran.study, change)[1].steps} - {*steps}
-    changed = Counter(step.stage.name for step in new)
-    assert changed == {"aggregate": 1, "baseline": 2, "probe": 8}
-
-
 IMPATIENT = f"""
 import papa.flows.environment
 prepare = papa.flows.environment.prepare_engines

@@ -1,6 +1,8 @@
 """The heads that an in-memory model can do without, searched in the order of scores."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 
 import pandas
 import pytest
@@ -14,6 +16,7 @@ from tests.make import SIZES
 
 NEEDED = (0, 0)
 Batches = list[dict[str, torch.Tensor]]
+Search = Callable[..., papa.HeadSearch]
 
 
 @pytest.fixture(scope="module")
@@ -36,23 +39,13 @@ def batches() -> Batches:
     return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
 
 
-def search(
-    model: PreTrainedModel,
-    batches: Batches,
-    max_effect: float | str,
-    score: CustomScore | None = None,
-) -> papa.HeadSearch:
+@pytest.fixture(scope="module")
+def search(model: PreTrainedModel, batches: Batches) -> Search:
     scores = papa.head_scores(
         model, batches, method="effect", substitute="zeros", ranking_seeds=[0], progress=False
     )
-    return papa.search_heads(
-        model,
-        batches,
-        scores=scores,
-        max_effect=max_effect,
-        substitute="zeros",
-        score=score,
-        progress=False,
+    return partial(
+        papa.search_heads, model, batches, scores=scores, substitute="zeros", progress=False
     )
 
 
@@ -60,25 +53,27 @@ def confidence(outputs: ModelOutput, batch: Mapping[str, torch.Tensor]) -> torch
     return outputs.logits.softmax(-1).amax(-1)
 
 
-def test_all_but_the_needed_head_are_found(model: PreTrainedModel, batches: Batches) -> None:
-    heads = search(model, batches, max_effect=0.01).heads
+def test_all_but_the_needed_head_are_found(search: Search) -> None:
+    heads = search(max_effect=0.01).heads
     assert len(heads) == 7
     assert NEEDED not in heads
 
 
-def test_a_limit_below_every_effect_finds_no_head(model: PreTrainedModel, batches: Batches) -> None:
-    assert search(model, batches, max_effect=1e-12).heads == ()
+def test_a_limit_below_every_effect_finds_no_head(search: Search) -> None:
+    assert search(max_effect=1e-12).heads == ()
 
 
-def test_effects_are_those_of_joint_effects(model: PreTrainedModel, batches: Batches) -> None:
+def test_effects_are_those_of_joint_effects(
+    model: PreTrainedModel, batches: Batches, search: Search
+) -> None:
     # A limit between the bounds of all eight heads: their effect takes all texts.
-    trials_below = search(model, batches, max_effect=0.01).trials
+    trials_below = search(max_effect=0.01).trials
     every_head = [(layer, head) for layer in range(2) for head in range(4)]
     joint = papa.joint_effects(
         model, batches, head_sets=[every_head], substitute="zeros", progress=False
     ).effects
     limit = float(joint["joint"].iloc[0])
-    trials = search(model, batches, max_effect=limit).trials
+    trials = search(max_effect=limit).trials
     (last,) = trials[trials["constant_heads"] == 8].to_dict("records")
     assert last["verdict"] == "undecided"
     assert last["texts"] == 96
@@ -87,36 +82,32 @@ def test_effects_are_those_of_joint_effects(model: PreTrainedModel, batches: Bat
 
 
 def test_a_limit_in_percent_is_a_share_of_the_original_score(
-    model: PreTrainedModel, batches: Batches
+    model: PreTrainedModel, batches: Batches, search: Search
 ) -> None:
     with torch.no_grad():
         original = float(confidence(model(**batches[0]), batches[0]).mean())
-    expected = search(model, batches, 0.05 * original, confidence).trials
-    pandas.testing.assert_frame_equal(search(model, batches, "5%", confidence).trials, expected)
+    expected = search(max_effect=0.05 * original, score=confidence).trials
+    trials = search(max_effect="5%", score=confidence).trials
+    pandas.testing.assert_frame_equal(trials, expected)
     assert {"within", "beyond"} <= {*expected["verdict"]}, "negative control: the limit decides"
 
 
-def test_a_limit_in_nats_is_one_of_the_loss(model: PreTrainedModel, batches: Batches) -> None:
-    assert search(model, batches, "0.01nats").heads == search(model, batches, 0.01).heads
+def test_a_limit_in_nats_is_one_of_the_loss(search: Search) -> None:
+    assert search(max_effect="0.01nats").heads == search(max_effect=0.01).heads
 
 
-@pytest.mark.parametrize(("max_effect", "score"), [("1%", None), ("0.1nats", confidence)])
-def test_a_limit_in_another_unit_is_named(
-    model: PreTrainedModel, batches: Batches, max_effect: str, score: CustomScore | None
-) -> None:
-    with pytest.raises(papa.PapaError, match="max_effect"):
-        search(model, batches, max_effect, score)
+NO_LIMITS = [0.0, -1.0, math.nan, math.inf, "0.01", "little", "little%", "-1%", "0%", "0nats"]
 
 
 @pytest.mark.parametrize(
-    "max_effect",
-    [0.0, -1.0, float("nan"), float("inf"), "0.01", "little", "little%", "-1%", "0%", "0nats"],
+    ("max_effect", "score"),
+    [*((limit, None) for limit in NO_LIMITS), ("1%", None), ("0.1nats", confidence)],
 )
-def test_a_limit_that_is_none_is_named(
-    model: PreTrainedModel, batches: Batches, max_effect: float | str
+def test_a_limit_that_is_none_or_in_another_unit_is_named(
+    search: Search, max_effect: float | str, score: CustomScore | None
 ) -> None:
     with pytest.raises(papa.PapaError, match="max_effect"):
-        papa.search_heads(model, batches, scores=torch.rand(2, 4), max_effect=max_effect)
+        search(max_effect=max_effect, score=score)
 
 
 @pytest.mark.parametrize("max_effect", ["0.1nats", "1%"])
@@ -129,12 +120,10 @@ def test_a_squared_error_has_no_limit_with_a_unit(batches: Batches, max_effect: 
         )
 
 
-@pytest.mark.parametrize("scores", [torch.rand(3, 4), torch.rand(2, 2), torch.rand(1, 4)])
-def test_scores_of_another_shape_are_refused(
-    model: PreTrainedModel, batches: Batches, scores: torch.Tensor
-) -> None:
+@pytest.mark.parametrize("shape", [(3, 4), (2, 2), (1, 4)])
+def test_scores_of_another_shape_are_refused(search: Search, shape: tuple[int, int]) -> None:
     with pytest.raises(papa.PapaError, match="2 layers of 4 heads"):
-        papa.search_heads(model, batches, scores=scores, max_effect=0.1)
+        search(scores=torch.rand(shape), max_effect=0.1)
 
 
 def test_too_few_evaluations_are_named(model: PreTrainedModel, batches: Batches) -> None:
@@ -142,17 +131,10 @@ def test_too_few_evaluations_are_named(model: PreTrainedModel, batches: Batches)
         papa.head_scores(model, batches, method="shapley", evaluations=10, progress=False)
 
 
-def test_an_average_is_of_its_own_texts(model: PreTrainedModel, batches: Batches) -> None:
+def test_an_average_is_of_its_own_texts(batches: Batches, search: Search) -> None:
     def effects(texts: Batches | None) -> list[float]:
-        search = papa.search_heads(
-            model,
-            batches,
-            scores=torch.zeros(2, 4),
-            max_effect=0.01,
-            substitute_data=texts,
-            progress=False,
-        )
-        return search.trials["effect"].tolist()
+        trials = search(max_effect=0.01, substitute="average", substitute_data=texts).trials
+        return trials["effect"].tolist()
 
     ids = torch.randint(1, 50, (16, 10), generator=torch.Generator().manual_seed(3))
     other_texts = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]

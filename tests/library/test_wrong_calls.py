@@ -30,6 +30,12 @@ NOT_FINITE[1, 3, 4, 5] = float("nan")
 NUMBERS = bert("ForSequenceClassification", labels=2, problem_type="regression")
 
 
+def classifier(weight: float) -> PreTrainedModel:
+    model = bert("ForSequenceClassification", labels=3)
+    torch.nn.init.constant_(model.classifier.weight, weight)
+    return model
+
+
 def refusal(call: Callable[[], object]) -> str:
     """The message of the one-line error that a call raises."""
     with pytest.raises(papa.PapaError) as refused:
@@ -55,19 +61,23 @@ def test_data_that_are_no_texts(encoder: Encoder, data: object, expected: str) -
 
 
 @pytest.mark.parametrize(
-    ("model", "slots", "expected"),
+    ("call", "expected"),
     [
-        ("/no/such/folder", None, "/no/such/folder"),
-        (torch.nn.Linear(2, 2), None, "Linear"),
-        (bert(), None, "tokenizer"),
-        (EMBEDDED, 33, "slots is 33"),
+        (partial(papa.load_encoder, "/no/such/folder"), "/no/such/folder"),
+        (partial(papa.load_encoder, torch.nn.Linear(2, 2)), "Linear"),
+        (partial(papa.load_encoder, bert()), "tokenizer"),
+        (partial(papa.load_encoder, EMBEDDED, slots=33), "slots is 33"),
+        (partial(papa.constant_heads, [0.9, 0.1], keep=0.5), "[2]"),
+        (partial(papa.constant_heads, [[0.9, float("nan")]], keep=0.5), "finite"),
+        (partial(papa.constant_heads, EFFECTS, keep=50), "keep"),
+        (partial(papa.constant_heads, EFFECTS, keep=None), "keep=None"),
     ],
 )
-def test_what_is_no_encoder(
-    model: object, slots: int | None, expected: str, monkeypatch: pytest.MonkeyPatch
+def test_what_is_no_encoder_or_gives_no_heads(
+    call: Callable[[], object], expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    assert expected in refusal(lambda: papa.load_encoder(model, slots=slots))
+    assert expected in refusal(call)
 
 
 @pytest.mark.parametrize(
@@ -117,34 +127,34 @@ def test_data_that_cannot_be_measured(
     assert expected in refusal(lambda: papa.measure(encoder, data, task=task, progress=False))
 
 
-@pytest.mark.parametrize(
-    ("make_task", "expected"),
-    [
-        (partial(replace, TASK, probe=3), "probe is a int"),
-        (partial(replace, TASK, probe=LogisticRegression(), head="native"), "leave out head"),
-        (partial(replace, TASK, score=len), 'head="native"'),
-        (partial(replace, TASK, metric=len, label=None), "set label"),
-        (partial(replace, TASK, metric=lambda *_: 1 / 0, epochs=1), "division by zero"),
-        (partial(replace, TASK, metric=lambda *_: torch.nan, epochs=1), "nan"),
-    ],
-)
-def test_tasks_that_cannot_be_measured(
-    encoder: Encoder, reviews: Reviews, make_task: Callable[[], papa.Task], expected: str
-) -> None:
-    assert expected in refusal(
-        lambda: papa.measure(encoder, reviews, task=make_task(), keep=[1], progress=False)
-    )
-
-
 def test_classes_that_the_train_split_lacks(encoder: Encoder, reviews: Reviews) -> None:
     renamed = reviews["train"].replace({"positive": "good"})
     data = {"train": reviews["train"], "validation": renamed}
     assert "validation" in refusal(lambda: papa.measure(encoder, data, task=TASK, progress=False))
 
 
+Call = Callable[..., object]
+
+
+changed = partial(replace, TASK)
+
+
+def measured(make_task: Callable[[], papa.Task]) -> Call:
+    """A measurement by another task, which is checked once it is made."""
+    return lambda encoder, data, task, progress: papa.measure(
+        encoder, data, task=make_task(), keep=[1], progress=progress
+    )
+
+
 @pytest.mark.parametrize(
-    ("measure", "expected"),
+    ("call", "expected"),
     [
+        (measured(partial(changed, probe=3)), "probe is a int"),
+        (measured(partial(changed, probe=LogisticRegression(), head="native")), "leave out head"),
+        (measured(partial(changed, score=len)), 'head="native"'),
+        (measured(partial(changed, metric=len, label=None)), "set label"),
+        (measured(partial(changed, metric=lambda *_: 1 / 0, epochs=1)), "division by zero"),
+        (measured(partial(changed, metric=lambda *_: torch.nan, epochs=1)), "nan"),
         (partial(papa.measure, orders=["lamda"]), "'lamda' (did you mean 'lambda'?)"),
         (partial(papa.measure, orders=EFFECTS), "1 layers of 2 heads"),
         (partial(papa.measure, orders=[[(0, 0), (2, 0)]]), "(2, 0)"),
@@ -152,74 +162,36 @@ def test_classes_that_the_train_split_lacks(encoder: Encoder, reviews: Reviews) 
         (partial(papa.measure, probe_seeds=3), "'probe_seeds'"),
         (partial(papa.measure, substitutes=[]), "substitutes is list"),
         (partial(papa.measure, substitutes=NOT_FINITE), "substitutes is Tensor"),
+        (partial(papa.head_scores, method="shaply"), "'shaply'"),
+        (partial(papa.head_scores, substitute="zeroes"), "'zeroes'"),
     ],
 )
-def test_designs_that_cannot_be_measured(
-    encoder: Encoder, reviews: Reviews, measure: Callable[..., object], expected: str
+def test_tasks_or_designs_that_cannot_be_measured(
+    encoder: Encoder, reviews: Reviews, call: Call, expected: str
 ) -> None:
-    assert expected in refusal(lambda: measure(encoder, reviews, task=TASK, progress=False))
+    assert expected in refusal(lambda: call(encoder, reviews, task=TASK, progress=False))
+
+
+head_scores = partial(papa.head_scores, progress=False)
+fidelity = partial(papa.fidelity, heads=[], substitute="zeros")
 
 
 @pytest.mark.parametrize(
-    ("scores", "keep", "expected"),
+    ("call", "model", "data", "expected"),
     [
-        ([0.9, 0.1], 0.5, "[2]"),
-        ([[0.9, float("nan")]], 0.5, "finite"),
-        (EFFECTS, 50, "keep"),
-        (EFFECTS, None, "keep=None"),
+        (partial(head_scores, method="self_lambda"), gpt(), texts(), "'self_lambda'"),
+        (partial(head_scores, task=TASK), gpt(), texts(), "task"),
+        (partial(head_scores, substitute=["zeros"]), gpt(), texts(), "['zeros']"),
+        (head_scores, gpt().train(), texts(), "train mode"),
+        (head_scores, gpt(), ["a text"], "tokenizer"),
+        (partial(head_scores, method="effect"), classifier(torch.nan), texts(), "NaN"),
+        (fidelity, bert(), [{name: values[:3] for name, values in BATCH.items()}], "3 texts"),
+        (fidelity, NUMBERS, [BATCH], "logits"),
+        (fidelity, bert("ForMaskedLM"), [LABELLED, BATCH], "labels"),
+        (fidelity, gpt(), [ONE_TOKEN], "token"),
     ],
 )
-def test_scores_that_give_no_heads(scores: object, keep: float | None, expected: str) -> None:
-    assert expected in refusal(lambda: papa.constant_heads(scores, keep=keep))
-
-
-@pytest.mark.parametrize(
-    ("method", "substitute", "expected"),
-    [("shaply", "average", "'shaply'"), ("lambda", "zeroes", "'zeroes'")],
-)
-def test_methods_that_do_not_exist(
-    encoder: Encoder, reviews: Reviews, method: str, substitute: str, expected: str
+def test_models_in_memory_that_have_no_numbers(
+    call: Call, model: PreTrainedModel, data: object, expected: str
 ) -> None:
-    assert expected in refusal(
-        lambda: papa.head_scores(
-            encoder, reviews, task=TASK, method=method, substitute=substitute, progress=False
-        )
-    )
-
-
-def classifier(weight: float) -> PreTrainedModel:
-    model = bert("ForSequenceClassification", labels=3)
-    torch.nn.init.constant_(model.classifier.weight, weight)
-    return model
-
-
-@pytest.mark.parametrize(
-    ("head_scores", "model", "data", "expected"),
-    [
-        (partial(papa.head_scores, method="self_lambda"), gpt(), texts(), "'self_lambda'"),
-        (partial(papa.head_scores, task=TASK), gpt(), texts(), "task"),
-        (partial(papa.head_scores, substitute=["zeros"]), gpt(), texts(), "['zeros']"),
-        (papa.head_scores, gpt().train(), texts(), "train mode"),
-        (papa.head_scores, gpt(), ["a text"], "tokenizer"),
-        (partial(papa.head_scores, method="effect"), classifier(torch.nan), texts(), "NaN"),
-    ],
-)
-def test_models_in_memory_that_have_no_head_scores(
-    head_scores: Callable[..., object], model: PreTrainedModel, data: object, expected: str
-) -> None:
-    assert expected in refusal(lambda: head_scores(model, data, progress=False))
-
-
-@pytest.mark.parametrize(
-    ("model", "data", "expected"),
-    [
-        (bert(), [{name: values[:3] for name, values in BATCH.items()}], "3 texts"),
-        (NUMBERS, [BATCH], "logits"),
-        (bert("ForMaskedLM"), [LABELLED, BATCH], "labels"),
-        (gpt(), [ONE_TOKEN], "token"),
-    ],
-)
-def test_answers_that_cannot_be_compared(
-    model: PreTrainedModel, data: list[dict[str, torch.Tensor]], expected: str
-) -> None:
-    assert expected in refusal(lambda: papa.fidelity(model, data, heads=[], substitute="zeros"))
+    assert expected in refusal(lambda: call(model, data))
