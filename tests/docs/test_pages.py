@@ -116,10 +116,10 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
         path = tmp_path / f"{split}.parquet"
         rows.to_parquet(path)
         source[split] = str(path)
-    training = {"learning_rate": 4e-3, "batch_size": 8, "epochs": 6}
+    training = papa.Task(learning_rate=4e-3, batch_size=8, epochs=6)
     columns = {"text": "text", "label": "label"}
     task = {"kind": "text", "source": source, "columns": columns, "metric": "accuracy"}
-    task |= {"probe": training}
+    task |= {"probe": {"learning_rate": 4e-3, "batch_size": 8, "epochs": 6}}
     document = described(
         shallow,
         task,
@@ -131,11 +131,10 @@ def test_the_recipe_finds_what_a_study_finds(shallow: str, tmp_path: Path) -> No
     table = score_study(document, tmp_path, tmp_path / "store").table
     expected = table.groupby("fraction")["score"].agg(list).to_dict()
     encoder = papa.load_encoder(shallow, slots=16, device="cpu")
-    papa_task = papa.Task(**training)
     scores = scores_by_share(
         encoder,
         data,
-        papa_task,
+        training,
         keep=[1, 0.5, 0],
         probe_seeds=[0, 1, 2],
         ranking_seeds=[0, 1],

@@ -19,40 +19,29 @@ pytestmark = [
     pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not installed"),
 ]
 
-PUBLISH = """
+PROGRAM = """
 import sys, numpy
-from safetensors.numpy import save_file
-from papa.storage.artifacts import published
-from papa.storage.store import Store
-store = Store(sys.argv[1])
-store.make()
-with published(store.folder("probe", "0" * 64), {"stage": "probe", "key": "0" * 64}) as folder:
-    (folder / "inner").mkdir()
-    save_file({"weights": numpy.ones(2)}, folder / "inner" / "weights.safetensors")
-"""
-READ = """
-import sys
-from safetensors.numpy import load_file
-from papa.storage.artifacts import verified
-from papa.storage.store import Store
-folder = verified(Store(sys.argv[1]).folder("probe", "0" * 64))
-print(load_file(folder / "inner" / "weights.safetensors")["weights"].sum().item())
-"""
-REMOVE = """
-import sys
-from papa.storage.artifacts import remove
-from papa.storage.store import Store
-remove(Store(sys.argv[1]).folder("probe", "0" * 64))
-"""
-LOCK = """
-import sys
+from safetensors.numpy import load_file, save_file
+from papa.storage.artifacts import published, remove, verified
 from papa.storage.locks import claimed
 from papa.storage.store import Store
-with claimed(Store(sys.argv[1]), "study-shared"):
+store = Store(sys.argv[1])
+artifact = store.folder("probe", "0" * 64)
+"""
+PUBLISH = f"""{PROGRAM}
+store.make()
+with published(artifact, {{"stage": "probe", "key": "0" * 64}}) as folder:
+    (folder / "inner").mkdir()
+    save_file({{"weights": numpy.ones(2)}}, folder / "inner" / "weights.safetensors")
+"""
+READ = f"""{PROGRAM}
+print(load_file(verified(artifact) / "inner" / "weights.safetensors")["weights"].sum().item())
+"""
+REMOVE = f"{PROGRAM}remove(artifact)"
+LOCK = f"""{PROGRAM}
+with claimed(store, "study-shared"):
     print("held")
 """
-
-
 UNCOVER = """
 mkdir -p "$1" && mount --bind "$3" "$1" && mount -t tmpfs -o mode=755 none "$2" &&
 mkdir -p "$3" && mount --bind "$1" "$3" && shift 3 && exec "$@"

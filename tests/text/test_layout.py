@@ -134,8 +134,13 @@ def test_a_piece_of_the_vocabulary_that_is_special_becomes_unknown() -> None:
     backend = Tokenizer(models.Unigram(pieces, unk_id=3))
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.post_processor = processors.RobertaProcessing(("</s>", 2), ("<s>", 0))
-    names = {"cls_token": "<s>", "sep_token": "</s>", "pad_token": "<pad>", "unk_token": "<unk>"}
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, **names)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        cls_token="<s>",
+        sep_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+    )
     special_tokens = special_tokens_of(tokenizer)
     split = tokenizer("a </s> b", add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert special_tokens.sep in split, "the control: the tokenizer alone yields the separator"

@@ -190,13 +190,12 @@ def test_rows_that_a_sample_leaves_out_are_not_counted(make_task: Make) -> None:
     assert "of 4 " in warning
 
 
-PAIRS = [("a", "b c", 0), ("b", "a", 1)]
 OF_KINDS: list[tuple[dict[str, object], list[dict[str, object]], dict[str, object]]] = [
     (
         PAIR,
         [
-            {"sentence1": first, "sentence2": second, "label": label}
-            for first, second, label in PAIRS
+            {"sentence1": "a", "sentence2": "b c", "label": 0},
+            {"sentence1": "b", "sentence2": "a", "label": 1},
         ],
         {"sentence1": "a b", "sentence2": "c", "label": 0},
     ),
