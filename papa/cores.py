@@ -62,8 +62,10 @@ def free_threads() -> int:
     return 1 if _used is None else _used.threads()
 
 
-def map_in_threads(function: Callable[..., _Result], *arguments: Sequence[Any]) -> Iterator[_Result]:
-    """Return ``map`` of a function, whose calls run at the same time, in a thread of one core each.
+def map_in_threads(
+    function: Callable[..., _Result], *arguments: Sequence[Any]
+) -> Iterator[_Result]:
+    """Return ``map`` of a function, with its calls at the same time, each in a thread of one core.
 
     A single call runs in the calling thread, whose number of cores stays what it is.
     """

@@ -50,4 +50,5 @@ def test_threads_are_kept_for_the_next_calls() -> None:
         return get_ident()
 
     first, second = (set(map_in_threads(wait_and_name, [0, 1])) for _ in range(2))
-    assert first == second and get_ident() not in first
+    assert first == second
+    assert get_ident() not in first
