@@ -17,7 +17,7 @@ from papa.storage.locks import claimed
 from papa.storage.store import Store
 from papa.tasks.step import group_by_seed
 from tests.flows import conftest as cli
-from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
+from tests.flows.history import flow_runs, mlflow_states
 from tests.tasks.tracked import assert_whole, steps_of
 
 pytestmark = pytest.mark.server
@@ -95,14 +95,15 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
             verified(store.folder(stage, key))
 
 
-def test_a_repeated_run_computes_nothing(ran: Ran) -> None:
+def test_a_repeated_run_computes_nothing(ran: Ran, prefect: dict[str, str]) -> None:
     before = cli.artifacts(ran.store, *COMPUTED, "aggregate")
     for command, imported in (("plan", set()), ("check", set()), ("run", {"prefect", "mlflow"})):
-        finished = cli.papa(command, ran.study, "--store", str(ran.store))
+        arguments = (command, ran.study, "--store", str(ran.store))
+        finished = cli.papa(*arguments, extra_environment=prefect)
         assert finished.code == 0, finished.err
         assert finished.imported == imported
     assert cli.artifacts(ran.store, *COMPUTED, "aggregate") == before
-    run = own_flow_runs(ran.store)[-1]
+    run = flow_runs(ran.store, prefect)[-1]
     assert (run.name, run.state) == ("small", "Completed")
     assert {*zip(run.steps.values(), run.attempts.values(), strict=True)} == {("Cached", 1)}
     assert_whole(Store(ran.store))

