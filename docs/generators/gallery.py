@@ -47,7 +47,7 @@ A line for each substitute and order; bars are 95 % intervals.
 
 ![Share of nearest neighbours kept, by substitute and order](gallery/scores.svg)
 
-{tables}
+{scores}
 
 ## Heads
 
@@ -70,7 +70,7 @@ The average attention of three heads: on [CLS], on each token itself, and spread
 
 ![Average attention of three heads](gallery/matrices.png)
 
-A report also has tables of relative drops, of joint effects, and, with two or more orders, of
+A report also has tables of relative drops, contrasts, joint effects and
 [head orders compared](results.md#comparing-head-orders).
 """
 
@@ -98,9 +98,9 @@ def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFra
 
 def page(summary: pandas.DataFrame, effects: pandas.DataFrame) -> str:
     """Return the page, with the scores, and sentences on joint effects."""
-    tables = [table for table in score_tables(summary) if table.heading != "Relative drop"]
+    scores, *_ = score_tables(summary)
     return _PAGE.format(
-        tables="\n\n".join(f"## {table.heading}\n\n{table.markdown.strip()}" for table in tables),
+        scores=f"## {scores.heading}\n\n{scores.markdown.strip()}",
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
     )
 
