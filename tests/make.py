@@ -34,6 +34,7 @@ MARKS: Settings = {
     "sep_token_id": 2,
 }
 GROUPED: Settings = {**WORDS, **SLOTS, "pad_token_id": 0, "num_key_value_heads": 2, "head_dim": 8}
+GPT_OSS: Settings = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}
 IMAGES: Settings = {**SIZES, "image_size": 12, "patch_size": 4}
 GPT2: Settings = {"n_embd": 32, "n_layer": 3, "n_head": 4, "n_positions": 64}
 WHISPER: Settings = {

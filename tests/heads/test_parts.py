@@ -7,7 +7,7 @@ from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
-from tests.make import IMAGES, SIZES, Make, Settings, model_factory, outputs_of
+from tests.make import GPT_OSS, IMAGES, SIZES, Make, Settings, decoder, model_factory, outputs_of
 
 TOKENS = torch.randint(3, 50, (1, 9), generator=torch.Generator().manual_seed(0))
 IMAGE = torch.randn(1, 3, 12, 12, generator=torch.Generator().manual_seed(0))
@@ -22,16 +22,9 @@ T5: Settings = {
     "initializer_factor": 1.0,
     "decoder_start_token_id": 0,
 }
-GPT_OSS = SETTINGS | {
-    "num_key_value_heads": 2,
-    "head_dim": 8,
-    "num_local_experts": 2,
-    "num_experts_per_tok": 1,
-    "sliding_window": 4,
-}
 t5 = model_factory("T5", T5, "ForConditionalGeneration")
 clip = model_factory("CLIP", {"text_config": SETTINGS, "vision_config": IMAGES})
-gpt_oss = model_factory("GptOss", GPT_OSS, "ForCausalLM")
+gpt_oss = decoder("GptOss", GPT_OSS)
 
 
 def eager(create: Make) -> PreTrainedModel:

@@ -26,10 +26,6 @@ def sentence(lambdas: TrainedLambda) -> str:
     return certainty(lambdas.facts(FRACTIONS))
 
 
-def agreement(values: np.ndarray) -> dict[str, object]:
-    return trained(values).facts(FRACTIONS)
-
-
 def test_a_head_has_the_interval_of_its_seeds() -> None:
     values = np.random.default_rng(1).normal(0.5, 0.01, (3, LAYERS * HEADS)).astype(np.float32)
     lambdas = trained(values)
@@ -58,7 +54,7 @@ def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, expected
 
 def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
     values = np.random.default_rng(2).random((4, LAYERS * HEADS))
-    facts = agreement(values)
+    facts = trained(values).facts(FRACTIONS)
     pairs = list(combinations(values, 2))
     tau = np.mean([kendalltau(*pair).statistic for pair in pairs])
     assert facts["kendall_tau"] == pytest.approx(tau)
@@ -73,7 +69,8 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
 @pytest.mark.parametrize("seeds", [2, 3, 8])
 def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: int) -> None:
     numbers = np.random.default_rng(seeds)
-    agreements = [agreement(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES)]
+    drawn = (trained(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES))
+    agreements = [lambdas.facts(FRACTIONS) for lambdas in drawn]
     significant = sum(
         facts["told"] or any(overlap["told"] for overlap in facts["shared"]) for facts in agreements
     )
@@ -81,12 +78,6 @@ def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: in
     assert 5 <= significant <= 33
     beyond = np.mean([facts["kendall_tau"] > facts["tau_by_chance"] for facts in agreements])
     assert beyond == pytest.approx(0.05, abs=0.035)
-
-
-def with_control(values: np.ndarray, shuffled: np.ndarray, *, distinct_rows: bool = True) -> str:
-    by_epoch = trained(values).by_epoch
-    control = trained(shuffled).by_epoch
-    return sentence(TrainedLambda(by_epoch, distinct_rows, control))
 
 
 NUMBERS = np.random.default_rng(5)
@@ -98,30 +89,24 @@ CONTROL = 0.5 + TEXT + 0.001 * NUMBERS.standard_normal((5, LAYERS * HEADS))
 
 
 @pytest.mark.parametrize(
-    ("values", "control", "is_informative"),
+    ("values", "control", "distinct_rows", "is_informative"),
     [
-        (NOISE + TEXT + LABELS, CONTROL, True),
-        (NOISE + TEXT, CONTROL, False),
-        (CONTROL, NOISE + TEXT + LABELS, False),
-        ((NOISE + TEXT + LABELS)[:4], CONTROL[:4], False),
+        (NOISE + TEXT + LABELS, CONTROL, True, True),
+        (NOISE + TEXT, CONTROL, True, False),
+        (CONTROL, NOISE + TEXT + LABELS, True, False),
+        ((NOISE + TEXT + LABELS)[:4], CONTROL[:4], True, False),
+        (NOISE + TEXT + LABELS, CONTROL, False, False),
+        (NOISE + TEXT + LABELS, None, True, False),
     ],
-    ids=["labels", "text alone", "more in the control", "four seeds"],
+    ids=["labels", "text alone", "more in the control", "four seeds", "shared rows", "no control"],
 )
 def test_an_order_is_informative_only_where_labels_make_seeds_agree(
-    values: np.ndarray, control: np.ndarray, is_informative: bool
+    values: np.ndarray, control: np.ndarray | None, distinct_rows: bool, is_informative: bool
 ) -> None:
-    text = with_control(values, control)
+    by_epoch = trained(values).by_epoch
+    shuffled = {} if control is None else trained(control).by_epoch
+    text = sentence(TrainedLambda(by_epoch, distinct_rows, shuffled))
     assert ("informative" in text) == is_informative
-
-
-def test_seeds_that_share_rows_make_no_order_informative() -> None:
-    text = with_control(NOISE + TEXT + LABELS, CONTROL, distinct_rows=False)
-    assert "informative" not in text
-
-
-def test_without_a_control_no_order_is_informative() -> None:
-    by_epoch = trained(NOISE + TEXT + LABELS).by_epoch
-    assert "informative" not in sentence(TrainedLambda(by_epoch, distinct_rows=True))
 
 
 def test_seeds_of_noise_do_not_agree() -> None:

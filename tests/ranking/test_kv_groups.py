@@ -7,12 +7,12 @@ import numpy as np
 import pandas
 import pytest
 import torch
-from transformers import LlamaConfig, LlamaForCausalLM, LlamaModel
+from transformers import LlamaForCausalLM
 
 import papa
 from papa.errors import EncoderError, SpecError
 from papa.heads.attention_layers import heads_per_kv_group
-from tests.make import Settings
+from tests.make import Settings, decoder
 
 LAYERS = 2
 HEADS = 8
@@ -22,10 +22,7 @@ SIZES: Settings = {
     "num_hidden_layers": LAYERS,
     "num_attention_heads": HEADS,
     "num_key_value_heads": GROUPS,
-    "hidden_size": 64,
-    "intermediate_size": 64,
     "vocab_size": 50,
-    "initializer_range": 0.35,
 }
 Batches = list[dict[str, torch.Tensor]]
 
@@ -39,13 +36,13 @@ quick_measure = partial(papa.measure, probe_seeds=[3], ranking_seeds=[0], progre
 @pytest.fixture(scope="module")
 def llama() -> LlamaForCausalLM:
     torch.manual_seed(0)
-    return LlamaForCausalLM(LlamaConfig.from_dict(SIZES)).eval()
+    return decoder("Llama", SIZES)().eval()
 
 
 @pytest.fixture(scope="module")
 def batches() -> Batches:
     generator = torch.Generator().manual_seed(1)
-    return [{"input_ids": torch.randint(50, (8, 12), generator=generator)} for _ in range(2)]
+    return [{"input_ids": torch.randint(1, 50, (8, 12), generator=generator)} for _ in range(2)]
 
 
 def scores_of(frame: pandas.DataFrame) -> np.ndarray:
@@ -81,7 +78,7 @@ def test_a_group_has_one_score(llama: LlamaForCausalLM, batches: Batches, method
 
 
 def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(llama: LlamaForCausalLM) -> None:
-    text = {"input_ids": torch.arange(12)[None]}
+    text = {"input_ids": torch.arange(1, 13)[None]}
     grouped = quick_scores(llama, [text], method="gradient", unit="kv_group")
     by_head = quick_scores(llama, [text], method="gradient")
     # |a + b| of one text lies between ||a| - |b|| and |a| + |b|.
@@ -128,9 +125,9 @@ def test_an_unknown_unit_is_refused(
     assert "'kv_groups'" in str(error.value)
 
 
-def test_groups_of_different_sizes_are_refused() -> None:
-    configs = [LlamaConfig.from_dict(SIZES | {"num_key_value_heads": n}) for n in (GROUPS, HEADS)]
-    modules = [LlamaModel(config).layers[0].self_attn for config in configs]
+def test_groups_of_different_sizes_are_refused(llama: LlamaForCausalLM) -> None:
+    single_heads = decoder("Llama", SIZES | {"num_key_value_heads": HEADS})()
+    modules = [model.model.layers[0].self_attn for model in (llama, single_heads)]
     with pytest.raises(EncoderError) as error:
         heads_per_kv_group(modules)
     assert "1" in str(error.value)

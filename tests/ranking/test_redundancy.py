@@ -26,6 +26,11 @@ joint_effects = partial(papa.joint_effects, substitute="zeros", progress=False)
 quick_measure = partial(papa.measure, probe_seeds=[0], progress=False)
 
 
+def batches(seed: int, texts: int = 24) -> list[dict[str, torch.Tensor]]:
+    ids = torch.randint(1, 50, (texts, 10), generator=torch.Generator().manual_seed(seed))
+    return [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
+
+
 @pytest.fixture(scope="module")
 def redundant() -> BertForSequenceClassification:
     """Heads 0 and 1 are large copies, so that one does for both; other heads write nothing."""
@@ -49,10 +54,8 @@ def redundant() -> BertForSequenceClassification:
 @pytest.fixture(scope="module")
 def effects(redundant: PreTrainedModel) -> pandas.DataFrame:
     """The effects of the redundant pair, and of a pair with a head that writes nothing."""
-    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(1))
-    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
     sets = [[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]]
-    return joint_effects(redundant, batches, head_sets=sets).effects
+    return joint_effects(redundant, batches(1), head_sets=sets).effects
 
 
 def test_a_redundant_pair_costs_more_than_its_heads_alone(effects: pandas.DataFrame) -> None:
@@ -67,22 +70,27 @@ def test_a_head_that_writes_nothing_adds_nothing(effects: pandas.DataFrame) -> N
     assert pair["redundancy"] == pytest.approx(0, abs=1e-6)
 
 
+def test_a_joint_effect_is_that_of_the_set_replaced_by_hand(
+    redundant: PreTrainedModel, effects: pandas.DataFrame
+) -> None:
+    for heads, joint in zip(([0, COPY], [0, SILENT]), effects["joint"], strict=True):
+        by_hand = papa.fidelity(redundant, batches(1), heads={0: heads}, substitute="zeros")
+        assert joint == pytest.approx(by_hand["value"]["divergence"], abs=1e-6)
+
+
 def test_single_effects_are_those_of_head_scores(redundant: PreTrainedModel) -> None:
-    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(2))
-    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
-    scores = papa.head_scores(
-        redundant, batches, method="effect", substitute="zeros", progress=False
-    )
-    alone = joint_effects(redundant, batches, head_sets=[[(0, head)] for head in range(4)]).effects
+    texts = batches(2)
+    scores = papa.head_scores(redundant, texts, method="effect", substitute="zeros", progress=False)
+    alone = joint_effects(redundant, texts, head_sets=[[(0, head)] for head in range(4)]).effects
     for column, expected in (("joint", "score"), ("joint_low", "low"), ("joint_high", "high")):
         assert alone[column].tolist() == pytest.approx(scores[expected].tolist(), abs=1e-6)
 
 
 def measured(model: PreTrainedModel) -> papa.Measurement:
     """A measurement by the effect of single heads against zeros, on 64 texts."""
-    ids = torch.randint(1, 50, (64, 10), generator=torch.Generator().manual_seed(3))
-    batches = [{"input_ids": ids, "attention_mask": torch.ones_like(ids)}]
-    return quick_measure(model, batches, substitutes=["zeros"], orders=["effect"], keep=[1, 0.5, 0])
+    return quick_measure(
+        model, batches(3, texts=64), substitutes=["zeros"], orders=["effect"], keep=[1, 0.5, 0]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -164,8 +172,7 @@ def test_p_values_of_pairs_are_corrected_for_their_number(of_20_heads: papa.Meas
 
 
 def test_another_order_has_no_joint_effects(redundant: PreTrainedModel) -> None:
-    data = [{"input_ids": torch.arange(1, 33).reshape(4, 8)}]
-    measurement = quick_measure(redundant, data, orders=["first_to_last"], keep=[0.5])
+    measurement = quick_measure(redundant, batches(3), orders=["first_to_last"], keep=[0.5])
     assert measurement.joint_effects is None
 
 
@@ -173,9 +180,8 @@ def test_another_order_has_no_joint_effects(redundant: PreTrainedModel) -> None:
 def test_sets_without_heads_of_the_model_are_refused(
     head_sets: list[list[tuple[int, int]]], redundant: PreTrainedModel
 ) -> None:
-    batches = [{"input_ids": torch.ones(2, 4, dtype=torch.int64)}]
     with pytest.raises(papa.errors.SpecError, match="head"):
-        papa.joint_effects(redundant, batches, head_sets=head_sets, progress=False)
+        joint_effects(redundant, batches(1), head_sets=head_sets)
 
 
 @pytest.mark.parametrize(

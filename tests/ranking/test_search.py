@@ -17,12 +17,15 @@ def search(loss: LossOf, seed: int = 0) -> list[Trial]:
     return search_number(loss, loss(0, np.arange(TEXTS)), HEADS, LIMIT, seed)
 
 
+def values(sums: np.ndarray) -> ExampleValues:
+    return ExampleValues(sums, np.ones(len(sums), dtype=np.int64))
+
+
 def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOf:
     """Losses of texts to which each head adds as much, with noise."""
 
     def loss(number: int, rows: np.ndarray) -> ExampleValues:
-        sums = 1 + effect_of_a_head * number + noise * NOISE[number, rows]
-        return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+        return values(1 + effect_of_a_head * number + noise * NOISE[number, rows])
 
     return loss
 
@@ -62,8 +65,7 @@ def test_equal_changes_decide_nothing() -> None:
     """Not 0 but equal in all texts, up to rounding."""
 
     def loss(number: int, rows: np.ndarray) -> ExampleValues:
-        sums = np.full(len(rows), 0.7 + (0.08 if number else 0.0))
-        return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+        return values(np.full(len(rows), 0.78 if number else 0.7))
 
     trials = search(loss)
     assert {trial.verdict for trial in trials} == {"undecided"}
@@ -76,8 +78,7 @@ def test_a_number_beyond_the_limit_is_rarely_let_go() -> None:
         added = 1.02 * LIMIT * np.random.default_rng(seed).exponential(size=TEXTS)
 
         def loss(number: int, rows: np.ndarray, added: np.ndarray = added) -> ExampleValues:
-            sums = added[rows] if number else np.zeros(len(rows))
-            return ExampleValues(sums, np.ones(len(rows), dtype=np.int64))
+            return values(added[rows] if number else np.zeros(len(rows)))
 
         errors += largest(search(loss, seed)) > 0
     assert errors <= 200 * 0.05

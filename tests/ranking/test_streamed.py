@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.spatial.distance import jensenshannon
-from transformers import GptOssConfig, GptOssForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import GptOssForCausalLM
 
 import papa
 from papa.descriptions.observation import observe_text
@@ -17,24 +17,10 @@ from papa.ranking.loss_scores import ScoringRequest
 from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batches
-from tests.make import Settings
+from tests.make import GPT_OSS, decoder
 
-LAYERS = 2
-HEADS = 4
-SIZES: Settings = {
-    "num_hidden_layers": LAYERS,
-    "num_attention_heads": HEADS,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "head_dim": 8,
-    "intermediate_size": 32,
-    "vocab_size": 50,
-    "initializer_range": 0.35,
-}
-TEXTS = [
-    {"input_ids": torch.randint(50, (6, length), generator=torch.Generator().manual_seed(length))}
-    for length in (7, 10)
-]
+DRAWN = torch.Generator().manual_seed(0)
+TEXTS = [{"input_ids": torch.randint(1, 300, (6, size), generator=DRAWN)} for size in (7, 10)]
 METHODS = {method.__name__: method for method in (confidence, variance, distance, output_distance)}
 ROWS = 24
 SEPARATOR = 102
@@ -43,8 +29,7 @@ SEPARATOR = 102
 @pytest.fixture(scope="module")
 def gpt_oss() -> GptOssForCausalLM:
     torch.manual_seed(0)
-    experts = {"num_local_experts": 2, "num_experts_per_tok": 1, "sliding_window": 4}
-    model = GptOssForCausalLM(GptOssConfig.from_dict(SIZES | experts)).eval()
+    model = decoder("GptOss", GPT_OSS)().eval()
     for layer in model.model.layers:
         torch.nn.init.normal_(layer.self_attn.sinks)
     model.set_attn_implementation("eager")
@@ -74,7 +59,7 @@ def test_sink_share_is_what_rows_lack_to_one(gpt_oss: GptOssForCausalLM) -> None
 
 
 def test_a_model_without_sinks_has_no_share_of_them() -> None:
-    llama = LlamaForCausalLM(LlamaConfig.from_dict(SIZES)).eval()
+    llama = decoder("Llama")().eval()
     with pytest.raises(SpecError) as error:
         papa.head_scores(llama, TEXTS, method="sink_share", progress=False)
     assert "sink_share" in str(error.value)

@@ -126,12 +126,7 @@ def test_the_table_of_orders_counts_significant_differences() -> None:
     assert [row[-4:-2] for row in table] == [["3", "0"], *[["0", "1"]] * 3]
 
 
-def test_three_random_lists_tell_nothing() -> None:
-    pairs, *_ = compared(frame(better=0.2))
-    assert not pairs["beyond_chance"].any()
-
-
-@pytest.mark.parametrize(("lists", "significant"), [(18, False), (19, True)])
+@pytest.mark.parametrize(("lists", "significant"), [(3, False), (18, False), (19, True)])
 def test_one_order_takes_nineteen_random_lists(lists: int, significant: bool) -> None:
     rows = frame(better=0.2, seeds=range(lists))
     rows = rows[rows["order"].isin(["random", "lambda"])]

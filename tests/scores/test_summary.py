@@ -20,17 +20,12 @@ def drop_width(summary: pandas.DataFrame) -> float:
     return float(row["drop_high"] - row["drop_low"])
 
 
-@pytest.mark.parametrize("lines", [1, 2])
-def test_up_to_two_lines_keep_intervals_of_95_percent(lines: int) -> None:
+@pytest.mark.parametrize(("lines", "confidence"), [(1, 0.95), (2, 0.95), (10, 0.99)])
+def test_intervals_of_drops_allow_for_more_than_two_lines(lines: int, confidence: float) -> None:
     frame = results_of(lines)
-    assert drop_width(drops_of_all_lines(frame)) == pytest.approx(drop_width(summarise(frame)))
-
-
-def test_drops_of_ten_lines_have_intervals_of_99_percent() -> None:
-    frame = results_of(10)
-    expected = drop_width(summarise(frame, drop_confidence=0.99))
-    assert drop_width(drops_of_all_lines(frame)) == pytest.approx(expected)
-    assert expected > 1.2 * drop_width(summarise(frame))
+    width = drop_width(drops_of_all_lines(frame))
+    assert width == pytest.approx(drop_width(summarise(frame, drop_confidence=confidence)))
+    assert (width > 1.2 * drop_width(summarise(frame))) == (lines == 10)
 
 
 def test_scores_keep_their_intervals_whatever_the_number_of_lines() -> None:
