@@ -17,9 +17,10 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.manifest import FinishedStudy, open_study
 from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.results import results_table
-from papa.tasks.run import run_here
-from papa.tasks.step import Step
+from papa.tasks.run import Session, run_here, run_once
+from papa.tasks.step import Step, group_by_seed
 from papa.tasks.study_files import place_results, save_study
+from papa.worker import Worker
 
 SOURCE = {"kind": "files", "train": "train.jsonl", "validation": "validation.jsonl"}
 
@@ -80,14 +81,18 @@ class Scored(NamedTuple):
     artifacts: dict[Step, ArtifactReference]
 
 
-def score_study(document: dict[str, object], folder: Path, to: Path) -> Scored:
-    """Run a study in ``to`` whose files lie in ``folder``, but for its report."""
+def score_study(
+    document: dict[str, object], folder: Path, to: Path, worker: Worker | None = None
+) -> Scored:
+    """Run a study in ``to`` whose files lie in ``folder``, but for its report, on a worker."""
     study = resolve_study(document, folder=folder, origin="test")
     store = Store(to)
     store.make()
     steps = build_pipeline(resolve_inputs(study).inputs())
     *scoring, _ = steps.steps
-    run_here(scoring, store, study.execution, Told())
+    session = Session(store, worker or Worker(study.execution.device), study.execution, Told())
+    for group in group_by_seed(scoring):
+        run_once(group, session)
     artifacts = {step: step.reference(store) for step in scoring}
     return Scored(steps, store, results_table(steps.pairs, artifacts), artifacts)
 

@@ -2,8 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from papa.text.sources import read_reviews
 
@@ -23,7 +24,7 @@ def write_corpora(folder: Path) -> None:
     for split in splits:
         reviews = read_reviews(split).rows.to_pylist()
         rows = [{"sentence": row["text"], "label": row["label"]} for row in reviews[: ROWS[split]]]
-        _write(folder / "reviews" / f"{split}.jsonl", rows)
+        write_rows(folder / "reviews" / f"{split}.jsonl", rows)
         pairs = []
         for row in range(ROWS[split]):
             words = reviews[row]["text"].split()
@@ -32,9 +33,10 @@ def write_corpora(folder: Path) -> None:
             second = words[:shared] + other_words[: 8 - shared]
             pair = {"sentence1": reviews[row]["text"], "sentence2": " ".join(second)}
             pairs.append({**pair, "label": int(shared < 4)})
-        _write(folder / "review_pairs" / f"{split}.jsonl", pairs)
+        write_rows(folder / "review_pairs" / f"{split}.jsonl", pairs)
 
 
-def _write(path: Path, rows: list[dict[str, Any]]) -> None:
+def write_rows(path: Path, rows: Iterable[Mapping[str, object]]) -> None:
+    """Write a JSON Lines file, and the folder that it lies in."""
     path.parent.mkdir(exist_ok=True)
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))

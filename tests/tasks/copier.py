@@ -1,6 +1,5 @@
 """A small GPT-2 that copies what stood 23 tokens before, as studies read it."""
 
-import json
 from pathlib import Path
 
 from tokenizers import Tokenizer
@@ -8,6 +7,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import PreTrainedTokenizerFast
 
+from tests.corpora.reviews import write_rows
 from tests.heads.copying import HALF, TOKENS, repeated, trained_copier
 
 METRIC = "negative_log_perplexity"
@@ -32,5 +32,4 @@ def write_copier(folder: Path) -> None:
     write_copying_model(folder / "model")
     for split, seed in (("train", 20_000), ("validation", 10_001)):
         texts = [" ".join(f"w{number}" for number in row) for row in repeated(seed).tolist()]
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts)
-        (folder / f"{split}.jsonl").write_text(lines)
+        write_rows(folder / f"{split}.jsonl", [{"text": text} for text in texts])

@@ -17,7 +17,7 @@ from papa.storage.store import Store
 from papa.tasks.average import ShardSums, publish_average, sum_shards
 from tests.finished import described, score_study
 from tests.models.inputs import with_tokenizer
-from tests.tasks.word_order import LABELS, SHAPE, write_rows
+from tests.tasks.word_order import LABELS, SHAPE, write_splits
 
 pytestmark = pytest.mark.unchecked
 ROWS = 24
@@ -29,7 +29,7 @@ def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     model = BertForSequenceClassification(BertConfig.from_dict(SHAPE | LABELS))
     folder = with_tokenizer(model.eval(), tmp_path / "model")
     execution = {"shard_rows": ROWS // 4}
-    data = write_rows(tmp_path, ROWS)
+    data = write_splits(tmp_path, ROWS)
     document = described(folder, TASK, keep=[0], execution=execution)
     study = score_study(document, data, tmp_path / "store")
     (step,) = (step for step in study.steps.steps if step.stage.name == "average")

@@ -1,20 +1,16 @@
 """A decoder's native head in a study: a small GPT-2 that copies what stood 23 tokens before."""
 
-import math
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 import papa
 from papa.errors import PapaError
 from papa.models.reference import EMBEDDED
-from papa.tasks.joint_effects import joint_effects_table
 from tests.finished import Scored, described, score_study
-from tests.heads.copying import HALF, HEADS, LAYERS, repeated, trained_copier
+from tests.heads.copying import HALF, HEADS, repeated, trained_copier
 from tests.tasks.copier import METRIC, TASK
 
 pytestmark = pytest.mark.unchecked
@@ -100,31 +96,6 @@ def test_heads_by_lambda_are_missed_less_than_the_others(copier: Path, tmp_path:
     selected = (table["task"] == METRIC) & (table["fraction"] == 0.5)
     loss = table[selected].groupby("order")["score"].mean()
     assert loss["lambda"] > loss["reversed:lambda"] + 0.02
-
-
-def test_joint_effects_are_those_of_the_ablated_stock_model(copier: Path, tmp_path: Path) -> None:
-    settings = {"substitutes": ["zeros"], "orders": ["effect", "random"]}
-    task = {"metric": METRIC, **TASK}
-    steps, _, _, artifacts = finished(copier, tmp_path / "store", settings, [task])
-    table = joint_effects_table(steps.pairs, artifacts)
-    assert table is not None
-    scores = steps.pairs[0].head_scores(artifacts)["effect"].mean
-    original = scored_by_stock([])
-    every_head = list(np.ndindex(LAYERS, HEADS))
-    sets = [papa.constant_heads(scores, keep=keep) for keep in (0.5, 0)]
-    names = ["", ""]
-    for first, second in combinations(every_head, 2):
-        sets.append((first, second))
-        names.append(f"{first[0]}.{first[1]} + {second[0]}.{second[1]}")
-    assert table["pair"].tolist() == names, "eight heads are all among the first 16"
-    assert table["fraction"].tolist() == pytest.approx([0.5, 0] + [math.nan] * 28, nan_ok=True)
-    for heads, row in zip(sets, table.to_dict("records"), strict=True):
-        assert row["count"] == len(heads)
-        assert row["joint"] == pytest.approx(original - scored_by_stock(heads), abs=1e-4)
-        single_effects = [original - scored_by_stock([head]) for head in heads]
-        assert row["single_sum"] == pytest.approx(sum(single_effects), abs=1e-4)
-        assert row["redundancy_low"] < row["redundancy"] < row["redundancy_high"]
-    assert table["joint"].std() > 1e-3, "negative control: sets differ"
 
 
 NEAREST = {"kind": "text", "metric": "nearest_10"}

@@ -1,6 +1,5 @@
 """Inputs that are not what the key says: they are refused, and nothing is published."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -17,9 +16,11 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.run import run_here
 from papa.tasks.tokenise import tokenise
 from papa.text.sources import fingerprint
+from tests.corpora.reviews import write_rows
 from tests.finished import Told
 from tests.flows.conftest import task_on
 from tests.hub.encoders import write_encoder
+from tests.models.inputs import change_configuration
 
 BERT = "google-bert/bert-base-uncased"
 
@@ -49,8 +50,7 @@ def test_auto_is_what_weights_are_stored_in_on_a_gpu(
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     folder = tmp_path / "bert"
     write_encoder(BERT, folder)
-    configuration = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**configuration, "dtype": stored}))
+    change_configuration(folder, {"dtype": stored})
     document = {"name": "s", "encoders": [str(folder)], "tasks": ["reviews"]}
     document |= {"precision": "auto", "execution": {"device": device}}
     study = resolve_study(document, folder=Path(), origin="test")
@@ -58,22 +58,21 @@ def test_auto_is_what_weights_are_stored_in_on_a_gpu(
     assert encoder.precision == expected
 
 
-def write_rows(path: Path, word: str) -> None:
-    rows = ({"text": f"{word} {row}", "label": row % 2} for row in range(8))
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def rows(word: str) -> list[dict[str, object]]:
+    return [{"text": f"{word} {row}", "label": row % 2} for row in range(8)]
 
 
-def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_inputs_that_changed_are_refused(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Rows, a tokenizer and a configuration."""
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
-    store = Store(tmp_path / "store")
-    store.make()
     folder = tmp_path / "bert"
     write_encoder(BERT, folder)
     encoder = resolve_encoder(EncoderSpec(name=str(folder)))
     splits = {split: tmp_path / f"{split}.jsonl" for split in ("train", "validation")}
     for path in splits.values():
-        write_rows(path, "before")
+        write_rows(path, rows("before"))
     source = {"kind": "files", **{split: str(path) for split, path in splits.items()}}
     task = TaskSpec.model_validate(task_on("task", source, slots=16))
     content = fingerprint(task.source)
@@ -81,10 +80,10 @@ def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         "tokenise", tokenizer=encoder, task=task, layout=LayoutSpec(), fingerprint=content
     )
     for path in splits.values():
-        write_rows(path, "after")
+        write_rows(path, rows("after"))
         with pytest.raises(DataError, match="task 'task'"):
             run_here([step], store, ExecutionSpec(), Told())
-        write_rows(path, "before")
+        write_rows(path, rows("before"))
     path = folder / "tokenizer.json"
     before = (folder / "tokenizer.json").read_text()
     path.write_text(before.replace("##a", "##z"))
@@ -95,8 +94,7 @@ def test_inputs_that_changed_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
     run_here([step], store, ExecutionSpec(), Told())
     assert step.is_complete(store)
     load_encoder(encoder)
-    document = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**document, "layer_norm_eps": 0.1}))
+    change_configuration(folder, {"layer_norm_eps": 0.1})
     with pytest.raises(EncoderError, match="digest"):
         load_encoder(encoder)
     assert resolve_encoder(EncoderSpec(name=str(folder))).digest != encoder.digest

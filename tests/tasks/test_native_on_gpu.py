@@ -8,16 +8,8 @@ import pandas
 import pytest
 import torch
 
-from papa.spec import ExecutionSpec
-from papa.spec.file import resolve_study
-from papa.storage.store import Store
-from papa.tasks.inputs import resolve_inputs
-from papa.tasks.pipeline import build_pipeline
-from papa.tasks.results import results_table
-from papa.tasks.run import Session, run_once
-from papa.tasks.step import group_by_seed
 from papa.worker import Worker
-from tests.finished import Told, described
+from tests.finished import described, score_study
 from tests.tasks.copier import METRIC, TASK
 from tests.virtual_gpu import virtual_gpu
 
@@ -56,16 +48,7 @@ def scores_of(
 ) -> pandas.DataFrame:
     """The rows of a study of the copying decoder, run by a worker."""
     document = described(copier / "model", {"metric": METRIC, **TASK}) | DESIGN | (settings or {})
-    study = resolve_study(document, folder=copier, origin="test")
-    store = Store(to)
-    store.make()
-    pipeline = build_pipeline(resolve_inputs(study).inputs())
-    *steps, _ = pipeline.steps
-    session = Session(store, worker, ExecutionSpec(), Told())
-    for group in group_by_seed(steps):
-        run_once(group, session)
-    artifacts = {step: step.reference(store) for step in steps}
-    return results_table(pipeline.pairs, artifacts)
+    return score_study(document, copier, to, worker).table
 
 
 @pytest.fixture(scope="module")

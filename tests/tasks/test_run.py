@@ -38,10 +38,8 @@ MET = threading.Event()
 
 
 @pytest.mark.unchecked
-def test_ctrl_c_keeps_finished_steps(tmp_path: Path) -> None:
+def test_ctrl_c_keeps_finished_steps(store: Store) -> None:
     steps = [step for step in steps_of().steps if step.stage.name in ("tokenise", "average")]
-    store = Store(tmp_path / "store")
-    store.make()
     execution = ExecutionSpec(shard_rows=16)
     threads = torch.get_num_threads()
 
@@ -132,9 +130,7 @@ SECOND = reads.step("second", word="second", read=FIRST)
 
 
 @pytest.fixture
-def session(tmp_path: Path) -> Iterator[Session]:
-    store = Store(tmp_path / "store")
-    store.make()
+def session(store: Store) -> Iterator[Session]:
     yield Session(store, Worker(), ExecutionSpec(), Told())
     DAMAGES.clear()
 

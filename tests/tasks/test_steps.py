@@ -24,7 +24,8 @@ def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
 
 def test_random_orders_are_drawn_for_each_seed() -> None:
     orders = ["random", "first_to_last"]
-    steps = steps_of(orders=orders, probe_seeds=[0, 1, 2], keep=[1, 0.5, 0.25, 0])
+    keep = [1, 0.5, 0.25, 0]
+    steps = steps_of(orders=orders, probe_seeds=[0, 1, 2], ranking_seeds=[7, 8], keep=keep)
     cells = {(cell.order, cell.fraction): probes for cell, probes in cells_of(steps).items()}
     for fraction, count in ((0.5, 36), (0.25, 54)):
         drawn = cells["random", fraction]
@@ -32,7 +33,7 @@ def test_random_orders_are_drawn_for_each_seed() -> None:
         assert {len(chosen) for chosen in heads(drawn)} == {count}
         assert len(set(map(frozenset, heads(drawn)))) == 3
     # A study's random orders are drawn from the first ranking seed and each seed of the study.
-    by_seed = [head_order("random", None, 6, 12, (0, seed))[:36] for seed in range(3)]
+    by_seed = [head_order("random", None, 6, 12, (7, seed))[:36] for seed in range(3)]
     assert heads(cells["random", 0.5]) == [tuple(sorted(order)) for order in by_seed]
     drawn = (heads(cells["random", fraction]) for fraction in (0.5, 0.25))
     for half, quarter in zip(*drawn, strict=True):

@@ -44,36 +44,36 @@ OWN = (
 
 
 @pytest.fixture(params=["folder", pytest.param("s3", marks=pytest.mark.server)])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+def any_store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     if request.param == "folder":
         return Store(tmp_path / "store")
     return Store(request.getfixturevalue("s3_place"))
 
 
-def test_what_holds_other_things_becomes_no_store(store: Store) -> None:
+def test_what_holds_other_things_becomes_no_store(any_store: Store) -> None:
     mine = {"scratch/chapter.txt", "locks/poetry.lock", "artifacts/probe/data"}
     for name in mine:
-        put(store.address, name, b"mine")
-    with pytest.raises(ArtifactError, match=re.escape(store.address)):
-        store.make()
-    assert {*names(store.address)} == mine
+        put(any_store.address, name, b"mine")
+    with pytest.raises(ArtifactError, match=re.escape(any_store.address)):
+        any_store.make()
+    assert {*names(any_store.address)} == mine
 
 
-def test_runs_that_begin_at_once_make_one_store(store: Store) -> None:
-    assert not store.is_marked()
+def test_runs_that_begin_at_once_make_one_store(any_store: Store) -> None:
+    assert not any_store.is_marked()
     with ThreadPoolExecutor(8) as threads:
-        for job in [threads.submit(store.make) for _ in range(8)]:
+        for job in [threads.submit(any_store.make) for _ in range(8)]:
             job.result()
-    assert store.is_marked()
-    assert names(store.address) == [MARKER]
-    put(store.address, "artifacts/probe/data", b"mine")
-    store.make()
+    assert any_store.is_marked()
+    assert names(any_store.address) == [MARKER]
+    put(any_store.address, "artifacts/probe/data", b"mine")
+    any_store.make()
 
 
 @pytest.mark.parametrize("marker", MARKERS)
-def test_a_store_of_another_format_is_refused(store: Store, marker: bytes) -> None:
-    put(store.address, MARKER, marker)
-    for use in (store.make, store.is_marked):
+def test_a_store_of_another_format_is_refused(any_store: Store, marker: bytes) -> None:
+    put(any_store.address, MARKER, marker)
+    for use in (any_store.make, any_store.is_marked):
         with pytest.raises(ArtifactError, match="format 3"):
             use()
 
@@ -125,10 +125,12 @@ def complete(store: Store) -> set[str]:
     return {f"{stage}/{key}" for stage in STAGES for key in keys[stage]}
 
 
-def test_unused_artifacts_are_deleted(store: Store) -> None:
+def test_unused_artifacts_are_deleted(any_store: Store) -> None:
     begun = time.time()
-    fill(store)
-    unused = {entry.address.removeprefix(f"{store.artifacts}/"): entry for entry in survey(store)}
+    fill(any_store)
+    unused = {
+        entry.address.removeprefix(f"{any_store.artifacts}/"): entry for entry in survey(any_store)
+    }
     assert set(unused) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
     assert unused[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
     assert unused[f"probe/{UNUSED}"].reason == "nothing refers to it"
@@ -136,11 +138,11 @@ def test_unused_artifacts_are_deleted(store: Store) -> None:
     assert all(entry.size > 100 for entry in unused.values())
     # A store may keep whole seconds.
     assert all(begun - 1 <= entry.modified <= time.time() + 1 for entry in unused.values())
-    prune(store)
-    assert complete(store) == KEPT
-    assert survey(store) == []
-    remove(store.folder("aggregate", USED))
-    assert len(survey(store)) == len(KEPT) - 1, "the control: without results nothing is used"
+    prune(any_store)
+    assert complete(any_store) == KEPT
+    assert survey(any_store) == []
+    remove(any_store.folder("aggregate", USED))
+    assert len(survey(any_store)) == len(KEPT) - 1, "the control: without results nothing is used"
 
 
 def write(path: Path, text: str) -> None:
@@ -148,31 +150,29 @@ def write(path: Path, text: str) -> None:
     path.write_text(text)
 
 
-def test_foreign_files_stay(tmp_path: Path) -> None:
+def test_foreign_files_stay(store: Store, tmp_path: Path) -> None:
     """Links stay with what they lead to."""
-    folder = Store(tmp_path / "store")
-    folder.make()
-    fill(folder)
+    fill(store)
     scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210"
-    paths = [*(folder.root / name for name in scratch)]
-    paths += [Path(folder.folder("probe", USED), name) for name in (KILLED[:32], SHARDS)]
+    paths = [*(store.root / name for name in scratch)]
+    paths += [Path(store.folder("probe", USED), name) for name in (KILLED[:32], SHARDS)]
     for path in paths:
         write(path / "data", "left")
-    (folder.root / "studies" / "demo").mkdir()
+    (store.root / "studies" / "demo").mkdir()
     for name in OWN:
-        write(folder.root / name, "mine")
+        write(store.root / name, "mine")
     names = [f"artifacts/probe/{KILLED}", "artifacts/linked", "scratch/features-0123456789abcdef"]
     for number, name in enumerate(names):
         target = tmp_path / "other" / str(number)
         write(target / KILLED / "data", "mine")
-        (folder.root / name).symlink_to(target)
-    prune(folder)
-    assert [(folder.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
-    assert all((folder.root / name).is_symlink() for name in names)
+        (store.root / name).symlink_to(target)
+    prune(store)
+    assert [(store.root / name).read_text() for name in OWN] == ["mine"] * len(OWN)
+    assert all((store.root / name).is_symlink() for name in names)
     assert len([*(tmp_path / "other").rglob("data")]) == len(names)
     assert not any(path.exists() for path in paths)
-    assert (folder.root / "studies" / "demo").is_dir()
-    assert complete(folder) == KEPT
+    assert (store.root / "studies" / "demo").is_dir()
+    assert complete(store) == KEPT
 
 
 def exchange(artifact_folder: Path, outside: Path) -> None:
@@ -224,10 +224,8 @@ FOLLOWED = {
 
 @pytest.mark.parametrize("name", FOLLOWED)
 @pytest.mark.parametrize("use", USES)
-def test_a_link_that_appears_is_refused(tmp_path: Path, name: str, use: str) -> None:
+def test_a_link_that_appears_is_refused(store: Store, tmp_path: Path, name: str, use: str) -> None:
     """A link in the place of a store's folder, put there after the store was checked."""
-    store = Store(tmp_path / "store")
-    store.make()
     results = results_of(store, "small")
     place_results(store, "small", results)
     (store.root / "studies" / "small" / artifacts.METADATA).unlink()
@@ -242,11 +240,10 @@ def test_a_link_that_appears_is_refused(tmp_path: Path, name: str, use: str) -> 
     assert everything(tmp_path / "outside") == before
 
 
-def test_a_folder_that_is_being_filled_is_its_owners_alone(tmp_path: Path) -> None:
-    store = Store(tmp_path / "store")
-    store.make()
-    (tmp_path / "store" / "artifacts" / "probe" / USED).mkdir(parents=True, mode=0o770)
-    (tmp_path / "store" / "artifacts" / "probe" / USED).chmod(0o2770)
+def test_a_folder_that_is_being_filled_is_its_owners_alone(store: Store) -> None:
+    artifact = store.root / "artifacts" / "probe" / USED
+    artifact.mkdir(parents=True, mode=0o770)
+    artifact.chmod(0o2770)
     with published(store.folder("probe", USED), {}) as folder:
         assert stat.S_IMODE(folder.stat().st_mode) & 0o777 == 0o700
         (folder / "scores.json").write_text("{}")

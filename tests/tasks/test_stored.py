@@ -17,13 +17,6 @@ EMBEDDED = "embedded/all-MiniLM-L6-v2"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    store = Store(tmp_path / "store")
-    store.make()
-    return store
-
-
-@pytest.fixture
 def user_file(tmp_path: Path) -> Path:
     """The user's own file of a study, beside the rows that it names."""
     tasks = [task_on("texts", rows_in(tmp_path, "texts", ROWS))]

@@ -5,6 +5,7 @@ import os
 import signal
 import uuid
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +36,15 @@ pytestmark = pytest.mark.unchecked
 
 def step_of(copier: Path, stage: str) -> Step:
     """The step of a stage in a study of the copying decoder by effect."""
-    settings: dict[str, object] = {"substitutes": ["zeros"], "keep": [0.5], "orders": ["effect"]}
-    document = described("", {"metric": METRIC, **TASK}, **settings, ranking_seeds=[0])
-    document["encoders"] = [str(copier / "model")]
+    task = {"metric": METRIC, **TASK}
+    document = described(
+        copier / "model",
+        task,
+        substitutes=["zeros"],
+        keep=[0.5],
+        orders=["effect"],
+        ranking_seeds=[0],
+    )
     study = resolve_study(document, folder=copier, origin="test")
     steps = build_pipeline(resolve_inputs(study).inputs()).steps
     (step,) = (step for step in steps if step.stage.name == stage)
@@ -81,6 +88,30 @@ def scores_of(step: Step, executor: Executor, to: Path | str) -> dict[str, np.nd
     return load_file(artifact_of(step, executor, to) / SCORES)
 
 
+@dataclass(frozen=True)
+class Undisturbed:
+    """A sweep that nothing disturbed: its step, how many shards it had, and what it stored."""
+
+    step: Step
+    shards: int
+    scores: dict[str, np.ndarray]
+
+
+@pytest.fixture(scope="module")
+def undisturbed(copier: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    step = step_of(copier, "sweep_heads")
+    worker = CountingWorker()
+    scores = scores_of(step, worker, tmp_path_factory.mktemp("undisturbed") / "store")
+    assert scores["effect"].std() > 0.01, "negative control: heads differ"
+    return Undisturbed(step, worker.shards, scores)
+
+
+def assert_same_bits(scores: dict[str, np.ndarray], expected: dict[str, np.ndarray]) -> None:
+    assert scores.keys() == expected.keys()
+    for name, values in expected.items():
+        np.testing.assert_array_equal(scores[name], values)
+
+
 @pytest.mark.server
 def test_joint_effects_have_the_same_bits_of_one_worker_or_two(
     copier: Path, tmp_path: Path
@@ -93,20 +124,17 @@ def test_joint_effects_have_the_same_bits_of_one_worker_or_two(
 
 
 @pytest.mark.server
-def test_kills_change_no_bit(copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = step_of(copier, "sweep_heads")
-    expected = scores_of(step, Worker("cpu"), tmp_path / "one")
+def test_kills_change_no_bit(
+    undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed = tmp_path / "killed"
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     monkeypatch.setenv("PAPA_TEST_KILLED", str(killed))
     monkeypatch.setattr(sweep, "losses_of_shard", losses_of_shard_with_a_kill)
     with WorkerPool(2, "cpu") as pool:
-        scores = scores_of(step, pool, tmp_path / "two")
+        scores = scores_of(undisturbed.step, pool, tmp_path / "two")
     assert killed.exists()
-    assert scores.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(scores[name], values)
-    assert expected["effect"].std() > 0.01
+    assert_same_bits(scores, undisturbed.scores)
 
 
 def sweep_and_die(copier: Path, to: Path, shards: int) -> None:
@@ -114,17 +142,16 @@ def sweep_and_die(copier: Path, to: Path, shards: int) -> None:
     scores_of(step_of(copier, "sweep_heads"), CountingWorker(shards), to)
 
 
-def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) -> None:
-    step = step_of(copier, "sweep_heads")
-    undisturbed = CountingWorker()
-    expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
+def test_a_killed_run_keeps_its_finished_shards(
+    undisturbed: Undisturbed, copier: Path, tmp_path: Path
+) -> None:
     killed = tmp_path / "killed"
     spawn = multiprocessing.get_context("spawn")
     run = spawn.Process(target=sweep_and_die, args=(copier, killed, 3))
     run.start()
     run.join()
     assert run.exitcode == -signal.SIGKILL
-    shards = Path(step.folder(Store(killed))) / SHARDS
+    shards = Path(undisturbed.step.folder(Store(killed))) / SHARDS
     finished = sorted(path.parent for path in shards.glob(f"*/{METADATA}"))
     assert len(finished) == 3
     (damaged,) = finished[0].glob(f"*/{sweep.LOSSES}")
@@ -133,33 +160,28 @@ def test_a_killed_run_keeps_its_finished_shards(copier: Path, tmp_path: Path) ->
     damaged.write_bytes(content)
 
     resumed = CountingWorker()
-    scores = scores_of(step, resumed, killed)
+    scores = scores_of(undisturbed.step, resumed, killed)
     assert resumed.shards == undisturbed.shards - 2
-    for name, values in expected.items():
-        np.testing.assert_array_equal(scores[name], values)
+    assert_same_bits(scores, undisturbed.scores)
     assert not shards.exists()
 
 
 def test_an_interrupted_run_keeps_its_finished_shards_behind_a_uri(
-    copier: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    undisturbed: Undisturbed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PAPA_CACHE", str(tmp_path / "cache"))
     address = f"memory://{uuid.uuid4().hex}"
-    step = step_of(copier, "sweep_heads")
-    undisturbed = CountingWorker()
-    expected = scores_of(step, undisturbed, tmp_path / "undisturbed")
 
     def interrupt() -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        scores_of(step, CountingWorker(3, interrupt), address)
+        scores_of(undisturbed.step, CountingWorker(3, interrupt), address)
     resumed = CountingWorker()
-    scores = scores_of(step, resumed, address)
+    scores = scores_of(undisturbed.step, resumed, address)
     # A shard that another thread had begun was finished, too.
     assert resumed.shards <= undisturbed.shards - 3
-    for name, values in expected.items():
-        np.testing.assert_array_equal(scores[name], values)
+    assert_same_bits(scores, undisturbed.scores)
 
 
 def test_more_workers_compute_missing_losses_alone() -> None:

@@ -1,6 +1,5 @@
 """Texts of a few words, whose label says which of red and blue comes first; and models of them."""
 
-import json
 import random
 from functools import cache
 from pathlib import Path
@@ -8,6 +7,7 @@ from pathlib import Path
 from transformers import AutoTokenizer, BatchEncoding, PreTrainedTokenizerBase
 
 from papa.models.reference import embedded_folder
+from tests.corpora.reviews import write_rows
 from tests.make import SIZES, Settings
 
 WORDS = ("red", "blue", "green", "dog", "cat", "sun", "tree", "door")
@@ -38,11 +38,10 @@ def rows(count: int, seed: int) -> list[dict[str, str]]:
     return drawn_rows
 
 
-def write_rows(folder: Path, count: int) -> Path:
+def write_splits(folder: Path, count: int) -> Path:
     """Write a JSON Lines file each split."""
-    for split, seed in (("train", 1), ("validation", 2)):
-        lines = "".join(json.dumps(row) + "\n" for row in rows(count, seed))
-        (folder / f"{split}.jsonl").write_text(lines)
+    write_rows(folder / "train.jsonl", rows(count, seed=1))
+    write_rows(folder / "validation.jsonl", rows(count, seed=2))
     return folder
 
 
