@@ -16,13 +16,17 @@ import psutil
 
 from papa.credentials import without_credentials
 from papa.ranking.head_scores import TrainedLambda
+from papa.scores.order_comparison import compare_orders
+from papa.scores.summary import summarise
 from papa.spec import StudySpec
 from papa.spec.orders import UNIT_LABELS
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
 from papa.tasks.cell import read_scores
 from papa.tasks.context import Context
+from papa.tasks.joint_effects import joint_effects_table
 from papa.tasks.pair_steps import Artifacts, PairSteps
+from papa.tasks.results import head_orders, heads_table, results_table
 from papa.tasks.step import stage
 from papa.tasks.substitutes import special_slots_of
 
@@ -45,13 +49,9 @@ def aggregate(
     summary.csv, heads.parquet, figures, report.html. Where: on the driver's machine. ``invocation``
     is the command line, and when it began, in seconds since 1970.
     """
-    # They import pandas and torch, which a plan does without.
+    # They import torch, which a plan does without.
     from papa.reporting.report import write_report
-    from papa.scores.order_comparison import compare_orders
-    from papa.scores.summary import summarise
     from papa.tasks.findings import findings_of
-    from papa.tasks.joint_effects import joint_effects_table
-    from papa.tasks.results import head_orders, heads_table, results_table
 
     artifacts = context.artifacts
     with context.published(finished=time.time()) as folder:

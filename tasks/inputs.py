@@ -19,6 +19,7 @@ from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, Task
 from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.context import in_threads
+from papa.text.sources import fingerprint, pinned
 
 Of = TypeVar("Of")
 
@@ -200,8 +201,6 @@ def _described(precision: Any, requested: Any) -> Any:
     """Return an encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(requested, EncoderSpec):
         return describe_encoder(requested, precision)
-    from papa.text.sources import fingerprint, pinned
-
     return pinned(requested), fingerprint(requested)
 
 

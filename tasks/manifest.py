@@ -7,13 +7,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import yaml
+from pandas import DataFrame, read_parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.models.reference import EncoderReference, resolve_encoder
+from papa.scores.summary import read_table
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
@@ -22,9 +24,6 @@ from papa.storage.artifacts import ArtifactReference
 from papa.storage.files import without_links
 from papa.storage.store import Store
 from papa.tasks.substitutes import SubstituteSource
-
-if TYPE_CHECKING:
-    from pandas import DataFrame
 
 VERSION = 19
 """Of the stage that writes results."""
@@ -154,10 +153,6 @@ class FinishedStudy:
         return self._table(JOINT_EFFECTS) if (self.folder / JOINT_EFFECTS).exists() else None
 
     def _table(self, name: str) -> DataFrame:
-        from pandas import read_parquet
-
-        from papa.scores.summary import read_table
-
         read = read_parquet if name.endswith(".parquet") else read_table
         return read(self.folder / name)
 

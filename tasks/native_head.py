@@ -12,7 +12,12 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
-from papa.scores.answers import best_constant_answer
+from papa.scores.answers import (
+    best_constant_answer,
+    classes_in_words,
+    native_score,
+    same_answer,
+)
 from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
 from papa.spec import TaskSpec
@@ -83,8 +88,6 @@ def score_answers(
     In: the answers, and those of the original model. Out: scores, and what each row adds to them.
     Where: a worker.
     """
-    from papa.scores.answers import classes_in_words, native_score, same_answer
-
     corpus = context.open_text(text)
     original, _ = read_answers(context.artifacts[original_answers])
     answered, about = read_answers(context.artifacts[answers])

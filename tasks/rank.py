@@ -14,7 +14,13 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import HeadScores, divided_rows, order_of_rows, rows_of_seed
+from papa.ranking.head_scores import (
+    VALUED_ROWS,
+    HeadScores,
+    divided_rows,
+    order_of_rows,
+    rows_of_seed,
+)
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Unit
@@ -159,7 +165,7 @@ def score_heads(
     Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.ranking.loss_scores import VALUED_ROWS, ScoringRequest
+    from papa.ranking.loss_scores import ScoringRequest
     from papa.ranking.streamed import streamed
 
     entry = HEAD_SCORES[methods[0]]
@@ -212,7 +218,7 @@ def _score_native_head(
     """Score the heads of a native head, by methods that share a pass."""
     from papa.native.scores import score_heads_by
     from papa.native.training import training_spec
-    from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
+    from papa.ranking.loss_scores import LossRequest
 
     entry = HEAD_SCORES[methods[0]]
     count = len(native.texts)

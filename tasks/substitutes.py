@@ -21,6 +21,8 @@ from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context, is_native
 from papa.tasks.step import Step, stage
+from papa.text.layout import special_slots
+from papa.text.tokens import special_tokens_of
 
 if TYPE_CHECKING:
     from papa.heads.constants import ConstantMatrices
@@ -90,9 +92,6 @@ class SubstituteSource:
 
 def special_slots_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ...]:
     """Return the slots of [CLS] and [SEP] in a task's text, as far as all texts have them there."""
-    from papa.text.layout import special_slots
-    from papa.text.tokens import special_tokens_of
-
     if task.kind == "pair" and is_native(task):
         # The second text follows the first.
         return special_slots("text", task.slots)

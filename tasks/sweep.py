@@ -22,7 +22,7 @@ from papa.errors import DamagedError
 from papa.files import sha256_of_json
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking.head_scores import order_of_rows, rows_of_seed
+from papa.ranking.head_scores import VALUED_ROWS, order_of_rows, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata, remove, verified
@@ -243,8 +243,6 @@ def texts_to_sweep(
     model: PreTrainedModel,
 ) -> SweptTexts:
     """Return the texts in batches, and whether passes may reuse lower layers, on a worker."""
-    from papa.ranking.loss_scores import VALUED_ROWS
-
     context = Context((step,), store, execution, progress, model)
     corpus = context.open_text(step["text"])
     native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
@@ -312,7 +310,6 @@ def publish_effect(
     progress: Progress,
 ) -> None:
     """Publish the effect of every head, and its standard error over texts, on a worker."""
-    from papa.ranking.loss_scores import VALUED_ROWS
     from papa.ranking.set_values import effect_of_losses
 
     context = Context((step,), store, execution, progress)

@@ -1,6 +1,6 @@
 """Tokenise: a task's text laid out in S slots, as Arrow shards (paper, Appendix A)."""
 
-from papa.models.reference import EncoderReference
+from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import LayoutSpec, TaskSpec
 from papa.tasks.context import Context
 from papa.tasks.step import stage
@@ -20,7 +20,6 @@ def tokenise(
     In: the source's rows, whose ``fingerprint`` is checked. Out: token ids, labels and lengths in
     shards of ``shard_rows`` rows. Where: on the driver's machine, where the source's files lie.
     """
-    from papa.models.reference import load_tokenizer
     from papa.text.corpus import tokenise_corpus
 
     tokenise_corpus(

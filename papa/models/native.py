@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from papa.errors import EncoderError
 from papa.models.files import embeds_by, read_configuration_file
 from papa.models.identity import EncoderReference
+from papa.models.reference import check_device, check_precision
 from papa.spec import TaskSpec
 
 if TYPE_CHECKING:
@@ -63,7 +64,6 @@ def load_native_model(
     """Load a model with its native head, by the class of ``native_class``, in eval mode."""
     import torch
 
-    from papa.models.reference import check_device, check_precision
     from papa.models.weights import load_model
 
     check_device(device)

@@ -9,6 +9,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
+import pandas
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -28,8 +29,14 @@ from papa.native.training import (
     training_spec,
 )
 from papa.progress import Progress, bar, ignore_progress
-from papa.ranking.head_scores import HeadScores, TrainedLambda, divided_rows, rows_of_seed
-from papa.ranking.loss_scores import VALUED_ROWS, LossRequest
+from papa.ranking.head_scores import (
+    VALUED_ROWS,
+    HeadScores,
+    TrainedLambda,
+    divided_rows,
+    rows_of_seed,
+)
+from papa.ranking.loss_scores import LossRequest
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.redundancy import joint_effects_of_order
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
@@ -301,8 +308,6 @@ class CausalGateScores(HeadScores):
 
     def frame(self, method: str) -> pandas.DataFrame:
         """Return a frame as of other scores, with the shares of the three roles, and ``role``."""
-        import pandas
-
         frame = super().frame(method)
         plus = self.pulled_open.ravel()
         minus = frame["score"]

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas
 from jaxtyping import Bool, Float
 
 from papa.scores.order_comparison import DRAWS, LEVEL, agrees_more, random_agreement, seed_agreement
 from papa.spec.orders import partial_counts
 from papa.spec.study import CONTROL_SEEDS
 
-if TYPE_CHECKING:
-    import pandas
+VALUED_ROWS = 256
+"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 
 
 def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
@@ -112,8 +113,6 @@ class HeadScores:
 
     def frame(self, method: str) -> pandas.DataFrame:
         """Return a row for every head: layer, head, method, score, low, high."""
-        import pandas
-
         layers, heads = np.indices(self.mean.shape)
         low, high = self.interval
         return pandas.DataFrame(

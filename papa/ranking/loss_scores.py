@@ -20,14 +20,11 @@ from papa.probes.features import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import Rows, Summed
 from papa.progress import Progress, ignore_progress
-from papa.ranking.head_scores import HeadScores, rows_of_seed
+from papa.ranking.head_scores import VALUED_ROWS, HeadScores, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.batches import MicroBatch, micro_batch, rows_of_like_length
 from papa.text.corpus import TokenisedCorpus
-
-VALUED_ROWS = 256
-"""Training rows on which a set of heads is valued, where ``ranking.rows`` asks for no other."""
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Int
+from scipy.stats import t
 
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.set_values import effect_of_losses
@@ -110,8 +111,6 @@ def compare(
     """Return the verdict on a number of heads, from the losses of the same texts without and with
     them replaced; one bound of the interval may err with the probability ``level``.
     """
-    from scipy.stats import t
-
     added = replaced.sums - original.sums
     texts = len(added)
     scores = effect_of_losses(added[None], original.lengths, (1, 1), by_text=True)

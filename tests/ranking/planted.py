@@ -26,8 +26,8 @@ from papa.native.loading import open_native
 from papa.native.losses import LABELS
 from papa.native.passes import NativeHead
 from papa.probes.evaluate import train_probe
-from papa.ranking.head_scores import rows_of_seed
-from papa.ranking.loss_scores import VALUED_ROWS, LossRequest, ProbeLoss, ScoringRequest
+from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed
+from papa.ranking.loss_scores import LossRequest, ProbeLoss, ScoringRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.corpus import load_corpus, tokenise_corpus
