@@ -99,7 +99,7 @@ def special_slots_of(encoder: EncoderReference, task: TaskSpec) -> tuple[int, ..
     return special_slots(task.kind, task.slots, double_separator=tokens.between == 2)
 
 
-@stage("constant_outputs", version=2)
+@stage("constant_outputs", version=3)
 def constant_outputs(
     context: Context,
     encoder: EncoderReference,
@@ -129,7 +129,10 @@ def constant_outputs(
         batches = micro_batches(split, rows, tokens)
         loaded.observe(observe, batches, len(rows), context.progress)
 
-    outputs = outputs_over(observe_rows, split, kind, (encoder.layers, encoder.heads), seed)
+    size = (encoder.layers, encoder.heads)
+    # Packed batches do not say which text is which.
+    donors = 1 if task is None else 2
+    outputs = outputs_over(observe_rows, split, kind, size, seed, donors)
     with context.published() as folder:
         outputs.save(folder / FILE)
 

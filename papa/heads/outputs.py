@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import random
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -18,7 +19,7 @@ from torch import Tensor
 from papa.errors import DataError
 from papa.heads.observers import ObservedModel, Observer
 from papa.heads.substitutes import Substitute
-from papa.models.layer import Heads, LayerAttention, Observe, indices
+from papa.models.layer import Heads, LayerAttention, Observe, PassTexts, indices
 from papa.spec import ConstantsKind
 from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, verified
@@ -60,10 +61,13 @@ class ConstantOutputs(Substitute):
         save_file({"outputs": self.values.contiguous(), "place": self.index}, path)
 
 
-def read_outputs(artifact: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs:
-    """Return what a finished step of stage ``outputs`` holds."""
+def read_outputs(artifact: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs | Resampled:
+    """Return what a finished step of stage ``constant_outputs`` holds."""
     tensors = load_file(verified(artifact, FILE) / FILE)
-    return ConstantOutputs(tensors["outputs"], tensors["place"], kind)
+    if "texts" not in tensors:
+        return ConstantOutputs(tensors["outputs"], tensors["place"], kind)
+    choices = tuple(ConstantOutputs(tensors["outputs"], index, kind) for index in tensors["place"])
+    return Resampled(choices, tuple(bytes(digest.tolist()) for digest in tensors["texts"]))
 
 
 @dataclass
@@ -105,11 +109,26 @@ class MeanOutputs:
 
 
 class Donor(NamedTuple):
-    """What tells a text from others, its slots, and what heads output in it, call by call."""
+    """A text whose outputs other texts take.
 
+    Attributes:
+        rank: Its place in the draw: texts of the least rank of their length are drawn.
+        text: Its digest; None where it is not known.
+        slots: Of its tokens.
+        outputs: What heads output in it, call by call.
+    """
+
+    rank: bytes
     text: bytes | None
     slots: Int[Tensor, " tokens"]
     outputs: list[Float[Tensor, "heads tokens width"]]
+
+
+def draw_rank(seed: int, text: bytes) -> bytes:
+    """Return a random number of a text, of which the seed and the text alone decide: a draw by it
+    is the same in whatever order, batches and process the texts come.
+    """
+    return sha256(f"{seed} ".encode() + text).digest()
 
 
 def _digests(attention: LayerAttention, texts: int) -> tuple[bytes | None, ...]:
@@ -122,17 +141,15 @@ class DrawnOutputs:
     """What heads output in two drawn texts of each length, so that one is another text.
 
     Attributes:
-        seed: of the draws.
-        donors: by length, at most two.
-        draws: the generator of each length.
-        texts: by length, digests of the texts observed, or numbers where these are not known.
+        seed: of the draw.
+        donors: by length, at most two, of the least rank, the least first.
+        observed: how many texts were observed.
         drawn: donors of this pass, by their row; filled layer by layer.
     """
 
     seed: int
     donors: dict[int, list[Donor]] = field(default_factory=dict)
-    draws: dict[int, random.Random] = field(default_factory=dict)
-    texts: dict[int, set[bytes | int]] = field(default_factory=dict)
+    observed: int = 0
     drawn: dict[int, Donor] = field(default_factory=dict)
     calls: int = 1
 
@@ -145,24 +162,23 @@ class DrawnOutputs:
             real_here = real.cpu()
             self.drawn = {}
             for row, text in enumerate(_digests(attention, len(output))):
-                self._draw(row, Donor(text, slots[row, real_here[row]], []))
+                self._draw(row, text, slots[row, real_here[row]])
         for row, donor in self.drawn.items():
             donor.outputs.append(output[row][:, attention.slots.real[row]].float().cpu())
         return output
 
-    def _draw(self, row: int, donor: Donor) -> None:
-        """Keep two donors of each length, drawn from all texts of it (reservoir sampling)."""
-        length = len(donor.slots)
-        known = self.texts.setdefault(length, set())
-        donors = self.donors.setdefault(length, [])
-        name = len(known) if donor.text is None else donor.text
-        if not length or name in known:
+    def _draw(self, row: int, text: bytes | None, slots: Int[Tensor, " tokens"]) -> None:
+        """Keep the text if it is one of the two of least rank of its length."""
+        self.observed += 1
+        name = str(self.observed).encode() if text is None else text
+        donor = Donor(draw_rank(self.seed, name), text, slots, [])
+        donors = self.donors.setdefault(len(slots), [])
+        if not len(slots) or any(other.rank == donor.rank for other in donors):
             return
-        known.add(name)
-        draw = self.draws.setdefault(length, random.Random(f"{self.seed} {length}"))
-        index = draw.randrange(len(known))
-        if index < 2:
-            donors[index : index + (len(donors) == 2)] = [donor]
+        donors.append(donor)
+        donors.sort(key=lambda other: other.rank)
+        del donors[2:]
+        if donor.rank in (other.rank for other in donors):
             self.drawn[row] = donor
 
     def substitute(self, slots: int = 0) -> Resampled:
@@ -189,9 +205,12 @@ class DrawnOutputs:
         )
         return Resampled(choices, tuple(donors[chosen].text for chosen in order[0].tolist()))
 
-    def constant_outputs(self, slots: int) -> ConstantOutputs:
-        """Return what the first donor of each length output, for inputs of so many slots."""
-        return self.substitute(slots).choices[0]
+    def constant_outputs(self, slots: int) -> ConstantOutputs | Resampled:
+        """Return the substitute for inputs of so many slots; where passes do not say which text is
+        which, what the first donor of each length output.
+        """
+        resampled = self.substitute(slots)
+        return resampled.choices[0] if None in resampled.texts else resampled
 
 
 def mean_outputs(_model: ObservedModel) -> MeanOutputs:
@@ -220,6 +239,17 @@ class Resampled(Substitute):
     choices: tuple[ConstantOutputs, ...]
     texts: tuple[bytes | None, ...]
 
+    def save(self, path: Path) -> None:
+        """Write it to a file, which ``read_outputs`` reads; all texts have to be known."""
+        first = self.choices[0]
+        digests = [list(text) for text in self.texts if text is not None]
+        tensors = {
+            "outputs": first.values.contiguous(),
+            "place": torch.stack([choice.index for choice in self.choices]),
+            "texts": torch.tensor(digests, dtype=torch.uint8),
+        }
+        save_file(tensors, path)
+
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         output = self.choices[0].output(attention, layer, heads)
         lengths = attention.slots.lengths.clamp(max=len(self.texts) - 1).tolist()
@@ -243,7 +273,7 @@ class Resampled(Substitute):
 class OutputObserver(Observer, Protocol):
     """An observer that computes constant outputs."""
 
-    def constant_outputs(self, slots: int) -> ConstantOutputs:
+    def constant_outputs(self, slots: int) -> ConstantOutputs | Resampled:
         """Return the outputs, for inputs of so many slots."""
 
 
@@ -254,25 +284,42 @@ def outputs_over(
     kind: ConstantsKind,
     size: tuple[int, int],
     seed: int | None = None,
-) -> ConstantOutputs:
+    donors: int = 1,
+) -> ConstantOutputs | Resampled:
     """Average A·V over a split, by slot or over all tokens; or, with a seed, draw once the A·V of
-    another input of the same number of tokens (causal scrubbing). ``size`` is (layers, heads in
-    each).
+    another input of the same number of tokens (causal scrubbing).
+
+    Args:
+        observe_rows: Runs the model over rows of the split.
+        split: The text.
+        kind: The substitute's name.
+        size: (layers, heads in each).
+        seed: Of the draw.
+        donors: How many texts of each length are drawn: 2 where passes say which text is which, so
+            that no text takes its own outputs.
     """
     entry = SUBSTITUTES[kind]
     model = ObservedModel(*size, seed=seed or 0, slots=split.slots)
     observer: OutputObserver = resolve_name(entry.observer)(model)
     rows = split.rows
     if entry.drawn:
-        rows = np.array(sorted(drawn_rows(split, model.seed).values()))
+        drawn = drawn_rows(split, model.seed).values()
+        rows = np.array(sorted(row for of_length in drawn for row in of_length[:donors]))
     observe_rows(observer.observe, rows)
     return observer.constant_outputs(split.slots)
 
 
-def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, int]:
-    """Return a row of the split for each number of tokens that its rows have."""
-    rows = split.rows
+def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, list[int]]:
+    """Return for each number of tokens that rows have the two rows of the least rank, the least
+    first: those that ``DrawnOutputs`` keeps of all rows. Rows with the same tokens are one text.
+    """
+    tokens = split.tokens()
+    inputs = torch.from_numpy(tokens.input_ids.astype(np.int64)).split(tokens.lengths.tolist())
+    row_by_rank: dict[int, dict[bytes, int]] = defaultdict(dict)
+    for row, text in zip(split.rows.tolist(), inputs, strict=True):
+        (digest,) = PassTexts(text[None], None).digests
+        row_by_rank[len(text)].setdefault(draw_rank(seed, digest), row)
     return {
-        length: int(random.Random(f"{seed} {length}").choice(rows[split.lengths == length]))
-        for length in np.unique(split.lengths).tolist()
+        length: [row for _, row in sorted(by_rank.items())[:2]]
+        for length, by_rank in sorted(row_by_rank.items())
     }

@@ -10,9 +10,10 @@ import numpy as np
 import pandas
 from pydantic import ValidationError
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, meant
+from papa.heads.attention_layers import attention_layers, head_count, heads_per_kv_group
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import numbered
@@ -162,6 +163,7 @@ def head_scores(
             ranking = RankingSpec.model_validate(settings)
         except ValidationError as error:
             raise SpecError(sentence(error.errors()[0])) from None
+        _check_evaluations(pretrained, method, ranking, part, unit)
         batches = batches_of(data, model, tokenizer)
         native = open_scored(pretrained, batches, score, part, unit)
         computed_from = batches if substitute_data is None else substitute_data
@@ -183,6 +185,20 @@ def head_scores(
         "ranking": settings,
     }
     return _scores_of_encoder(model, data, task, method, substitute, document, progress)
+
+
+def _check_evaluations(
+    model: PreTrainedModel, method: str, ranking: RankingSpec, part: str | None, unit: Unit
+) -> None:
+    """Raise a SpecError if a method needs more evaluations for the units of an in-memory model, or
+    a part of it.
+    """
+    if method == "lambda":
+        return
+    modules = attention_layers(model, part).modules
+    heads_per_unit = 1 if unit == "head" else heads_per_kv_group(modules)
+    units = len(modules) * head_count(modules[0]) // heads_per_unit
+    HEAD_SCORES[method].evaluations(ranking, units)
 
 
 def _scores_of_encoder(

@@ -21,7 +21,7 @@ from papa.library.batches import Data, check_answering
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.redundancy import JointEffects
 from papa.library.splits import splits_of
-from papa.library.substitutes import RequestedSubstitute, substitute_for
+from papa.library.substitutes import RequestedSubstitute, is_drawn, substitute_for
 from papa.library.tasks import Task, as_list
 from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import Inputs
@@ -56,7 +56,7 @@ class Design:
     Attributes:
         orders: In which units become constant.
         keep: Shares of units that stay input-dependent.
-        probe_seeds: Of random orders.
+        probe_seeds: Of random orders and drawn substitutes.
         ranking_seeds: Of head scores.
     """
 
@@ -82,17 +82,42 @@ class _CellResult:
     seconds: float
 
 
+@dataclass(frozen=True)
+class _SubstituteBySeed:
+    """What takes attention's place in the cells of each probe seed.
+
+    Attributes:
+        draws: By probe seed; where nothing is drawn, one substitute by None.
+    """
+
+    draws: Mapping[int | None, Substitute]
+
+    @property
+    def is_drawn(self) -> bool:
+        return None not in self.draws
+
+    @property
+    def first(self) -> Substitute:
+        """The substitute by which heads are scored, whatever the seed."""
+        return next(iter(self.draws.values()))
+
+    def of_seed(self, seed: int) -> Substitute:
+        return self.draws[seed if self.is_drawn else None]
+
+
 @dataclass
 class _Cells:
-    """The results of cells of a native head on the measured texts, each set of units once, beside
-    the answers of the original model.
+    """The results of cells of a native head on the measured texts, each set of units and draw of a
+    substitute once, beside the answers of the original model.
     """
 
     native: NativeHead
     metric: Metric
-    substitutes: Mapping[str, Substitute]
+    substitutes: Mapping[str, _SubstituteBySeed]
     original: AnswerArrays
-    _results: dict[tuple[str, frozenset[Head]], _CellResult] = field(default_factory=dict)
+    _results: dict[tuple[str, int | None, frozenset[Head]], _CellResult] = field(
+        default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         # Of a head that answers each label by itself no class is the answer to a text.
@@ -100,14 +125,19 @@ class _Cells:
         self._classes = () if many else class_names(self.native.model)
         self._labels = labels_of_texts(self.native)
 
-    def result(self, substitute: str, units: Sequence[Head]) -> _CellResult:
-        """Return the result of a cell whose units, by the index of their layer, are constant."""
-        key = (substitute if units else "", frozenset(units))
+    def result(self, name: str, seed: int, units: Sequence[Head]) -> _CellResult:
+        """Return the result of a cell whose units, by the index of their layer, are constant, for a
+        probe seed.
+        """
+        substitute = self.substitutes[name]
+        key = (name, seed if substitute.is_drawn else None, frozenset(units))
+        if not units:
+            key = ("", None, frozenset())
         if key not in self._results:
             start = time.monotonic()
             answers = self.original
             if units:
-                answers = self.native.all_answers(self.substitutes[substitute], units)
+                answers = self.native.all_answers(substitute.of_seed(seed), units)
             scored = score_answers(self.metric, self.original, answers, self._labels)
             same = "" if self.metric == LOSS else same_answer(answers, self._classes)
             self._results[key] = _CellResult(scored, same, time.monotonic() - start)
@@ -140,18 +170,18 @@ def measure_in_memory(
     resolved = score if callable(score) else metric
     orders = UnitOrders.from_requested(design.orders, native)
     by_name = {
-        name: substitute_for(model, substitute, train, part=part)
+        name: _substitute_by_seed(model, substitute, train, part, design.probe_seeds)
         for name, substitute in _names_of(substitutes)
     }
+    first = next(iter(by_name.values())).first
     cells = _Cells(native, metric, by_name, original)
     if orders.methods:
         for name in by_name:
-            cells.result(name, native.units)
+            cells.result(name, design.probe_seeds[0], native.units)
     scores: dict[str, HeadScores] = {}
     sentences: list[str] = []
     for method in orders.methods:
         ranked = _open_ranked(open_head, train, method, resolved)
-        first = next(iter(by_name.values()))
         scores[method] = score_native_heads(
             ranked, method, first, design.ranking_seeds, RankingSpec(), progress
         )
@@ -166,7 +196,6 @@ def measure_in_memory(
     if "effect" in orders.names and has_joint_effects(design.keep, len(native.units)):
         compared = _open_ranked(open_head, validation, "effect", resolved)
         order = orders.arranged("effect", scores, (0, 0))
-        first = next(iter(by_name.values()))
         with bar("joint effects", progress) as report:
             frame = native_joint_effects(compared, first, order, design.keep, progress=report)
         effects = JointEffects(frame)
@@ -179,6 +208,20 @@ def measure_in_memory(
         sentences_of(summarise(results)) + compared_with_random(results) + sentences,
         constant,
         effects,
+    )
+
+
+def _substitute_by_seed(
+    model: nn.Module,
+    requested: RequestedSubstitute,
+    train: Sequence[Inputs],
+    part: str | None,
+    probe_seeds: Sequence[int],
+) -> _SubstituteBySeed:
+    """Return a requested substitute, drawn by each probe seed if it is one that is drawn."""
+    seeds = probe_seeds if is_drawn(requested) else [None]
+    return _SubstituteBySeed(
+        {seed: substitute_for(model, requested, train, seed or 0, part=part) for seed in seeds}
     )
 
 
@@ -213,7 +256,7 @@ def _score_cells(
         for done, (name, order, seed, share) in enumerate(combinations, 1):
             cell = Cell(label, task, name, order, float(share))
             units = constant_heads(ordered[order, seed], share)
-            result = cells.result(name, units)
+            result = cells.result(name, seed, units)
             heads = heads_of_units(units, native.heads_per_unit)
             numbered_heads = sorted((native.layers.numbers[layer], head) for layer, head in heads)
             heads_of_cell.setdefault(cell, set()).add(tuple(numbered_heads))

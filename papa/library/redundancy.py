@@ -12,6 +12,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
+from papa.heads.attention_layers import attention_layers
 from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import substitute_for
@@ -93,11 +94,12 @@ def joint_effects(
         DataError: ``data`` cannot be read.
     """
     pretrained = check_answering(model)
-    batches = batches_of(data, model, tokenizer)
-    native = open_scored(pretrained, batches, score)
-    named = [checked_heads(heads, native.layers.head_counts) for heads in head_sets]
+    head_counts = attention_layers(pretrained).head_counts
+    named = [checked_heads(heads, head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")
+    batches = batches_of(data, model, tokenizer)
+    native = open_scored(pretrained, batches, score)
     replacement = substitute_for(model, substitute, batches, 0, tokenizer)
     indexed = [native.layers.indexed(heads) for heads in named]
     rows = np.arange(len(native.texts))

@@ -92,6 +92,14 @@ def substitute_for(
     return observer.substitute().to(device)
 
 
+def is_drawn(requested: RequestedSubstitute) -> bool:
+    """Return whether what a user requested for an in-memory model is drawn by a seed."""
+    if not isinstance(requested, str | Mapping):
+        return False
+    name, _ = _name_and_parameters(requested)
+    return SUBSTITUTES[name].drawn
+
+
 def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
     """Return the name and the parameters of a substitute that an in-memory model may have."""
     settings = dict(requested) if isinstance(requested, Mapping) else {"kind": requested}

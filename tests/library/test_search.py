@@ -126,9 +126,47 @@ def test_scores_of_another_shape_are_refused(search: Search, shape: tuple[int, i
         search(scores=torch.rand(shape), max_effect=0.1)
 
 
-def test_too_few_evaluations_are_named(model: PreTrainedModel, batches: Batches) -> None:
-    with pytest.raises(papa.PapaError, match="evaluations"):
-        papa.head_scores(model, batches, method="shapley", evaluations=10, progress=False)
+class CountedPasses:
+    """How often a model was called in a block."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.model = model
+        self.count = 0
+
+    def __enter__(self) -> "CountedPasses":
+        self.hook = self.model.register_forward_pre_hook(self.add)
+        return self
+
+    def add(self, *_: object) -> None:
+        self.count += 1
+
+    def __exit__(self, *_: object) -> None:
+        self.hook.remove()
+
+
+@pytest.mark.parametrize(("method", "fewest"), [("shapley", 30), ("greedy", 8)])
+def test_too_few_evaluations_are_refused_before_any_pass(
+    model: PreTrainedModel, batches: Batches, method: str, fewest: int
+) -> None:
+    with CountedPasses(model) as passes:
+        with pytest.raises(papa.PapaError, match=f"evaluations.* {fewest} "):
+            papa.head_scores(model, batches, method=method, evaluations=fewest - 1)
+        assert not passes.count
+        papa.head_scores(
+            model, batches, method=method, evaluations=fewest, ranking_seeds=[0], progress=False
+        )
+        assert passes.count, "negative control: as many as the method needs are taken"
+
+
+def test_heads_that_a_model_lacks_are_refused_before_any_pass(
+    model: PreTrainedModel, batches: Batches
+) -> None:
+    with CountedPasses(model) as passes:
+        with pytest.raises(papa.PapaError, match="head"):
+            papa.joint_effects(model, batches, head_sets=[[(0, 0), (2, 0)]])
+        assert not passes.count
+        papa.joint_effects(model, batches, head_sets=[[(0, 0), (1, 0)]], progress=False)
+        assert passes.count, "negative control"
 
 
 def test_an_average_is_of_its_own_texts(batches: Batches, search: Search) -> None:

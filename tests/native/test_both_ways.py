@@ -154,7 +154,8 @@ ROWS = 24
 ENCODERS = ["bert", "electra", "distilbert", "modernbert", "roberta"]
 CASES = [*((family, False) for family in ENCODERS), ("bert", True), ("roberta", True)]
 """Families, and whether they read pairs of texts."""
-ENCODER_SUBSTITUTES = ["average", "relative", "toeplitz", "mean_output"]
+ENCODER_SUBSTITUTES = ["average", "relative", "toeplitz", "mean_output", "resampled_output"]
+PROBE_SEEDS = [0, 1]
 ENCODER_ORDERS = ["effect", "distance", "lambda"]
 
 
@@ -184,7 +185,7 @@ class Regression:
             task=papa.Task(text="a", text_pair=pair, label="label", name="spearman"),
             tokenizer=tf.AutoTokenizer.from_pretrained(self.folder),
             score="spearman",
-            probe_seeds=[0],
+            probe_seeds=PROBE_SEEDS,
             ranking_seeds=[0],
             substitutes=substitutes,
             orders=orders,
@@ -243,6 +244,7 @@ def regression(
         substitutes=ENCODER_SUBSTITUTES,
         orders=ENCODER_ORDERS,
         keep=KEEP,
+        probe_seeds=PROBE_SEEDS,
     )
     study = score_study(document, folder, folder / "store")
     return Regression(model, folder / "model", columns, study)
@@ -253,6 +255,21 @@ def test_the_table_of_an_encoder_is_the_same(regression: Regression) -> None:
     measured = by_cell(regression.measured(ENCODER_SUBSTITUTES, ENCODER_ORDERS, KEEP).summary)
     pandas.testing.assert_frame_equal(measured, expected, rtol=0, atol=1e-5)
     assert expected["mean"].nunique() > 8, "negative control: cells differ"
+
+
+def resampled_scores(results: pandas.DataFrame) -> pandas.DataFrame:
+    """The scores of cells with outputs of other texts, a column for each probe seed."""
+    is_resampled = (results["constants"] == "resampled_output") & (results["fraction"] < 1)
+    cells = results[is_resampled].pivot_table("score", ["order", "fraction"], "seed")
+    return cells.sort_index()
+
+
+def test_each_probe_seed_draws_the_same_texts(regression: Regression) -> None:
+    expected = resampled_scores(regression.study.table)
+    results = regression.measured(["average", "resampled_output"], ["distance"], [0.5, 0]).results
+    measured = resampled_scores(results)
+    np.testing.assert_allclose(measured, expected.loc[measured.index], atol=1e-5)
+    assert (measured[0] - measured[1]).abs().max() > 1e-3, "negative control: draws differ"
 
 
 def scores_in_memory(regression: Regression, substitute: object, method: str) -> np.ndarray:

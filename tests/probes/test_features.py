@@ -190,7 +190,7 @@ def test_resampled_outputs_as_ablated(
     encoder: Encoder, stock: PreTrainedModel, train: TokenisedSplit
 ) -> None:
     outputs = of_split(encoder, train, "resampled_output", seed=3)
-    drawn = drawn_rows(train, 3)
+    drawn = {length: rows[0] for length, rows in drawn_rows(train, 3).items()}
     lengths = train.lengths
     shared = [length for length in drawn if (lengths == length).sum() > 1]
     common = max(shared, key=lambda length: int((lengths == length).sum()))
