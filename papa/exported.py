@@ -19,7 +19,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
-from papa.errors import ArtifactError, DataError
+from papa.errors import ArtifactError, DataError, EncoderError
 from papa.files import sha256_of_file
 from papa.heads.constants import constant_product
 from papa.models.dispatch import Attend, ScoreBias
@@ -193,6 +193,17 @@ class ConstantHeadsModel(PreTrainedModel):
         finally:
             _CURRENT_TOKENS.reset(outer)
 
+    def _replicate_for_data_parallel(self) -> Any:
+        """Return a copy for another device, as ``torch.nn.DataParallel`` needs it; EncoderError
+        where layers of the copy would compute with the weights of this one.
+        """
+        if self.family.prepare is not None:
+            raise EncoderError(
+                f"an export of {self.config.base['model_type']} has no replicas for "
+                "torch.nn.DataParallel: use torch.nn.parallel.DistributedDataParallel"
+            )
+        return super()._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
         """Return the slot of each token (``papa.text.layout``), or its position."""
         slots = self.config.slots
@@ -279,17 +290,17 @@ def _keep_dependent(
                 head_width = linear.in_features // head_count
                 blocks = torch.zeros(linear.out_features // head_width, dtype=torch.long)
                 blocks[rows[::head_width] // head_width] = torch.arange(len(rows) // head_width)
-                module.register_buffer("blocks", blocks)
-                linear.register_forward_hook(partial(_every_head, module))
+                # The map's own, so that a replica of it (DataParallel) has them on its device.
+                linear.register_buffer("blocks", blocks)
+                linear.register_forward_hook(partial(_every_head, head_width))
             _keep(linear, rows)
 
 
-def _every_head(module: Any, linear: nn.Linear, _: object, projected: Tensor) -> Tensor:
+def _every_head(head_width: int, linear: Any, _: object, projected: Tensor) -> Tensor:
     """Return what a map gives with a place for every head; what is in those of constant heads is
     not read.
     """
-    head_width = linear.in_features // module.head_order.shape[1]
-    by_block = projected.unflatten(-1, (-1, head_width)).index_select(-2, module.blocks)
+    by_block = projected.unflatten(-1, (-1, head_width)).index_select(-2, linear.blocks)
     return by_block.flatten(-2)
 
 

@@ -130,6 +130,48 @@ def test_hidden_states_are_the_studys(family: str, pairs: bool, tmp_path: Path) 
     assert difference(of_study(constants(seed=2)), expected) > 0.1
 
 
+def replica_of(model: torch.nn.Module) -> Any:
+    """Return what ``torch.nn.DataParallel`` makes of a model for one device, as its ``replicate``
+    does, which needs GPUs: a copy of each module, and of its tensors.
+    """
+    copies: dict[torch.nn.Module, Any] = {
+        module: module._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+        for module in model.modules()
+    }
+    for module, replica in copies.items():
+        for name, child in module.named_children():
+            setattr(replica, name, copies[child])
+        for name, parameter in module._parameters.items():
+            setattr(replica, name, None if parameter is None else parameter.detach().clone())
+        for name, buffer in module._buffers.items():
+            replica._buffers[name] = None if buffer is None else buffer.clone()
+    return copies[model]
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "modernbert"])
+def test_a_replica_of_data_parallel_computes_with_its_own_tensors(
+    family: str, tmp_path: Path
+) -> None:
+    exported, tokens = saved(random_model(family).float(), tokenizer_of(family), tmp_path)
+    texts = padded(tokens)
+    expected = states(exported, texts)
+    replica = replica_of(exported)
+    exported.to("meta")  # Whatever a replica takes from its model has no numbers any more.
+    assert difference(states(replica, texts), expected) < TOLERANCE
+    with torch.no_grad():
+        replica.inner.get_input_embeddings().weight.neg_()
+    assert difference(states(replica, texts), expected) > 0.1, "negative control"
+
+
+@pytest.mark.parametrize("family", RELATIVE)
+def test_replicas_of_layers_that_compute_attention_themselves_are_refused(
+    family: str, tmp_path: Path
+) -> None:
+    exported, _ = saved(random_model(family).float(), tokenizer_of(family), tmp_path)
+    with pytest.raises(papa.PapaError, match="DistributedDataParallel"):
+        replica_of(exported)
+
+
 @pytest.mark.parametrize("family", ["bert", "albert", "modernbert", *RELATIVE])
 def test_constant_heads_have_no_queries_and_keys(family: str, tmp_path: Path) -> None:
     model = random_model(family).float()
