@@ -202,7 +202,7 @@ class ConstantHeadsModel(PreTrainedModel):
                 f"an export of {self.config.base['model_type']} has no replicas for "
                 "torch.nn.DataParallel: use torch.nn.parallel.DistributedDataParallel"
             )
-        return super()._replicate_for_data_parallel()  # type: ignore[no-untyped-call]
+        return super()._replicate_for_data_parallel()
 
     def _slots(self, input_ids: Tensor, real: Tensor, numbers: Tensor) -> Tensor:
         """Return the slot of each token (``papa.text.layout``), or its position."""
