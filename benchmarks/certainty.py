@@ -273,9 +273,10 @@ class PlantedLosses:
         singles: What each head costs each text alone.
         pairs: What a text loses for each pair of neighbours that is replaced, beyond that.
         lengths: How many losses each text has.
-        skew: Of what any other two heads together cost a text beyond what they cost alone, whose
-            mean is 0: 1 where a few texts lose much, -1 where a few gain much, 0 where none does.
-        generator: Of what other two heads cost.
+        skews: What any other heads together cost a text beyond what they cost alone, whose mean is
+            0: 1 where a few texts lose much, -1 where a few gain much, 0 where none does. Each set
+            of heads draws one of these.
+        generator: Of what other heads cost together.
     """
 
     by_text = True
@@ -287,13 +288,13 @@ class PlantedLosses:
         singles: np.ndarray,
         pairs: np.ndarray,
         lengths: np.ndarray,
-        skew: int,
+        skews: Sequence[int],
         generator: np.random.Generator,
     ) -> None:
         self._singles = singles
         self._pairs = pairs
         self._lengths = lengths
-        self._skew = skew
+        self._skews = skews
         self._generator = generator
 
     def gradient_batches(self, rows: np.ndarray) -> Iterator[np.ndarray]:
@@ -317,17 +318,27 @@ class PlantedLosses:
             numbers = [head for _, head in heads]
             pairs = sum(head % 2 == 0 and head + 1 in numbers for head in numbers)
             mean_losses = self._singles[numbers].sum(axis=0) + pairs * self._pairs
-            if len(numbers) == 2 and not pairs:
+            is_planted = len(numbers) == 2 and pairs
+            if len(numbers) > 1 and not is_planted:
                 mean_losses += self._together(len(mean_losses))
             sums = mean_losses[rows] * self._lengths[rows]
             values.append(ExampleValues(sums, self._lengths[rows]))
         return values
 
     def _together(self, texts: int) -> np.ndarray:
-        """Return what two heads that share nothing cost each text together: noise of mean 0."""
+        """Return what heads that share nothing cost each text together: noise of mean 0."""
         noise = self._generator.normal(0, 0.02, texts)
         lognormal = self._generator.lognormal(-4.5, 1, texts)
-        return noise + self._skew * (lognormal - np.exp(-4.0))
+        return noise + self._generator.choice(self._skews) * (lognormal - np.exp(-4.0))
+
+
+JOINT_SKEWS = {
+    "symmetric": (0,),
+    "a few texts lose much": (1,),
+    "a few texts gain much": (-1,),
+    "a few texts lose or gain much": (-1, 1),
+}
+"""The shapes of what heads that share nothing cost each text together: ``PlantedLosses.skews``."""
 
 
 def joint_rows() -> Iterator[str]:
@@ -338,11 +349,12 @@ def joint_rows() -> Iterator[str]:
     as an order that other texts decided is independent of these.
     """
     studies = 1_000
-    designs = product(((32, 8), (256, 36)), (0.0, 0.05), (-1, 0, 1))
-    for (texts, heads), cost, skew in designs:
+    designs = product(((32, 8), (256, 36)), (0.0, 0.05), JOINT_SKEWS)
+    for (texts, heads), cost, shape in designs:
         numbers = np.random.default_rng(texts)
         holds = 0
-        claims = 0
+        more = 0
+        less = 0
         studies_with_a_false_pair = 0
         redundant_pairs = 0
         redundant_pairs_found = 0
@@ -352,13 +364,18 @@ def joint_rows() -> Iterator[str]:
             pairs = cost * numbers.lognormal(-0.5, 1, texts) + numbers.normal(0, 0.02, texts)
             lengths = numbers.integers(1, 40, texts)
             order = [(0, int(head)) for head in numbers.permutation(2 * heads)]
-            losses = PlantedLosses(singles, pairs, lengths, skew, numbers)
+            losses = PlantedLosses(singles, pairs, lengths, JOINT_SKEWS[shape], numbers)
             effects = joint_effects_of_order(losses, Zeros(), order, [0.5], np.arange(texts))
             chosen = [head for _, head in order[:heads]]
             true_pairs = sum(head % 2 == 0 and head + 1 in chosen for head in chosen)
-            low, high = effects[["redundancy_low", "redundancy_high"]].iloc[0]
-            holds += bool(low <= true_pairs * cost <= high)
-            claims += bool(low > 0)
+            first_heads = effects.iloc[0]
+            true_redundancy = true_pairs * cost
+            holds += bool(
+                first_heads["redundancy_low"] <= true_redundancy <= first_heads["redundancy_high"]
+            )
+            if first_heads["p"] < LEVEL:
+                more += bool(first_heads["redundancy"] > 0)
+                less += bool(first_heads["redundancy"] < 0)
             is_significant = (effects["p_holm"] < LEVEL) & (effects["redundancy"] > 0)
             is_redundant = [
                 len(heads_of_set) == 2 and cost > 0 and _are_neighbours(*heads_of_set)
@@ -369,11 +386,11 @@ def joint_rows() -> Iterator[str]:
             studies_with_a_false_pair += bool((is_significant & ~np.array(is_redundant)).any())
         share_found = redundant_pairs_found / max(redundant_pairs, 1)
         yield (
-            f"{heads} of {2 * heads} heads, {texts} texts, redundancy {cost} of a pair, skew "
-            f"{skew}: the interval of all holds it in {holds / studies:.3f} of {studies} studies; "
-            f"found in {claims / studies:.3f}; of 120 pairs a false one is named in "
-            f"{studies_with_a_false_pair / studies:.3f}, and {share_found:.3f} of the redundant "
-            "ones are"
+            f"{heads} of {2 * heads} heads, {texts} texts, redundancy {cost} of a pair, {shape}: "
+            f"the interval of all holds it in {holds / studies:.3f} of {studies} studies; together "
+            f"they cost significantly more in {more / studies:.3f}, less in {less / studies:.3f}; "
+            f"of 120 pairs a false one is named in {studies_with_a_false_pair / studies:.3f}, and "
+            f"{share_found:.3f} of the redundant ones are"
         )
 
 

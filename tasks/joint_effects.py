@@ -20,7 +20,7 @@ from papa.tasks.step import Step, stage
 EFFECTS = "effects.csv"
 
 
-@stage("joint_effects", version=2, keyed_unless=BY_HEAD)
+@stage("joint_effects", version=3, keyed_unless=BY_HEAD)
 def joint_effects(
     context: Context,
     encoder: EncoderReference,

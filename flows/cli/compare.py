@@ -36,7 +36,7 @@ def compare(
             console.print(summary_table(shown))
         else:
             # A line for each row: a file or another program has no width.
-            tables = (f"{table.heading}\n\n{table.markdown}" for table in score_tables(shown))
+            tables = [table.titled_markdown for table in score_tables(shown)]
             typer.echo("\n".join([*tables, *marks(shown)]))
         if to is None:
             return

@@ -58,7 +58,7 @@ class Tables:
             )
 
     def __str__(self) -> str:
-        return "\n".join(f"{table.heading}\n\n{table.markdown}" for table in self.tables)
+        return "\n".join(table.titled_markdown for table in self.tables)
 
     __repr__ = __str__
     _repr_markdown_ = __str__

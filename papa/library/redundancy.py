@@ -39,7 +39,8 @@ class JointEffects:
         effects: A row for every set, in units of the loss, each value with its 95 % interval over
             texts (``_low``, ``_high``; NaN where it is unknown): the ``joint`` effect,
             ``single_sum``, the sum of the effects of single heads, and ``redundancy``, their
-            difference, whose two-sided p value is ``p``; also how many heads it has, the ``count``.
+            difference, whose two-sided p value is ``p``, adjusted for redundancies that are skewed
+            over texts, as intervals are not; also how many heads it has, the ``count``.
             ``joint_effects`` adds the ``heads``; ``measure`` the ``fraction`` of heads that stay
             input-dependent, or the ``pair`` as LAYER.HEAD + LAYER.HEAD (of groups
             LAYER.FIRST-LAST) with ``p_holm``, its p value corrected for the number of pairs.

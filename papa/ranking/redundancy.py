@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pandas
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from papa.heads.substitutes import Substitute
 from papa.probes.training import Rows
@@ -15,6 +15,7 @@ from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import HeadLoss
 from papa.ranking.set_values import effect_of_losses
 from papa.scores.intervals import holm
+from papa.scores.skewness import p_values_of_skewed
 from papa.spec.orders import Head, constant_count
 
 PAIRED_HEADS = 16
@@ -69,20 +70,23 @@ def joint_effects_of(
         columns[f"{name}_low"] = low[0]
         columns[f"{name}_high"] = high[0]
         if name == "redundancy":
-            columns["p"] = _p_values(scores)
+            columns["p"] = _p_values(scores, lost_by_set, whole.lengths)
     return pandas.DataFrame(columns)
 
 
-def _p_values(effects: HeadScores) -> Float[np.ndarray, " sets"]:
-    """Return the two-sided p value of each effect by Student's t over texts: below .05 where its
-    95 % interval leaves out 0, NaN where no two texts differ.
+def _p_values(
+    effects: HeadScores,
+    lost: Float[np.ndarray, "sets texts"],
+    lengths: Int[np.ndarray, " texts"],
+) -> Float[np.ndarray, " sets"]:
+    """Return the two-sided p value of each effect over texts, which may be skewed: below .05 only
+    where its 95 % interval leaves out 0, NaN where no two texts differ.
     """
-    from scipy.special import stdtr
-
     if effects.standard_error is None:
-        return np.full(effects.mean.size, math.nan)
+        return np.full(len(lost), math.nan)
     error = np.where(effects.standard_error > 0, effects.standard_error, math.nan)
-    return 2 * stdtr(effects.draws - 1, -np.abs(effects.mean) / error)[0]
+    t = (effects.mean / error)[0]
+    return p_values_of_skewed(t, lost - effects.mean[0][:, None] * lengths)
 
 
 def joint_effects_of_order(

@@ -20,7 +20,8 @@ _EFFECTS = (
     "with all of them constant (average) and with each alone, in units of the loss; and the "
     "difference. Then the significantly redundant pairs (LAYER.HEAD from 0, of a group "
     "LAYER.FIRST-LAST), at most five; joint_effects.csv has all pairs. Each 95 % interval is over "
-    "texts, of one set. Losses curve, so heads that share nothing may have a small redundancy too."
+    "texts, of one set, and not adjusted for skewness, as tests are. Losses curve, so heads that "
+    "share nothing may have a small redundancy too."
 )
 
 
@@ -40,17 +41,17 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
         joint = effect_label("joint", row)
         single = effect_label("single_sum", row)
         difference = effect_label("redundancy", row)
-        if pandas.isna(row["redundancy_low"]) or row["redundancy_low"] == row["redundancy_high"]:
-            conclusion = "whether heads replace each other is unknown, as no interval follows"
-        elif row["redundancy_low"] > 0:
+        if pandas.isna(row["p"]):
+            conclusion = "whether heads replace each other is unknown, as no test follows"
+        elif row["p"] >= LEVEL:
+            conclusion = f"not significantly different ({difference}): no redundancy was found"
+        elif row["redundancy"] > 0:
             conclusion = (
                 f"significantly more, by {difference}: heads replace each other, so judge sets, "
                 "not single heads"
             )
-        elif row["redundancy_high"] < 0:
-            conclusion = f"significantly less, by {difference}: single effects overstate the cost"
         else:
-            conclusion = f"not significantly different ({difference}): no redundancy was found"
+            conclusion = f"significantly less, by {difference}: single effects overstate the cost"
         sentences.append(
             f"{encoder} on {task}: the {row['count']} heads of the smallest effects cost {joint} "
             f"of the loss together, and {single} in the sum of each alone; {conclusion}."
@@ -67,8 +68,11 @@ def _redundant_pairs(pairs: pandas.DataFrame) -> str:
     """Return which pairs are significantly redundant, in words."""
     tested = pairs["p_holm"].notna().sum()
     if not tested:
-        return "it is unknown which replace each other, as no interval follows"
-    test = f"(t test over texts at the 5 % level, Holm's correction for {tested} pairs)"
+        return "it is unknown which replace each other, as no test follows"
+    test = (
+        "(t test over texts, adjusted for skewness, at the 5 % level; Holm's correction for "
+        f"{tested} pairs)"
+    )
     redundant = significant_pairs(pairs)
     if redundant.empty:
         return f"none costs significantly more together than in the sum of each alone {test}"

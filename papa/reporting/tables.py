@@ -44,7 +44,7 @@ from papa.spec.task import LOSS
 REFERENCE_COLUMNS = (*LINE, "fraction", "score", "source")
 
 _SCORES = (
-    "mean over seeds ± 95 % interval over seeds and validation examples. Columns: share of heads "
+    "Mean over seeds ± 95 % interval over seeds and validation examples. Columns: share of heads "
     "that stay input-dependent."
 )
 _DROPS = "Against every head input-dependent, ± 95 % interval, paired by seed and example."
@@ -79,17 +79,16 @@ _BEST = (
 def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     """Return the tables of a summary that have rows: scores, drops and contrasts with a row a line
     (encoder, task, constants, head order, study) and a column a fraction, baselines, and scores by
-    task. An axis with one value has no column (see ``fixed_caption``), except for constants.
+    task. An axis with one value has no column (see ``fixed_caption``), except for constants; a
+    single metric is in the headings, as tables printed as Markdown have no notes.
     """
-    metrics = list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
-    scored = metrics[0] if len(metrics) == 1 else "Score"
     axis = "study" if "study" in summary else "constants"
     contrasts = summary[summary["contrast"].notna()]
     contrasts = contrasts.assign(**{axis: contrasts["contrast_with"] + " − " + contrasts[axis]})
     contrast_axes = [name for name in HEADINGS if name in (axis, *_row_axes(contrasts))]
     has_losses = bool((summary["metric"] == LOSS).any())
     drop_note = " ".join([_DROPS, *([_NATS] if has_losses else []), *marks(summary)])
-    score_note = ". ".join(filter(None, [fixed_caption(summary), f"{scored}: {_SCORES}"]))
+    score_note = ". ".join(filter(None, [fixed_caption(summary), _SCORES]))
     axes = _row_axes(summary)
     tables = [
         _table_of_lines(
@@ -115,6 +114,9 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
             _CONTRASTS,
         ),
     ]
+    metrics = _metric_labels(summary)
+    if len(metrics) == 1:
+        tables = [replace(table, heading=f"{table.heading} ({metrics[0]})") for table in tables]
     if summary["task"].nunique() > 1:
         tables.append(by_task(summary))
     return [table for table in tables if table.lines]
@@ -129,7 +131,7 @@ def summary_markdown(summary: pandas.DataFrame) -> str:
     """Return the results of a study in sentences and tables, as Markdown."""
     sentences = [*answers(summary), *marks(summary)]
     bullets = "".join(f"- {markdown_text(sentence)}\n" for sentence in sentences)
-    tables = [f"## {table.heading}\n\n{table.markdown}" for table in score_tables(summary)]
+    tables = [f"## {table.titled_markdown}" for table in score_tables(summary)]
     return "\n".join([bullets, *tables])
 
 
@@ -230,9 +232,14 @@ def _table_of_lines(
 def _row_labels(cell: Row, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
     """Return what names a row: its axes, and its metric if the summary has two or more."""
     labels = axis_labels(cell, axes)
-    if summary["metric"].nunique() > 1:
+    if len(_metric_labels(summary)) > 1:
         labels["Metric"] = metric_label(cell)
     return labels
+
+
+def _metric_labels(summary: pandas.DataFrame) -> list[str]:
+    """Return the metrics of a summary in words, each once."""
+    return list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
 
 
 def _baselines(summary: pandas.DataFrame) -> WrittenTable:

@@ -253,6 +253,11 @@ class WrittenTable:
             columns.append([align(cell, width) for cell in (heading, rule, *values)])
         return "".join(f"| {' | '.join(row)} |\n" for row in zip(*columns, strict=True))
 
+    @property
+    def titled_markdown(self) -> str:
+        """The heading, a blank line and the table in Markdown."""
+        return f"{markdown_text(self.heading)}\n\n{self.markdown}"
+
     def __str__(self) -> str:
         return self.markdown
 

@@ -14,12 +14,14 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 import papa
 from papa.ranking.orders import has_joint_effects
 from papa.scores.intervals import holm
+from papa.scores.skewness import p_values_of_skewed
 from tests.make import SIZES
 
 COPY = 1
 """A head with the weights of head 0: each does the job of both."""
 SILENT = 2
 """A head that writes nothing."""
+PAIR = [(0, 0), (0, COPY)]
 
 
 joint_effects = partial(papa.joint_effects, substitute="zeros", progress=False)
@@ -54,7 +56,7 @@ def redundant() -> BertForSequenceClassification:
 @pytest.fixture(scope="module")
 def effects(redundant: PreTrainedModel) -> pandas.DataFrame:
     """The effects of the redundant pair, and of a pair with a head that writes nothing."""
-    sets = [[(0, 0), (0, COPY)], [(0, 0), (0, SILENT)]]
+    sets = [PAIR, [(0, 0), (0, SILENT)]]
     return joint_effects(redundant, batches(1), head_sets=sets).effects
 
 
@@ -136,12 +138,25 @@ def test_only_the_redundant_pair_is_named(
         assert drawn == {"2 heads", "4 heads"} | redundant
 
 
-def test_p_values_follow_from_intervals(effects: pandas.DataFrame) -> None:
-    pair = effects.iloc[0]
-    half = (pair["redundancy_high"] - pair["redundancy_low"]) / 2
-    errors = pair["redundancy"] / half * scipy.stats.t.ppf(0.975, 23)
-    assert pair["p"] == pytest.approx(2 * scipy.stats.t.sf(errors, 23), rel=1e-6)
-    assert np.isnan(effects["p"][1]), "no two texts differ"
+def test_p_values_are_of_the_adjusted_test_over_texts(redundant: PreTrainedModel) -> None:
+    """Of texts of one length, whose mean is the mean over texts."""
+    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(1))
+    batches = [{"input_ids": ids}]
+    (pair,) = joint_effects(redundant, batches, head_sets=[PAIR]).effects.to_dict("records")
+    by_text = [
+        joint_effects(redundant, [{"input_ids": text[None]}], head_sets=[PAIR]).effects
+        for text in ids
+    ]
+    lost = np.concatenate([effects["redundancy"] for effects in by_text])
+    student = scipy.stats.ttest_1samp(lost, 0)
+    expected = p_values_of_skewed(np.array([student.statistic]), (lost - lost.mean())[None])
+    assert pair["p"] == pytest.approx(expected[0], rel=1e-3)
+    opposite = p_values_of_skewed(np.array([student.statistic]), (lost.mean() - lost)[None])
+    assert pair["p"] != pytest.approx(opposite[0], rel=1e-2), "negative control"
+
+
+def test_a_set_without_redundancy_in_any_text_has_no_p_value(effects: pandas.DataFrame) -> None:
+    assert effects["p"].isna().tolist() == [False, True]
 
 
 @pytest.fixture(scope="module")

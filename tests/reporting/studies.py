@@ -153,10 +153,10 @@ def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> p
 
 
 def joint_effects(
-    redundancy: float = 0.2, half: float = 0.05, p_holm: float = 0.5
+    redundancy: float = 0.2, p: float = 0.01, p_holm: float = 0.5
 ) -> pandas.DataFrame:
-    """Rows of ``joint_effects.csv``: redundancies ± ``half`` of three sets, and growing ones of
-    seven pairs, whose p value is ``p_holm``.
+    """Rows of ``joint_effects.csv``: redundancies of three sets, and growing ones of seven pairs,
+    with these p values.
     """
     frame = pandas.DataFrame(
         {
@@ -167,11 +167,12 @@ def joint_effects(
             "count": [9, 36, 54] + [2] * 7,
             "single_sum": [0.01, 0.05, 0.1] + [0.001] * 7,
             "redundancy": [redundancy] * 3 + [redundancy * (1 + head / 10) for head in range(7)],
+            "p": [p] * 10,
             "p_holm": [float("nan")] * 3 + [p_holm] * 7,
         }
     )
     frame["joint"] = frame["single_sum"] + redundancy
     for column in ("joint", "single_sum", "redundancy"):
-        frame[f"{column}_low"] = frame[column] - half
-        frame[f"{column}_high"] = frame[column] + half
+        frame[f"{column}_low"] = frame[column] - 0.05
+        frame[f"{column}_high"] = frame[column] + 0.05
     return frame

@@ -10,21 +10,20 @@ from papa.reporting.redundancy import effects_table, redundancy
 from tests.reporting.studies import joint_effects
 
 
-def conclusion(difference: float, half: float = 0.05) -> str:
+def conclusion(difference: float, p: float) -> str:
     """What a sentence says of a redundancy after its numbers."""
-    sentence, _ = redundancy(joint_effects(difference, half))
+    sentence, _ = redundancy(joint_effects(difference, p))
     return sentence.partition(";")[2].partition(":")[2]
 
 
-def test_redundancy_is_concluded_from_its_interval() -> None:
-    signs = [conclusion(difference) for difference in (0.2, 0.0, -0.2)]
-    assert len(set(signs)) == 3
-    assert conclusion(0.2, half=0.3) == conclusion(0.0)
+def test_redundancy_is_concluded_from_its_test() -> None:
+    more, less, no_difference = conclusion(0.2, 0.04), conclusion(-0.2, 0.04), conclusion(0.2, 0.06)
+    assert len({more, less, no_difference}) == 3
+    assert conclusion(-0.2, 0.06) == no_difference
 
 
-@pytest.mark.parametrize("half", [float("nan"), 0.0], ids=["no interval", "no spread"])
-def test_redundancy_without_an_interval_is_unknown(half: float) -> None:
-    sentence, _ = redundancy(joint_effects(0.2, half))
+def test_redundancy_without_a_test_is_unknown() -> None:
+    sentence, _ = redundancy(joint_effects(p=float("nan")))
     assert "unknown" in sentence
     assert "54" in sentence, "the largest set that is not all heads"
 

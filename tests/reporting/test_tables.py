@@ -41,7 +41,24 @@ def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
 
 
 def written(frame: pandas.DataFrame) -> dict[str, WrittenTable]:
-    return {table.heading: table for table in score_tables(summarise(frame))}
+    """The tables by their headings, without the metric."""
+    tables = score_tables(summarise(frame))
+    return {table.heading.partition(" (")[0]: table for table in tables}
+
+
+@pytest.mark.parametrize(
+    ("positive", "metrics"),
+    [({"a": "yes"}, ["F1 of 'yes'"]), ({"a": "yes", "b": "no"}, ["F1 of 'yes'", "F1 of 'no'"])],
+    ids=["of one class", "of two classes"],
+)
+def test_printed_tables_of_scores_name_the_metric_of_each_task(
+    positive: dict[str, str], metrics: list[str]
+) -> None:
+    frame = results(tasks=[(task, "f1") for task in positive])
+    frame["positive"] = frame["task"].map(positive)
+    scores, *_ = score_tables(summarise(frame))
+    for text in (scores.titled_markdown, rendered(summarise(frame), width=120)):
+        assert all(metric in text for metric in metrics)
 
 
 def test_an_interval_is_clipped_at_the_best_score() -> None:
