@@ -52,34 +52,25 @@ class Seen(NamedTuple):
         part = PARTS[process_name]
         return [pid for pid, command in descendants(self.pid).items() if part in command]
 
-    def has_reached(self, line: str) -> bool:
-        """Whether a step has come so far; one that an earlier run finished is beyond."""
-        stage, _, event = line.partition(" ")
-        pattern = re.compile(rf"{stage} · .*: ({event}|already there)")
+    def has_reached(self, point: str) -> bool:
+        """Whether it has come as far as one of ``POINTS``; a step that an earlier run finished is
+        beyond.
+        """
+        if point == "an average is stored":
+            return any((self.store / "artifacts").glob("average/*/*"))
+        name, _, event = point.partition(" ")
+        if event == "is up":
+            return bool(self.below(name))
+        pattern = re.compile(rf"{name} · .*: ({event}|already there)")
         return any(map(pattern.match, self.lines))
 
 
-POINTS: dict[str, Callable[[Seen], object]] = {
-    **{
-        f"{server} is up": partial(Seen.below, process_name=server)
-        for server in ("Prefect", "GCS", "worker")
-    },
-    **{
-        line: partial(Seen.has_reached, line=line)
-        for line in ("tokenise started", "average started")
-    },
-    "an average is stored": lambda observed: any(
-        (observed.store / "artifacts").glob("average/*/*")
-    ),
-    **{
-        line: partial(Seen.has_reached, line=line)
-        for line in (
-            *("average done", "train_lambda started", "train_lambda done", "baseline started"),
-            *("probe started", "probe done", "aggregate started", "aggregate done"),
-        )
-    },
-}
-"""Points in a study's life in the order in which they come, and whether it is there, or beyond."""
+POINTS = (
+    *("Prefect is up", "GCS is up", "worker is up", "tokenise started", "average started"),
+    *("an average is stored", "average done", "train_lambda started", "train_lambda done"),
+    *("baseline started", "probe started", "probe done", "aggregate started", "aggregate done"),
+)
+"""Points in a study's life that are seen from outside, in the order in which they come."""
 
 
 def scores(store: Store) -> pandas.DataFrame:
@@ -92,16 +83,15 @@ class Fault(NamedTuple):
     point: str
 
 
-def draw(seed: int, victims: Sequence[str], points: Sequence[str] = tuple(POINTS)) -> list[Fault]:
+def draw(seed: int, victims: Sequence[str], points: Sequence[str] = POINTS) -> list[Fault]:
     """Return a fault for each victim at a point drawn by ``seed``, in the order of points."""
     source = random.Random(seed)
-    order = list(POINTS)
-    first = dict.fromkeys(("worker", "node", "GCS"), order.index("worker is up"))
+    first = dict.fromkeys(("worker", "node", "GCS"), POINTS.index("worker is up"))
     faults = []
     for victim in victims:
-        later = [point for point in points if order.index(point) >= first.get(victim, 0)]
+        later = [point for point in points if POINTS.index(point) >= first.get(victim, 0)]
         faults.append(Fault(victim, source.choice(later)))
-    return sorted(faults, key=lambda fault: order.index(fault.point))
+    return sorted(faults, key=lambda fault: POINTS.index(fault.point))
 
 
 class Revived:
@@ -205,7 +195,7 @@ class Life:
 
         def strike(observed: Seen) -> None:
             ending = hurt and hurt[-1].victim == "driver"
-            reached = left and not ending and POINTS[left[0].point](observed)
+            reached = left and not ending and observed.has_reached(left[0].point)
             if reached and self._kill(left[0].victim, observed):
                 hurt.append(left.popleft())
 

@@ -25,6 +25,7 @@ STUDY: dict[str, Any] = SMALL | {
 }
 TEXTS = ["a fine film", "dull", "nobody would want to see this one again, or would they?"]
 ENCODER = "embedded/all-MiniLM-L6-v2"
+FIRST_HEADS = ("--order", "first_to_last")
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +36,6 @@ def study(tmp_path_factory: pytest.TempPathFactory, shallow: str) -> FinishedStu
 
 
 def export(study: FinishedStudy, *options: str, to: Path) -> Finished:
-    with_order = options if "--order" in options else ("--order", "first_to_last", *options)
-    return export_by_default(study, *with_order, to=to)
-
-
-def export_by_default(study: FinishedStudy, *options: str, to: Path) -> Finished:
     return invoke("export", "small", "--store", study.store.address, "--to", str(to), *options)
 
 
@@ -52,13 +48,13 @@ def test_the_only_cell_is_the_default(tiny: tuple[str, Path], tmp_path: Path) ->
 
 
 def test_one_of_several_orders_must_be_named(study: FinishedStudy, tmp_path: Path) -> None:
-    line = refusal(export_by_default(study, "--keep", "0.5", to=tmp_path / "to"))
+    line = refusal(export(study, "--keep", "0.5", to=tmp_path / "to"))
     assert all(name in line for name in ("--order", "first_to_last", "random"))
 
 
 @pytest.mark.server
 def test_a_cell_is_written_as_measured(study: FinishedStudy, shallow: str, tmp_path: Path) -> None:
-    done = export(study, "--keep", "0.5", to=tmp_path)
+    done = export(study, *FIRST_HEADS, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err
     cells = study.manifest.cells
     (cell,) = (cell for cell in cells if cell.line[3] != "random" and cell.fraction == 0.5)
@@ -93,13 +89,14 @@ def test_most_heads_within_a_drop(study: FinishedStudy, tmp_path: Path) -> None:
     for share, expected in ((few, of_few), (max(few, larger_drop), 0.5)):
         to = tmp_path / f"{share}"
         limit = ("--max-drop", f"{100 * (share + 1e-6):.6f}%")
-        done = export(study, *limit, to=to)
+        done = export(study, *FIRST_HEADS, *limit, to=to)
         assert done.code == 0, done.err
         assert json.loads((to / "config.json").read_text())["study"]["fraction"] == expected
         finished = invoke("heads", "small", "--store", study.store.address, "--json", *limit)
         answers = {answer["order"]: answer for answer in json.loads(finished.out)["answers"]}
         assert answers["first_to_last"]["constant_heads"] == {0.833: 4, 0.5: 12}[expected]
-    line = refusal(export(study, "--max-drop", f"{few - 1e-6:.6f}", to=tmp_path / "none"))
+    smaller = ("--max-drop", f"{few - 1e-6:.6f}")
+    line = refusal(export(study, *FIRST_HEADS, *smaller, to=tmp_path / "none"))
     assert "0.9167" in line
     drawn = export(study, "--keep", "0.5", "--order", "random", to=tmp_path / "none")
     assert "order 'random'" in refusal(drawn)
