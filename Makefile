@@ -57,7 +57,7 @@ test: lint
 test-slow: setup
 	$(PYTEST) -m slow
 
-# Every model type of transformers, which takes an hour.
+# Every model type of transformers: about ten minutes.
 test-architectures: setup
 	$(PYTEST) -m architectures
 
