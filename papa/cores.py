@@ -7,7 +7,7 @@ begins a call never waits for another one.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -62,16 +62,19 @@ def free_threads() -> int:
     return 1 if _used is None else _used.threads()
 
 
-def map_in_threads(
-    function: Callable[..., _Result], *arguments: Sequence[Any]
-) -> Iterator[_Result]:
-    """Return ``map`` of a function, with its calls at the same time, each in a thread of one core.
+def map_in_threads(function: Callable[..., _Result], *arguments: Sequence[Any]) -> list[_Result]:
+    """Return what ``map`` of a function yields, with its calls at the same time, each in a thread
+    of one core. All have ended when it returns or raises.
 
-    A single call runs in the calling thread, whose number of cores stays what it is.
+    A single call runs in the calling thread, whose number of cores stays what it is. The function
+    must not call this one: its calls could wait for threads that wait for them.
     """
-    if len(arguments[0]) == 1:
-        return map(function, *arguments)
-    return _threads().map(function, *arguments)
+    calls = list(zip(*arguments, strict=False))
+    if len(calls) == 1:
+        return [function(*calls[0])]
+    futures = [_threads().submit(function, *call) for call in calls]
+    wait(futures)
+    return [future.result() for future in futures]
 
 
 @cache

@@ -234,16 +234,26 @@ class ConstantHeadsModel(PreTrainedModel):
     def from_pretrained(  # type: ignore[override]
         cls, name: Any, *arguments: Any, **options: Any
     ) -> Any:
-        """Load an export as transformers does; weights that changed raise an ``ArtifactError``."""
-        loaded = super().from_pretrained(name, *arguments, **{**options, "use_safetensors": True})
-        digests = (loaded[0] if isinstance(loaded, tuple) else loaded).config.digests
-        for file, digest in (digests or {"config.json": ""}).items():
+        """Load an export as transformers does; weights that changed or are missing raise an
+        ``ArtifactError``.
+        """
+        with_loading_info = options.pop("output_loading_info", False)
+        settings = {**options, "use_safetensors": True, "output_loading_info": True}
+        loaded: Any = super().from_pretrained(name, *arguments, **settings)
+        model, loading_info = loaded
+        for file, digest in (model.config.digests or {"config.json": ""}).items():
             if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
                 raise ArtifactError(
                     f"{name}: {file} was modified after the export, or exported by an earlier "
                     "version: download or export the folder again"
                 )
-        return loaded
+        # transformers leaves a buffer without a value uninitialised.
+        missing = sorted(loading_info["missing_keys"])
+        if missing:
+            raise ArtifactError(
+                f"{name}: {missing[0]} is missing, exported by an earlier version: export it again"
+            )
+        return (model, loading_info) if with_loading_info else model
 
     def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
         """Save an export as transformers does, with the SHA-256 of its weights."""

@@ -25,7 +25,7 @@ from papa.storage.files import without_links
 from papa.storage.store import Store
 from papa.tasks.substitutes import SubstituteSource
 
-VERSION = 19
+VERSION = 20
 """Of the stage that writes results."""
 MANIFEST = "manifest.json"
 SPECIFICATION = "study.yaml"

@@ -1,7 +1,9 @@
 """Cores that no worker uses."""
 
 from pathlib import Path
-from threading import Barrier, get_ident
+from threading import Barrier, Event, get_ident
+
+import pytest
 
 from papa.cores import WorkerCores, free_threads, map_in_threads
 
@@ -39,7 +41,7 @@ def test_calls_in_threads_answer_in_the_order_of_their_arguments() -> None:
         both_run.wait(timeout=60)
         return first + second
 
-    assert list(map_in_threads(wait_and_add, [1, 2], [10, 20])) == [11, 22]
+    assert map_in_threads(wait_and_add, [1, 2], [10, 20]) == [11, 22]
 
 
 def test_threads_are_kept_for_the_next_calls() -> None:
@@ -52,3 +54,25 @@ def test_threads_are_kept_for_the_next_calls() -> None:
     first, second = (set(map_in_threads(wait_and_name, [0, 1])) for _ in range(2))
     assert first == second
     assert get_ident() not in first
+
+
+def test_all_calls_have_ended_when_one_has_failed() -> None:
+    failed = Event()
+    ended = []
+
+    def fail_or_wait(number: int) -> None:
+        if number == 0:
+            failed.set()
+            raise ValueError(number)
+        failed.wait(timeout=60)
+        ended.append(number)
+
+    with pytest.raises(ValueError, match="0"):
+        map_in_threads(fail_or_wait, [0, 1])
+    assert ended == [1]
+
+
+def test_a_single_call_runs_in_the_calling_thread() -> None:
+    assert map_in_threads(lambda _, __: get_ident(), ["model", "unused model"], ["batch"]) == [
+        get_ident()
+    ]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -14,12 +15,13 @@ import jaxtyping
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 import papa
+from papa.files import sha256_of_file
 from papa.heads.constants import ConstantMatrices
 from tests.library.pages import PAGE, pasted
 from tests.make import outputs_of, random_model
@@ -462,6 +464,19 @@ def test_an_export_of_an_earlier_version_is_refused(folder: Path) -> None:
     document["sha256"] = document.pop("digests")
     (folder / "config.json").write_text(json.dumps(document))
     with pytest.raises(papa.PapaError, match=str(folder)):
+        AutoModel.from_pretrained(folder)
+
+
+def test_an_export_that_lacks_a_tensor_is_refused(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    missing = min(tensors)
+    del tensors[missing]
+    save_file(tensors, path, metadata={"format": "pt"})
+    document = json.loads((folder / "config.json").read_text())
+    document["digests"] = {path.name: sha256_of_file(path)}
+    (folder / "config.json").write_text(json.dumps(document))
+    with pytest.raises(papa.PapaError, match=re.escape(missing)):
         AutoModel.from_pretrained(folder)
 
 

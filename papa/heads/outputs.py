@@ -313,13 +313,19 @@ def drawn_rows(split: TokenisedSplit, seed: int) -> dict[int, list[int]]:
     """Return for each number of tokens that rows have the two rows of the least rank, the least
     first: those that ``DrawnOutputs`` keeps of all rows. Rows with the same tokens are one text.
     """
-    tokens = split.tokens()
-    inputs = torch.from_numpy(tokens.input_ids.astype(np.int64)).split(tokens.lengths.tolist())
     row_by_rank: dict[int, dict[bytes, int]] = defaultdict(dict)
-    for row, text in zip(split.rows.tolist(), inputs, strict=True):
-        (digest,) = PassTexts(text[None], None).digests
-        row_by_rank[len(text)].setdefault(draw_rank(seed, digest), row)
+    # By shards, so that memory does not grow with the text.
+    for index in range(len(split.shards)):
+        shard = split.shard(index)
+        tokens = shard.tokens()
+        texts = torch.from_numpy(tokens.input_ids.astype(np.int64)).split(tokens.lengths.tolist())
+        for row, text in zip(shard.rows.tolist(), texts, strict=True):
+            (digest,) = PassTexts(text[None], None).digests
+            least = row_by_rank[len(text)]
+            least.setdefault(draw_rank(seed, digest), row)
+            if len(least) > 2:
+                del least[max(least)]
     return {
-        length: [row for _, row in sorted(by_rank.items())[:2]]
-        for length, by_rank in sorted(row_by_rank.items())
+        length: [row for _, row in sorted(least.items())]
+        for length, least in sorted(row_by_rank.items())
     }

@@ -102,7 +102,7 @@ def measure(
         keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
         probe_seeds: Seeds: a probe is trained with each; intervals need two or more. Of an
             in-memory model nothing is trained with them: they draw random orders, and the texts of
-            "resampled_output".
+            "resampled_output", each by a pass over the training texts.
         ranking_seeds: Seeds: λ is trained once with each, and its mean is followed.
         train_rows: For an encoder, the size of a sample of training rows; None takes all.
         validation_rows: For an encoder, the size of a sample of validation rows; None takes all.

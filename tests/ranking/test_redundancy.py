@@ -140,12 +140,11 @@ def test_only_the_redundant_pair_is_named(
 
 def test_p_values_are_of_the_adjusted_test_over_texts(redundant: PreTrainedModel) -> None:
     """Of texts of one length, whose mean is the mean over texts."""
-    ids = torch.randint(1, 50, (24, 10), generator=torch.Generator().manual_seed(1))
-    batches = [{"input_ids": ids}]
-    (pair,) = joint_effects(redundant, batches, head_sets=[PAIR]).effects.to_dict("records")
+    (batch,) = batches(1)
+    (pair,) = joint_effects(redundant, [batch], head_sets=[PAIR]).effects.to_dict("records")
     by_text = [
         joint_effects(redundant, [{"input_ids": text[None]}], head_sets=[PAIR]).effects
-        for text in ids
+        for text in batch["input_ids"]
     ]
     lost = np.concatenate([effects["redundancy"] for effects in by_text])
     student = scipy.stats.ttest_1samp(lost, 0)
