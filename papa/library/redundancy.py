@@ -40,8 +40,8 @@ class JointEffects:
             texts (``_low``, ``_high``; NaN where it is unknown): the ``joint`` effect,
             ``single_sum``, the sum of the effects of single heads, and ``redundancy``, their
             difference, whose two-sided p value is ``p``, adjusted for redundancies that are skewed
-            over texts, as intervals are not, by the mean skewness of all sets of a call (so give
-            sets that are to be compared together); also how many heads it has, the ``count``.
+            over texts, as intervals are not, by the mean skewness of all sets of the call (so pass
+            all sets that you compare in one call); also how many heads it has, the ``count``.
             ``joint_effects`` adds the ``heads``; ``measure`` the ``fraction`` of heads that stay
             input-dependent, or the ``pair`` as LAYER.HEAD + LAYER.HEAD (of groups
             LAYER.FIRST-LAST) with ``p_holm``, its p value corrected for the number of pairs.
