@@ -9,31 +9,8 @@ import signal
 import socket
 import sys
 import threading
-from pathlib import Path
 
-import uvicorn
-from filelock import FileLock
-from prefect.server.api.server import create_app
-from prefect.settings import PREFECT_HOME, PREFECT_SERVER_LOGGING_LEVEL
-
-_START_SECONDS = 300
-
-
-class _Server(uvicorn.Server):
-    """Prefect's server, which writes a line to ``output`` once it answers."""
-
-    def __init__(self, config: uvicorn.Config, output: int) -> None:
-        super().__init__(config)
-        self._output = output
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        # Two servers that make or migrate the tables of one database at once break each other.
-        home = Path(PREFECT_HOME.value())
-        home.mkdir(parents=True, exist_ok=True)
-        with FileLock(home / "papa-server.lock", timeout=_START_SECONDS):
-            await super().startup(sockets)
-        os.write(self._output, b"\n")
-        os.close(self._output)
+from papa.garbage import uncollected
 
 
 def _end_with_input() -> None:
@@ -43,14 +20,11 @@ def _end_with_input() -> None:
 
 
 if __name__ == "__main__":
+    # First, as the imports take seconds, in which the study may end.
     threading.Thread(target=_end_with_input, daemon=True).start()
     # What else is printed goes to standard error.
     output = os.dup(1)
     os.dup2(2, 1)
-    config = uvicorn.Config(
-        create_app(final=True),
-        log_level=PREFECT_SERVER_LOGGING_LEVEL.value().lower(),
-        access_log=False,
-        timeout_graceful_shutdown=5,
-    )
-    _Server(config, output).run(sockets=[socket.socket(fileno=int(sys.argv[1]))])
+    with uncollected():
+        from papa.flows.api_server import serve
+    serve(socket.socket(fileno=int(sys.argv[1])), output)

@@ -157,7 +157,9 @@ def _failure_recorded(store: Store, study: str) -> Iterator[None]:
 
 @contextmanager
 def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
-    """Yield the workers of a run, which start in the background: their imports take seconds."""
+    """Yield the workers of a run, which begin at once: their imports take seconds, in which
+    Prefect's server starts.
+    """
     device = checked.inputs.study.execution.device
     with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor
@@ -168,8 +170,8 @@ def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
         else:
             pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
             executor = started.enter_context(pool)
-            if checked.needs_workers:
-                pool.begin()
+        if checked.needs_workers:
+            executor.begin()
         yield executor
 
 

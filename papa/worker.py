@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 from papa.cores import WorkerCores
 from papa.errors import EncoderError, HubUnreachableError, PapaError
+from papa.garbage import uncollected
 from papa.models.native import NativeReference
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.progress import Progress, ignore_progress
@@ -209,19 +209,3 @@ def encoder_here(reference: EncoderReference) -> EncoderReference:
     except (EncoderError, HubUnreachableError) as error:
         raise EncoderError(f"node {socket.gethostname()} lacks the encoder: {error}") from None
     return replace(reference, folder=resolved.folder)
-
-
-@contextmanager
-def uncollected() -> Iterator[None]:
-    """Switch garbage collection off while the block imports large libraries, and never look at what
-    it created again. The million objects of an import all stay: a fifth of its time, and most of
-    that in which a process ends, goes into such looks.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        if was_on:
-            gc.enable()

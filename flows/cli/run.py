@@ -13,12 +13,12 @@ import typer
 from rich.console import Console
 
 from papa.errors import PapaError
-from papa.flows.check import check_study
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
 from papa.flows.cli.without_file import refuse_same_name, study_of_texts, study_without_file
 from papa.flows.environment import outside_working_folder, prepare_engines
 from papa.flows.progress import StudyProgress
+from papa.garbage import uncollected
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
 from papa.spec import StudySpec
@@ -26,7 +26,6 @@ from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
-from papa.worker import uncollected
 
 
 def run(
@@ -94,14 +93,17 @@ def run(
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
             with uncollected(), errors.status("checking …") as status:
+                # Prefect reads its settings when it is imported. Its server, which starts for as
+                # long as all that follows is imported, comes first.
+                from papa.flows.server import start_server, watch_named_server
+
+                server = start_server()
+                from papa.flows.check import check_study
+
                 checked = check_study(
                     spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                 )
                 status.update("starting Prefect …")
-                # Prefect reads its settings when it is imported, and starts while the flow is.
-                from papa.flows.server import start_server, watch_named_server
-
-                server = start_server()
                 of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
                 saved = save_study(opened, spec.model_copy(update=of_user))
                 from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
