@@ -18,7 +18,7 @@ from papa.credentials import without_credentials
 from papa.ranking.head_scores import TrainedLambda
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
-from papa.spec import StudySpec
+from papa.spec import StudySpec, TaskSpec
 from papa.spec.orders import UNIT_LABELS
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
@@ -121,18 +121,26 @@ def _lambda_agreement(
     study: StudySpec,
 ) -> Iterator[dict[str, Any]]:
     """Yield how far the orders by λ of several seeds agree."""
-    from papa.native.losses import loss_of_task
-
     for pair in pairs:
         trained = scores_by_pair[pair.names].get("lambda")
         if isinstance(trained, TrainedLambda):
             yield {
                 "encoder": pair.encoder_label,
                 "task": pair.task.name,
-                "objective": "" if pair.task.head == "probe" else loss_of_task(pair.task).objective,
+                "objective": _objective(pair.task),
                 "units": UNIT_LABELS[study.unit],
                 **trained.facts(study.keep),
             }
+
+
+def _objective(task: TaskSpec) -> str:
+    """Return what λ of a native head is trained to keep low, in words."""
+    if task.head == "probe":
+        return ""
+    # It imports transformers, which takes longer than all else here.
+    from papa.native.losses import loss_of_task
+
+    return loss_of_task(task).objective
 
 
 def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str, dict[str, Any]]:
