@@ -46,7 +46,7 @@ TOKENS = 64
 TEXTS = 32
 TIMED_TEXTS = 16
 """One of two batches that the texts make; the other one takes as long."""
-TEXTS_OF_WORKERS = 8
+TEXTS_OF_WORKERS = 16
 """Of the comparison of workers, each of which has one thread."""
 VOCABULARY = 5000
 """Smaller than GPT-2's: what the logits cost is the same for both ways, and none of the heads'."""
