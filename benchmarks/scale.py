@@ -161,14 +161,14 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
         for count in TASKS:
             checked = check_study(study(range(first, first + count), folder), store)
             first += count
-            progress = StudyProgress(len(checked.steps.steps))
+            progress = StudyProgress(len(checked.pipeline.steps))
             prepared = of_study.PreparedRun(checked, store, progress, pool)
             of_study.prepared_run.set(prepared)
             before = (cpu(psutil.Process()), cpu(server))
             started = time.monotonic()
             of_study.run_study(study="none.yaml", return_state=True)
             clock = time.monotonic() - started
-            cells = sum(len(part.cells) for part in checked.steps.pairs)
+            cells = sum(len(part.cells) for part in checked.pipeline.pairs)
             probes = (Path(store.artifacts) / "probe").glob("*/metadata.json")
             texts = (Path(store.artifacts) / "tokenise").glob("*/metadata.json")
             ended = [max(one.stat().st_mtime for one in files) for files in (texts, probes)]

@@ -47,15 +47,15 @@ class Preview(NamedTuple):
 
 @dataclass(frozen=True)
 class Checked:
-    """A study that can run: its steps, which of them are ``missing`` in the store, what is shown of
-    each task's rows, and what a reader should know.
+    """A study that can run: its pipeline, the steps ``missing`` in the store, what is shown of each
+    task's rows, and what a reader should know.
 
     ``workers`` None is one for each core or GPU; ``cluster`` is the address of Ray's, None for this
     machine.
     """
 
     inputs: StudyInputs
-    steps: Pipeline
+    pipeline: Pipeline
     missing: frozenset[Step]
     workers: int | None
     cluster: str | None
@@ -96,11 +96,11 @@ def check_study(
         problems += problems_of("reference", partial(read_reference, study.reference))
     if not problems:
         inputs = resolved.inputs()
-        steps = build_pipeline(inputs)
-        missing = [step for step in steps.steps if not step.is_complete(store)]
+        pipeline = build_pipeline(inputs)
+        missing = [step for step in pipeline.steps if not step.is_complete(store)]
         if not missing and fetch_weights:
             # Nothing is to be computed: no text is read.
-            return Checked(inputs, steps, frozenset(), workers, cluster)
+            return Checked(inputs, pipeline, frozenset(), workers, cluster)
     unchecked = resolved.unchecked
     notes = resolved.notes
     if resolved.unreachable:
@@ -128,7 +128,7 @@ def check_study(
         notes["keep holds no 1: without the original there is no drop to report: add 1"] = None
     by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
     return Checked(
-        inputs, steps, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
+        inputs, pipeline, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
     )
 
 

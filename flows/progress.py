@@ -10,6 +10,9 @@ from tqdm import tqdm
 from papa.errors import printable
 from papa.progress import Progress
 
+_NOTE_SECONDS = 60.0
+"""At least as long apart are the notes that say how much of a step is done."""
+
 
 class StudyProgress:
     """Shows how far a study's ``steps`` are; ``log`` takes the lines as well. Thread-safe."""
@@ -30,14 +33,21 @@ class StudyProgress:
 
     @contextmanager
     def running(self, name: str) -> Iterator[Progress]:
-        """Show a step as running once a worker started it, while the block runs."""
+        """Show a step as running once a worker started it, and how much of it is done, while the
+        block runs.
+        """
         started = 0.0
+        noted = 0.0
 
         def report(done: int, total: int) -> None:
-            nonlocal started
+            nonlocal started, noted
+            now = time.monotonic()
             if not started:
-                started = time.monotonic()
+                started = noted = now
                 self.note(name, "started")
+            elif 0 < done < total and now - noted >= _NOTE_SECONDS:
+                noted = now
+                self.note(name, f"{done / total:.0%} done")
 
         yield report
         if started:

@@ -35,8 +35,8 @@ from papa.tasks.study_files import place_results
 
 _RETRY_SECONDS = [5.0, 30.0]
 """How long each repetition of a failed step waits."""
-_LOOKED_AT_ONCE = 16
-"""How many finished steps are looked at at a time."""
+_CONCURRENT_CHECKS = 16
+"""How many finished steps are checked in the store at a time."""
 
 
 @dataclass(eq=False)
@@ -62,9 +62,10 @@ def run_steps(
     """Submit each step to Prefect once its inputs are finished and one of ``workers`` is free for
     it.
 
-    So a step that Prefect shows as running does run, and its duration is its own. Seeds that run in
-    one call are one task run. Of the steps that can run, those go first whose results most other
-    steps read. Steps that are not ``missing`` are only looked at.
+    So a step that Prefect shows as running does run, and its duration is its own, but beside one
+    that spreads its calls over all workers. Seeds that run in one call are one task run. Of the
+    steps that can run, those go first whose results most other steps read. Steps that are not
+    ``missing`` are only checked in the store.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}
@@ -77,7 +78,7 @@ def run_steps(
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
     ended: SimpleQueue[StepGroup] = SimpleQueue()
     computing = 0
-    looking = 0
+    checking = 0
     while sorter.is_active():
         ready.extend(sorter.get_ready())
         ready.sort(key=lambda group: -dependents[group])
@@ -85,8 +86,8 @@ def run_steps(
         for group in ready:
             if group in to_compute and computing < workers:
                 computing += 1
-            elif group not in to_compute and looking < _LOOKED_AT_ONCE:
-                looking += 1
+            elif group not in to_compute and checking < _CONCURRENT_CHECKS:
+                checking += 1
             else:
                 waiting.append(group)
                 continue
@@ -103,7 +104,7 @@ def run_steps(
         if group in to_compute:
             computing -= 1
         else:
-            looking -= 1
+            checking -= 1
         # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
 
@@ -126,7 +127,7 @@ def prefect_task(stage: Stage) -> Task[..., State[Any]]:
             if stage is aggregate:
                 publish_results(group.first, run)
             for step in group.steps:
-                run.tracking.step(step)
+                run.tracking.log_step(step)
         except Exception as error:
             reason = reason_of(error)
             if is_worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):

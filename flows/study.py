@@ -43,7 +43,8 @@ from papa.workers import WorkerPool
 class PreparedRun:
     """A study that was checked, and what its run needs.
 
-    ``link`` will hold its page in MLflow, or the error of the study.
+    ``link`` will hold its page in MLflow, or the error of the study. ``on_interrupt`` holds
+    what the command line calls at Ctrl-C; then it ends the process, and nothing unwinds.
     """
 
     checked: Checked
@@ -107,7 +108,7 @@ def run_study(
         save_study(opened, spec)
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
         with workers_of(checked, opened) as executor:
-            progress = StudyProgress(len(checked.steps.steps))
+            progress = StudyProgress(len(checked.pipeline.steps))
             return _recorded(PreparedRun(checked, opened, progress, executor))
 
 
@@ -204,7 +205,7 @@ def _run(prepared: PreparedRun) -> str:
     progress = prepared.progress
     executor = prepared.executor
     spec = checked.inputs.study
-    pipeline = checked.steps
+    pipeline = checked.pipeline
     progress.log = get_run_logger().info
     report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:

@@ -5,8 +5,9 @@ native head runs as it always does, and slots are positions (``papa.native.obser
 a model in memory.
 
 The text's shards are spread over all workers. Each call returns the sums over its shards; sums are
-merged as they come, then divided and published as C. Sums are exact in any grouping
-(``papa.heads.average``), so any number of workers, retries and lost workers gives the same bits.
+merged as they come, then divided and published as C. The sums of each batch are rounded so that
+their additions are exact in any order (``papa.heads.average``): any number of workers, retries and
+lost workers gives the same bits.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from papa.spec import ExecutionSpec, TaskSpec
 from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
-from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
 from papa.tasks.step import Step, stage
+from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -45,26 +46,27 @@ def average(
 
     In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
     head. Out: C, float32 [L, H, S, S], and in how many rows each pair of slots is real, [S, S].
-    Where: on all workers; the call of a lost one is repeated.
+    Where: on all workers; if one is lost, another repeats its call.
     """
-    workers = context.executor
+    executor = context.executor
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
     rows_by_shard = [shard["rows"] for shard in shards]
     shape = (encoder.layers, encoder.heads, slots, slots)
     total = ShardSums(np.zeros(shape), np.zeros(shape[2:]), worker_seconds=0.0, device="cpu")
-    for sums in run_shards(
-        workers,
+    calls = [
+        WorkerCall({"shards": numbers}, size=sum(rows_by_shard[number] for number in numbers))
+        for numbers in _shards_by_call(len(shards), CALLS_PER_WORKER * executor.size)
+    ]
+    for sums in run_on_all_workers(
+        executor,
         sum_shards,
-        [
-            Shard({"shards": numbers}, size=sum(rows_by_shard[number] for number in numbers))
-            for numbers in _calls(len(shards), CALLS_PER_WORKER * workers.size)
-        ],
+        calls,
         arguments={"step": context.step, "store": context.store, "execution": context.execution},
         model=model_of(context.step),
         progress=context.progress,
     ):
         total = total.merged(sums)
-    workers.run(
+    executor.run(
         publish_average,
         arguments={
             "total": total,
@@ -90,7 +92,7 @@ class ShardSums:
     special: tuple[int, ...] | None = None
 
     def merged(self, other: ShardSums) -> ShardSums:
-        """Add other sums in place: a third array would be too large for memory."""
+        """Return the sum with others, in the arrays of this one: memory may not hold a third."""
         np.add(self.sums, other.sums, out=self.sums)
         np.add(self.counts, other.counts, out=self.counts)
         seconds = self.worker_seconds + other.worker_seconds
@@ -158,7 +160,7 @@ def publish_average(
     sums.average().save(folder, averaged_encoder, {**metadata, **spent})
 
 
-def _calls(shards: int, most_calls: int) -> Iterator[range]:
+def _shards_by_call(shards: int, most_calls: int) -> Iterator[range]:
     """Divide consecutive shards evenly among at most ``most_calls`` calls."""
     shards_per_call = -(-shards // most_calls)
     for first in range(0, shards, shards_per_call):

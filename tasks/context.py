@@ -70,10 +70,10 @@ class Context:
     Attributes:
         steps: The steps that the call runs: one, or several seeds of a stage ``by_seed``.
         store: Where its artifact and those of its inputs lie.
-        execution: Settings that never change results.
+        execution: Settings that never change results but for rounding.
         model: What ``model_of`` the step says, loaded on this worker: read it as
             ``loaded_encoder``, or by ``open_native_head``.
-        workers: All workers, for a stage that runs on "all workers"; read it as ``executor``.
+        workers: All workers, for a stage that runs on "all workers"; read them as ``executor``.
     """
 
     steps: tuple[Step, ...]

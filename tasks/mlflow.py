@@ -65,13 +65,13 @@ class Tracking:
     """
 
     def __init__(
-        self, store: Store, study: StudySpec, steps: Pipeline, failing: Callable[[str], None]
+        self, store: Store, study: StudySpec, pipeline: Pipeline, failing: Callable[[str], None]
     ) -> None:
         self.address = tracking_address()
         self.store = store
         self.study = study
-        self._steps = steps
-        self._key = steps.steps[-1].key
+        self._pipeline = pipeline
+        self._key = pipeline.steps[-1].key
         self._failing = failing
         self._database = database_of(self.address)
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
@@ -86,7 +86,7 @@ class Tracking:
             data = {
                 f"papa.data.{pair.task.name}": f"{pair.text['task'].source.model_dump_json()} "
                 f"{pair.text['fingerprint']}"
-                for pair in self._steps.pairs
+                for pair in self._pipeline.pairs
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             tags = {ROLE: "study", "papa.versions": versions(), **data}
@@ -122,16 +122,16 @@ class Tracking:
         """Log the losses of each seed once a step has trained for one more epoch."""
         self._losses[step].append((epoch, losses, int(ended * 1000)))
 
-    def step(self, step: Step) -> None:
+    def log_step(self, step: Step) -> None:
         """Write what a step computed: scores of cells, matrices, scores of heads, and losses by
         epoch.
         """
         if self._was_finished:
             return
         scored = False
-        for pair in self._steps.pairs:
-            for cell, probes in pair.cells.items():
-                if step in probes:
+        for pair in self._pipeline.pairs:
+            for cell, scorings in pair.cells.items():
+                if step in scorings:
                     scored = True
                     self._write(partial(self._cell, pair, cell, step))
             steps_by_name = {

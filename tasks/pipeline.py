@@ -4,16 +4,18 @@ For each encoder and task, after the inputs in brackets:
 
     tokenise
     average                       [tokenise]
+    train_lambda                  [tokenise, average]: λ of heads, for each ranking seed; also on
+                                  shuffled labels, as a control
     train_frozen_probe            [tokenise]: the probe of methods that read a probe's loss
-    train_lambda, score_heads     [tokenise, average, train_frozen_probe]: a head order, for each
-    or sweep_heads                ranking seed; λ also on shuffled labels, as a control
+    score_heads                   [tokenise, average, train_frozen_probe]: scores of heads by other
+                                  methods, for each ranking seed
+    sweep_heads                   [tokenise, average]: likewise by effect, of a native head
     other substitutes             [tokenise], where the encoder has to run for them
     probe, or for a native head answer and score_answers
-                                  [tokenise, substitute, head order]: a cell for each substitute,
-                                  head order and fraction
+                                  [tokenise, substitute, scores of heads]: a cell for each
+                                  substitute, head order, fraction and probe seed
     baseline or one_answer        [tokenise]
-    joint_effects                 [tokenise, average, score_heads]: of a native head, for the order
-                                  by effect
+    joint_effects                 [tokenise, average, sweep_heads]: of a native head
 
 In the end: aggregate, of all. The fraction is the share of heads that stay input-dependent: the
 first heads of the order become constant, the others stay. Steps with equal keys are one step.

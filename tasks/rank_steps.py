@@ -80,25 +80,30 @@ def _scores_step(
     )
     frozen_probe: Step | None = None
     average = pair.average
-    loss = native_task(pair.task)
-    if method.label_free and (loss is None or not method.streamed):
-        # A plain encoder in the layout; it alone keeps hidden states.
-        loss = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))
-        average = average_step(pair, pair.task, plain=True)
-    elif not method.label_free:
-        loss = _loss_of(pair.task, probe=pair.task.probe)
+    task: TaskSpec | None
+    if not method.label_free:
+        task = _loss_of(pair.task, probe=pair.task.probe)
         if pair.task.head == "probe" and method.frozen_probe:
-            probe_name = pair.name_of("train_frozen_probe", seed, study.ranking_seeds)
             frozen_probe = train_frozen_probe.step(
-                probe_name, encoder=pair.encoder, text=pair.text, task=loss, seed=seed
+                pair.name_of("train_frozen_probe", seed, study.ranking_seeds),
+                encoder=pair.encoder,
+                text=pair.text,
+                task=task,
+                seed=seed,
             )
+    elif method.streamed and pair.task.head == "native":
+        task = native_task(pair.task)
+    else:
+        # A plain encoder in the layout; it alone keeps hidden states.
+        task = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))
+        average = average_step(pair, pair.task, plain=True)
     methods = "all in one pass" if method.streamed else name
     return score_heads.step(
         pair.name_of(f"score_heads · {methods}", seed, seeds),
         encoder=pair.encoder,
         text=pair.text,
         average=average,
-        task=loss,
+        task=task,
         ranking=reduced(study.ranking, "rows", *method.reads),
         methods=streamed if method.streamed else (name,),
         seed=None if one_for_all_seeds else seed,

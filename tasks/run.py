@@ -14,7 +14,7 @@ from papa.errors import DamagedError
 from papa.models.reference import EncoderReference
 from papa.progress import Progress, Reporter
 from papa.spec import ExecutionSpec
-from papa.storage.artifacts import is_complete, remove
+from papa.storage import artifacts
 from papa.storage.locks import claimed, in_use
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
@@ -41,7 +41,7 @@ class Session:
     Attributes:
         store: Where artifacts lie: the cache.
         executor: Runs functions on workers, or in this process.
-        execution: Settings that never change results.
+        execution: Settings that never change results but for rounding.
         reporter: Shows which steps run.
         on_epoch: Called with a step's name and its (epoch, losses by seed, time) after training.
         recomputed: Keys of damaged steps that this run has computed again.
@@ -58,9 +58,9 @@ class Session:
 def run_once(group: StepGroup, session: Session, damage: DamagedError | None = None) -> bool:
     """Run the steps of a group that are not complete; return whether there was something to do.
 
-    Metadata and the sizes of files tell, before any lock, whether an artifact is complete. Other
-    ``damage`` is found by the step that reads the file: then the damaged input is computed again,
-    and the step after it.
+    Metadata and the sizes of files tell, before any lock, whether an artifact is complete. A step
+    that reads a file with another SHA-256 raises a DamagedError: then this input is computed again,
+    once a run, and the step after it. ``damage`` is such an error, where a step is that input.
     """
     store = session.store
     missing = [step for step in group.steps if damage or not step.is_complete(store)]
@@ -98,7 +98,7 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
     for step in steps:
         damage_of_step = damage_of[step]
         if damage_of_step:
-            remove(step.folder(store))
+            artifacts.remove(step.folder(store))
             session.reporter.note(step.name, f"computed again: {damage_of_step.problem}")
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
@@ -112,7 +112,8 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
     """
     if known and step.key not in session.recomputed:
         return known
-    if is_complete(step.folder(session.store)):
+    # Not Step.is_complete: an artifact with metadata whose files have other sizes is damaged, too.
+    if artifacts.is_complete(step.folder(session.store)):
         return session.store.damage(step.stage.name, step.key)
     return None
 

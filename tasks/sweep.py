@@ -31,8 +31,8 @@ from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
 from papa.tasks.head_scores import publish_head_scores
 from papa.tasks.rank import BY_HEAD, open_native_loss
-from papa.tasks.shards import CALLS_PER_WORKER, Shard, run_shards
 from papa.tasks.step import Step, stage
+from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -65,11 +65,11 @@ def sweep_heads(
     model's files. Out: as ``score_heads``. Where: on all workers; another worker repeats the shard
     of a lost one.
     """
-    workers = context.executor
+    executor = context.executor
     folder = context.step.folder(context.store)
     step_arguments = {"step": context.step, "store": context.store, "execution": context.execution}
     model = model_of(context.step)
-    texts: SweptTexts = workers.run(texts_to_sweep, model=model, arguments=step_arguments)
+    texts: SweptTexts = executor.run(texts_to_sweep, model=model, arguments=step_arguments)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
     units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
     table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(units) + 1)
@@ -80,16 +80,16 @@ def sweep_heads(
         finished_before = table.sums.size - total
         context.progress(len(units) * (finished_before + done) // table.sums.size, len(units))
 
-    for losses in run_shards(
-        workers,
+    for losses in run_on_all_workers(
+        executor,
         losses_of_shard,
-        _shards(texts.batches, [(), *((unit,) for unit in units)], workers.size, table),
+        _shards(texts.batches, [(), *((unit,) for unit in units)], executor.size, table),
         arguments={**step_arguments, "reuse_is_exact": texts.reuse_is_exact},
         model=model,
         progress=report_units,
     ):
         table.add(losses)
-    workers.run(
+    executor.run(
         publish_effect,
         arguments={
             **step_arguments,
@@ -201,7 +201,7 @@ def _finished_shards(folder: str) -> Iterator[ShardLosses]:
 
 def _shards(
     batches: Sequence[_Rows], head_sets: Sequence[tuple[Head, ...]], workers: int, table: LossTable
-) -> list[Shard]:
+) -> list[WorkerCall]:
     """Divide batches among as many calls as keep the workers busy; and where batches are fewer,
     the sets of heads too. What the table has is left out.
     """
@@ -215,7 +215,7 @@ def _shards(
         -(-calls // len(groups)),
         min(-(-_LEAST_SHARDS // len(groups)), len(head_sets) // _LEAST_SETS),
     )
-    shards: list[Shard] = []
+    shards: list[WorkerCall] = []
     for group in groups:
         for call in range(min(calls_of_group, len(head_sets))):
             # Every n-th set: heads of all layers, as those of lower ones take longer.
@@ -230,7 +230,7 @@ def _shards(
                 "sets": sets,
                 "head_sets": [head_sets[number] for number in sets],
             }
-            shards.append(Shard(arguments, size=len(rows) * len(sets)))
+            shards.append(WorkerCall(arguments, size=len(rows) * len(sets)))
     return shards
 
 

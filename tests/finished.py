@@ -68,14 +68,14 @@ def described(
     return {**named, **design, **ranking, **settings}
 
 
-def cells_of(steps: Pipeline) -> dict[Cell, tuple[Step, ...]]:
-    return {cell: probes for pair in steps.pairs for cell, probes in pair.cells.items()}
+def cells_of(pipeline: Pipeline) -> dict[Cell, tuple[Step, ...]]:
+    return {cell: probes for pair in pipeline.pairs for cell, probes in pair.cells.items()}
 
 
 class Scored(NamedTuple):
-    """A study whose cells have scores: its steps, where they ran, its rows, and what steps made."""
+    """A study whose cells have scores: its pipeline, where it ran, rows, and what steps made."""
 
-    steps: Pipeline
+    pipeline: Pipeline
     store: Store
     table: pandas.DataFrame
     artifacts: dict[Step, ArtifactReference]
@@ -88,17 +88,17 @@ def score_study(
     study = resolve_study(document, folder=folder, origin="test")
     store = Store(to)
     store.make()
-    steps = build_pipeline(resolve_inputs(study).inputs())
-    *scoring, _ = steps.steps
+    pipeline = build_pipeline(resolve_inputs(study).inputs())
+    *scoring, _ = pipeline.steps
     session = Session(store, worker or Worker(study.execution.device), study.execution, Told())
     for group in group_by_seed(scoring):
         run_once(group, session)
     artifacts = {step: step.reference(store) for step in scoring}
-    return Scored(steps, store, results_table(steps.pairs, artifacts), artifacts)
+    return Scored(pipeline, store, results_table(pipeline.pairs, artifacts), artifacts)
 
 
 def opened(scored: Scored) -> FinishedStudy:
-    aggregate: Any = scored.steps.steps[-1]
+    aggregate: Any = scored.pipeline.steps[-1]
     study = aggregate["study"]
     run_here([aggregate], scored.store, study.execution, Told())
     place_results(scored.store, study.name, aggregate.reference(scored.store))

@@ -85,7 +85,7 @@ def _document(checked: Checked) -> dict[str, Any]:
         "study": checked.inputs.study.name,
         "encoders": encoders,
         "tasks": tasks,
-        "steps": len(checked.steps.steps),
+        "steps": len(checked.pipeline.steps),
         "steps_to_run": len(checked.missing),
         "unchecked": list(checked.unchecked),
         "notes": list(checked.notes),

@@ -32,7 +32,7 @@ def plan(
         spec = load_to_run(study, overrides or (), allow_source or ())
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
-        steps = checked.steps.steps
+        steps = checked.pipeline.steps
         cached = {step for step in steps if step.is_complete(opened)}
         seconds: dict[Step, float] = {}
         for stage in {step.stage.name for step in steps}:

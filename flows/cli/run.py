@@ -113,7 +113,7 @@ def run(
                 if server:
                     server.wait(interruption.fail)
             # After the status, which holds the error stream.
-            progress = StudyProgress(len(checked.steps.steps), shown=True)
+            progress = StudyProgress(len(checked.pipeline.steps), shown=True)
             interruption.saved = lambda: f"{progress.saved} in {opened.address}"
             is_silent = threading.Event()
             if server is None:

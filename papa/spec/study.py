@@ -190,7 +190,7 @@ class FeaturesSpec(Frozen):
 
 
 class ExecutionSpec(Frozen):
-    """What changes speed and never results."""
+    """What changes speed, and results by their rounding alone."""
 
     workers: Positive | None = None
     """Ray actors, one thread (or one GPU) each; None takes one for each CPU core or GPU."""

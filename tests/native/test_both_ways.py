@@ -108,7 +108,7 @@ def test_the_table_of_a_decoder_is_the_same(
 @pytest.mark.parametrize("method", ORDERS[1:])
 def test_intervals_are_the_same(of_heads: Both, method: str) -> None:
     study, measured = of_heads
-    (pair,) = study.steps.pairs
+    (pair,) = study.pipeline.pairs
     expected = pair.head_scores(study.artifacts)[method].frame(method)
     frame = measured.head_scores
     scores = frame[frame["method"] == method][["score", "low", "high"]]
@@ -124,7 +124,7 @@ def test_joint_effects_are_the_same(
     decoder_name: str, last_pair: str, request: pytest.FixtureRequest
 ) -> None:
     study, measured = request.getfixturevalue(decoder_name)
-    table = joint_effects_table(study.steps.pairs, study.artifacts)
+    table = joint_effects_table(study.pipeline.pairs, study.artifacts)
     assert table is not None
     assert measured.joint_effects is not None
     effects = measured.joint_effects.effects
@@ -136,8 +136,8 @@ def test_joint_effects_are_the_same(
 
 def test_scores_of_groups_are_the_same(of_groups: Both) -> None:
     study, measured = of_groups
-    aggregate = study.steps.steps[-1]
-    pairs = study.steps.pairs
+    aggregate = study.pipeline.steps[-1]
+    pairs = study.pipeline.pairs
     scores = {pair.names: pair.head_scores(study.artifacts) for pair in pairs}
     table = heads_table(pairs, scores, aggregate["study"])
     for method in ("effect", "lambda", "output_norm"):
@@ -278,7 +278,7 @@ def scores_in_memory(regression: Regression, substitute: object, method: str) ->
 
 @pytest.mark.parametrize("method", ENCODER_ORDERS)
 def test_scores_of_an_encoder_are_the_same(regression: Regression, method: str) -> None:
-    (pair,) = regression.study.steps.pairs
+    (pair,) = regression.study.pipeline.pairs
     expected = pair.head_scores(regression.study.artifacts)[method].mean.ravel()
     scores = scores_in_memory(regression, "average", method)
     np.testing.assert_allclose(scores, expected, atol=1e-5)

@@ -32,7 +32,7 @@ def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     data = write_splits(tmp_path, ROWS)
     document = described(folder, TASK, keep=[0], execution=execution)
     study = score_study(document, data, tmp_path / "store")
-    (step,) = (step for step in study.steps.steps if step.stage.name == "average")
+    (step,) = (step for step in study.pipeline.steps if step.stage.name == "average")
     reference = step["encoder"]
     of_shards = partial(
         sum_shards,

@@ -56,7 +56,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def probe_step(study: Scored, metric: str, fraction: float) -> Step:
     wanted = (metric, fraction)
-    by_cell = cells_of(study.steps).items()
+    by_cell = cells_of(study.pipeline).items()
     (step,) = next(probes for cell, probes in by_cell if (cell.task, cell.fraction) == wanted)
     return step
 
@@ -123,7 +123,7 @@ def test_embeddings_are_the_stock_models(data: Path, tmp_path: Path) -> None:
     tasks = [{**TEXT, "metric": metric, "validation_rows": 40} for metric in metrics]
     document = described(EMBEDDED, *tasks, keep=[1, 0], probe_seeds=[0, 1])
     study = score_study(document, data, tmp_path / "store")
-    stages = [step.stage.name for step in study.steps.steps]
+    stages = [step.stage.name for step in study.pipeline.steps]
     assert (stages.count("answer"), stages.count("score_answers")) == (2, 8), "metrics share them"
     corpus = open_corpus(probe_step(study, "cosine", 1)["text"].reference(study.store))
     tokens = corpus.split("validation").tokens()
@@ -228,7 +228,7 @@ def average_of_stock(folder: str, texts: Iterable[Sequence[str]]) -> torch.Tenso
 
 def test_similarity_averages_single_texts(shallow: str, pairs: Path) -> None:
     similar = score_study(described(shallow, SIMILARITY, keep=[0]), pairs, pairs / "store")
-    (step,) = (step for step in similar.steps.steps if step.stage.name == "average")
+    (step,) = (step for step in similar.pipeline.steps if step.stage.name == "average")
     folder = step.folder(similar.store)
     average = ConstantMatrices.load(folder, encoder=step["encoder"], slots=SLOTS)
     frame = pandas.read_json(pairs / "train.jsonl", lines=True)

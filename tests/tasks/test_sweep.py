@@ -23,8 +23,8 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.joint_effects import EFFECTS
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
-from papa.tasks.shards import Shard
 from papa.tasks.step import Step, StepGroup, with_inputs
+from papa.tasks.worker_calls import WorkerCall
 from papa.worker import Executor, Worker
 from papa.workers import WorkerPool
 from tests.finished import Told, described
@@ -197,7 +197,7 @@ def test_more_workers_compute_missing_losses_alone() -> None:
     assert not np.isnan(table.sums).any()
 
 
-def losses_of(shard: Shard) -> sweep.ShardLosses:
+def losses_of(shard: WorkerCall) -> sweep.ShardLosses:
     """Losses that a shard could have."""
     rows = np.concatenate(shard.arguments["batches"])
     sets = np.array(shard.arguments["sets"])

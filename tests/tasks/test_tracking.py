@@ -163,7 +163,7 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
     with ExitStack() as stack, Tracking(store, spec, steps, warnings.append) as tracking:
         stack.enter_context(locked(tmp_path))
         for step in steps.steps[:-1]:
-            tracking.step(step)
+            tracking.log_step(step)
         wait_until(lambda: warnings, "a write failed")
         tracking.results(steps.steps[-1].reference(store))
     assert len(warnings) == 2, "as it failed, and when the study was over"

@@ -22,6 +22,7 @@ from papa.storage.store import Store
 from papa.tasks.head_scores import LAMBDA
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import StepGroup, with_inputs
+from papa.tasks.worker_calls import WorkerCall, run_on_all_workers
 from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
@@ -128,6 +129,24 @@ def test_another_account_cannot_enter_rays_folder(pool: WorkerPool) -> None:
         done = subprocess.run(as_nobody, capture_output=True, text=True, check=False)
         assert done.returncode != 0
         assert "Permission denied" in done.stderr
+
+
+@server
+def test_calls_on_all_workers_show_how_many_are_done(pool: WorkerPool) -> None:
+    reports: list[tuple[int, int]] = []
+    calls = [WorkerCall({}, size) for size in (5, 3, 2)]
+    results = run_on_all_workers(
+        pool,
+        own_process,
+        calls,
+        arguments={},
+        model=None,
+        progress=lambda done, total: reports.append((done, total)),
+    )
+    assert {*results} <= workers_below()
+    assert [report for report in reports if report[0] == 10] == [(10, 10)]
+    assert reports == sorted(reports)
+    assert len({*reports}) == 4, "none, and one more after each call"
 
 
 @server

@@ -1,6 +1,6 @@
-"""Work of one step that is spread over all workers, shard by shard.
+"""Work of one step that is spread over all workers, call by call.
 
-A worker that is killed loses the shard that it had, which goes to another one. Results come in any
+A worker that is killed loses the call that it had, which goes to another one. Results come in any
 order, so whoever adds them up has to do so exactly, or by position.
 """
 
@@ -20,47 +20,48 @@ _Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
-class Shard:
-    """A share of the work of a step: ``arguments`` of its own, and its ``size`` in any unit."""
+class WorkerCall:
+    """A share of a step's work: the ``arguments`` of its own, and its ``size`` in any unit."""
 
     arguments: Mapping[str, Any]
     size: int
 
 
-def run_shards(
+def run_on_all_workers(
     executor: Executor,
     function: Callable[..., _Result],
-    shards: Sequence[Shard],
+    calls: Sequence[WorkerCall],
     *,
     arguments: Mapping[str, Any],
     model: ModelReference | None,
     progress: Progress,
 ) -> Iterator[_Result]:
-    """Call a function for each shard, on all workers at a time, with the ``arguments`` of all
-    shards and its own; yield results as they come.
+    """Call a function once for each of the ``calls``, on all workers at a time, with the
+    ``arguments`` that all have and its own; yield results as they come.
     """
-    whole = sum(shard.size for shard in shards)
-    done_by_shard = [0] * len(shards)
+    whole = sum(call.size for call in calls)
+    done_by_call = [0] * len(calls)
     lock = threading.Lock()
 
     def advance(index: int, done: int, total: int) -> None:
         with lock:
-            done_by_shard[index] = shards[index].size * done // max(total, 1)
-            done_by_all = sum(done_by_shard)
-        progress(done_by_all, whole)
+            done_by_call[index] = calls[index].size * done // max(total, 1)
+            progress(sum(done_by_call), whole)
 
     def run(index: int) -> _Result:
         result: _Result = executor.run(
             function,
             model=model,
-            arguments={**arguments, **shards[index].arguments},
+            arguments={**arguments, **calls[index].arguments},
             progress=partial(advance, index),
         )
+        # A worker in another process does not say how far it is.
+        advance(index, 1, 1)
         return result
 
     threads = ThreadPoolExecutor(executor.size)
     try:
-        for future in as_completed([threads.submit(run, index) for index in range(len(shards))]):
+        for future in as_completed([threads.submit(run, index) for index in range(len(calls))]):
             yield future.result()
     finally:
         # After an error nobody waits for what other workers compute.
