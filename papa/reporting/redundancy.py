@@ -42,7 +42,7 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
         single = effect_label("single_sum", row)
         difference = effect_label("redundancy", row)
         if pandas.isna(row["p"]):
-            conclusion = "whether heads replace each other is unknown, as no test follows"
+            conclusion = "whether heads replace each other is unknown: no test was possible"
         elif row["p"] >= LEVEL:
             conclusion = f"not significantly different ({difference}): no redundancy was found"
         elif row["redundancy"] > 0:
@@ -68,7 +68,7 @@ def _redundant_pairs(pairs: pandas.DataFrame) -> str:
     """Return which pairs are significantly redundant, in words."""
     tested = pairs["p_holm"].notna().sum()
     if not tested:
-        return "it is unknown which replace each other, as no test follows"
+        return "it is unknown which replace each other: no test was possible"
     test = (
         "(t test over texts, adjusted for skewness, at the 5 % level; Holm's correction for "
         f"{tested} pairs)"
