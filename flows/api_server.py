@@ -2,6 +2,7 @@
 
 import os
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import uvicorn
@@ -25,7 +26,9 @@ class _Server(uvicorn.Server):
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / "papa-server.lock", timeout=_START_SECONDS):
             await super().startup(sockets)
-        os.write(self._output, b"\n")
+        # Nobody reads it if the study has ended meanwhile.
+        with suppress(BrokenPipeError):
+            os.write(self._output, b"\n")
         os.close(self._output)
 
 

@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psutil
+
 from papa import errors
 from papa.credentials import holds_credentials
 from papa.errors import problems_of
@@ -219,7 +221,9 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
 
 def _check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what is free with the least that workers take: a model, and sums of averages."""
-    free = usable_memory()
+    # Prefect's server may have started already, and is among the servers counted below.
+    started = psutil.Process().children()
+    free = usable_memory() + sum(process.memory_info().rss for process in started)
     slots = max(task.slots for task in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     weights = max(map(_loaded_bytes, inputs.encoders), default=0)

@@ -11,7 +11,7 @@ from papa.errors import printable
 from papa.progress import Progress
 
 _NOTE_SECONDS = 60.0
-"""At least as long apart are the notes that say how much of a step is done."""
+"""Least time between two notes that say how much of a step is done."""
 
 
 class StudyProgress:

@@ -59,7 +59,9 @@ def _server_settings(home: Path, port: int) -> dict[str, str]:
 class PrefectServer:
     """A Prefect server of this process alone, which ends with it, also where that is killed.
 
-    ``settings`` are the environment of its clients, with its address and its password.
+    An error in its block ends it at once: by itself it would first make its database, and complain
+    of what it cannot finish. ``settings`` are the environment of its clients, with its address and
+    its password.
     """
 
     process: subprocess.Popen[bytes]
@@ -84,6 +86,13 @@ class PrefectServer:
             start_new_session=True,  # A terminal's Ctrl-C is this process's.
         )
         return cls(process, settings)
+
+    def __enter__(self) -> PrefectServer:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:
+            self.process.kill()
 
     def wait(self, lost: Callable[[str], object]) -> None:
         """Wait until the server answers. From then on ``lost`` is called with a sentence, from

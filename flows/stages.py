@@ -62,10 +62,10 @@ def run_steps(
     """Submit each step to Prefect once its inputs are finished and one of ``workers`` is free for
     it.
 
-    So a step that Prefect shows as running does run, and its duration is its own, but beside one
-    that spreads its calls over all workers. Seeds that run in one call are one task run. Of the
-    steps that can run, those go first whose results most other steps read. Steps that are not
-    ``missing`` are only checked in the store.
+    So a step that Prefect shows as running does run, and its duration includes no waiting, unless a
+    step that uses all workers runs at the same time. Seeds that run in one call are one task run.
+    Of the steps that can run, those go first whose results most other steps read. Steps that are
+    not ``missing`` are only checked in the store.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}

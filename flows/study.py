@@ -44,7 +44,7 @@ class PreparedRun:
     """A study that was checked, and what its run needs.
 
     ``link`` will hold its page in MLflow, or the error of the study. ``on_interrupt`` holds
-    what the command line calls at Ctrl-C; then it ends the process, and nothing unwinds.
+    what the command line calls at Ctrl-C, before it ends the process: nothing unwinds.
     """
 
     checked: Checked
@@ -56,7 +56,7 @@ class PreparedRun:
 
 
 prepared_run: ContextVar[PreparedRun] = ContextVar("prepared_run")
-"""What the command line checked before it started a server. Prefect would record a parameter."""
+"""The study that the command line checked; as a parameter Prefect would record it."""
 
 
 @flow(

@@ -1,4 +1,4 @@
-"""Garbage collection, which looks at all that an import creates and finds nothing to free."""
+"""Switch garbage collection off during imports."""
 
 import gc
 from collections.abc import Iterator

@@ -59,8 +59,9 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
     """Run the steps of a group that are not complete; return whether there was something to do.
 
     Metadata and the sizes of files tell, before any lock, whether an artifact is complete. A step
-    that reads a file with another SHA-256 raises a DamagedError: then this input is computed again,
-    once a run, and the step after it. ``damage`` is such an error, where a step is that input.
+    that reads a file whose SHA-256 is not that of its metadata raises a DamagedError: then this
+    input is computed again, once a run, and the step after it. ``damage`` is the error that such a
+    step raised about an artifact of this group.
     """
     store = session.store
     missing = [step for step in group.steps if damage or not step.is_complete(store)]

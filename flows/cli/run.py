@@ -93,11 +93,13 @@ def run(
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
             with uncollected(), errors.status("checking …") as status:
-                # Prefect reads its settings when it is imported. Its server, which starts for as
-                # long as all that follows is imported, comes first.
+                # Prefect reads its settings when it is imported. Its server comes first, as it
+                # starts for as long as the imports below take.
                 from papa.flows.server import start_server, watch_named_server
 
                 server = start_server()
+                if server:
+                    stack.enter_context(server)
                 from papa.flows.check import check_study
 
                 checked = check_study(

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import cached_property
 from importlib.resources import files
 from itertools import cycle, islice
 from pathlib import Path
@@ -93,10 +92,6 @@ class Figure:
 
     def svg(self) -> str:
         """Return the figure as SVG on white."""
-        return self._drawn
-
-    @cached_property
-    def _drawn(self) -> str:
         with_data = {**self.specification, "datasets": {self.source: records(self.data)}}
         text = _NOT_XML.sub(r"\\ufffd", json.dumps(with_data))
         return vl_convert.vegalite_to_svg(text, config=FILE)

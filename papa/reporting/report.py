@@ -2,12 +2,9 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
@@ -17,7 +14,7 @@ import pandas
 import vl_convert
 import yaml
 
-from papa.files import cache_folder, write_atomically
+from papa.files import write_atomically
 from papa.ranking.orders import scored_by
 from papa.reporting import figures, heads
 from papa.reporting.answers import (
@@ -41,24 +38,8 @@ from papa.reporting.tables import (
 from papa.reporting.wording import MARK, WrittenTable, orders_matter
 from papa.spec import StudySpec
 
-
-@cache
-def vega_script() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, which defines them in the window.
-
-    Bundling takes two seconds, so the script is kept in the cache folder, and used if nobody else
-    can have written it: whoever opens a report runs it.
-    """
-    kept = cache_folder() / f"vega-{version('vl-convert-python')}.js"
-    with suppress(OSError), kept.open() as file:
-        state = os.fstat(file.fileno())
-        if state.st_uid == os.geteuid() and not state.st_mode & 0o022:
-            return file.read()
-    script = vl_convert.javascript_bundle(None)  # type: ignore[arg-type]  # Its stub lacks None.
-    with suppress(OSError):
-        write_atomically(kept, script)
-        kept.chmod(0o600)
-    return script
+_vega_script = cache(vl_convert.javascript_bundle)
+"""Vega, Vega-Lite and Vega-Embed as one script; bundling them takes two seconds."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +73,9 @@ def write_report(folder: Path, findings: Findings) -> None:
     drawn = [figures.scores_figure(findings.summary), figures.encoders_figure(findings.summary)]
     drawn += [heads.chosen_figure(average) for average in findings.averages[:1]]
     for figure in filter(None, drawn):
-        for suffix in figures.FORMATS:
-            figure.save(folder / f"{figure.name}{suffix}")
+        svg = figure.svg()
+        for suffix, converted in figures.FORMATS.items():
+            write_atomically(folder / f"{figure.name}{suffix}", converted(svg))
     for suffix in (".csv", ".tex"):
         by_task(findings.summary).save(folder / f"table{suffix}")
     write_atomically(folder / "report.html", page(findings))
@@ -123,7 +105,11 @@ def page(findings: Findings) -> str:
         "top": heads.TOP,
         "unseen": heads.UNSEEN,
     }
-    scripts = [vega_script(), (files("papa.reporting") / "templates" / "report.js").read_text()]
+    # Without a snippet (None) the bundle defines its libraries as globals of the window.
+    scripts = [
+        _vega_script(None),
+        (files("papa.reporting") / "templates" / "report.js").read_text(),
+    ]
     loader = jinja2.PackageLoader("papa.reporting")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}

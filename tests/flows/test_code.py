@@ -61,7 +61,9 @@ def store(shallow: str, code: Path, prefect: dict[str, str]) -> Path:
     study = write_study(code.parent, {**STUDY, "encoders": [shallow]})
     store_option = ("--store", str(code.parent / "store"))
     code_option = ("--code", str(code))
-    assert "add --code my_code.py to papa run" in refusal(invoke("run", study, *store_option))
+    assert "add --code my_code.py to papa run" in refusal(
+        papa("run", study, *store_option, extra_environment=prefect)
+    )
     assert not artifacts(code.parent / "store", "tokenise")
     known(study, *code_option)
     run = papa("run", study, *code_option, *store_option, extra_environment=prefect)

@@ -148,6 +148,16 @@ def test_two_servers_that_start_at_once_make_one_new_database(tmp_path: Path) ->
         assert list(threads.map(health, range(2))) == [200, 200]
 
 
+def test_a_study_that_is_refused_leaves_no_server(tmp_path: Path) -> None:
+    study = cli.write_study(tmp_path, cli.IDENTITY | {"encoders": [str(tmp_path / "no-encoder")]})
+    home = {"PREFECT_HOME": str(tmp_path / "home")}
+    refused = cli.papa("run", study, "--store", str(tmp_path / "store"), extra_environment=home)
+    assert "no-encoder" in cli.refusal(refused)
+    running = [process.info for process in psutil.process_iter(["cmdline", "environ"])]
+    ours = [process for process in running if (process["environ"] or {}).items() >= home.items()]
+    assert not ours
+
+
 def test_nobody_else_gets_the_port_of_a_server_that_was_killed() -> None:
     """Its clients go on to send the password there."""
     before = serving()

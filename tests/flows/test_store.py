@@ -204,7 +204,8 @@ def test_links_of_a_store_lead_nowhere(
     (results / "key.txt").symlink_to(outside / "secret.txt")
     shutil.rmtree(placed)
     placed.symlink_to(outside / "small")
-    assert f"{placed} is a link" in refusal(invoke("run", tiny[0], "--store", str(store)))
+    refused = papa("run", tiny[0], "--store", str(store), extra_environment=prefect)
+    assert f"{placed} is a link" in refusal(refused)
     placed.unlink()
     run = papa("run", tiny[0], "--store", str(store), extra_environment=prefect)
     assert run.code == 0, run.err

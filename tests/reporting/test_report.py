@@ -5,13 +5,12 @@ import hashlib
 import html
 import json
 import re
-from pathlib import Path
 
 import numpy as np
 import pandas
 import pytest
 
-from papa.reporting.report import page, vega_script
+from papa.reporting.report import page
 from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.order_comparison import compare_orders
 from tests.reporting.studies import average_of, findings, joint_effects, results, scores_of
@@ -57,19 +56,6 @@ def test_a_page_runs_only_its_scripts(plain: str, frame: pandas.DataFrame) -> No
     assert all("values" not in figure["data"] for figure in embedded["figures"].values())
     names = {figure["data"]["name"] for figure in embedded["figures"].values()}
     assert names == embedded["datasets"].keys()
-
-
-def test_a_kept_script_is_used_unless_others_can_write_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PAPA_CACHE", str(tmp_path))
-    bundled = vega_script.__wrapped__()
-    (kept,) = tmp_path.iterdir()
-    assert kept.read_text() == bundled
-    kept.write_text("kept")
-    assert vega_script.__wrapped__() == "kept"
-    kept.chmod(0o622)
-    assert vega_script.__wrapped__() == bundled
 
 
 def test_the_largest_page_stays_below_5_mb(frame: pandas.DataFrame) -> None:
