@@ -32,12 +32,13 @@ print(invoke("plan", *sys.argv[2:]).out)
 
 
 @pytest.mark.server
-def test_a_study_that_cannot_run_imports_no_engine(tmp_path: Path) -> None:
+def test_a_study_that_cannot_run_starts_neither_ray_nor_mlflow(tmp_path: Path) -> None:
+    """Prefect's server starts while the study is checked."""
     study = cli.write_study(tmp_path, cli.SMALL | {"encoders": ["/no/encoder"]})
     store = tmp_path / "store"
     finished = cli.papa("run", study, "--store", str(store))
     assert "/no/encoder" in cli.refusal(finished)
-    assert finished.imported <= HEAVY
+    assert finished.imported <= HEAVY | {"prefect"}
     assert not (store / "artifacts").exists()
 
 
