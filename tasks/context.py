@@ -70,7 +70,7 @@ class Context:
     Attributes:
         steps: The steps that the call runs: one, or several seeds of a stage ``by_seed``.
         store: Where its artifact and those of its inputs lie.
-        execution: Settings that never change results but for rounding.
+        execution: Settings that change results by rounding alone.
         model: What ``model_of`` the step says, loaded on this worker: read it as
             ``loaded_encoder``, or by ``open_native_head``.
         workers: All workers, for a stage that runs on "all workers"; read them as ``executor``.

@@ -13,7 +13,7 @@ For each encoder and task, after the inputs in brackets:
     other substitutes             [tokenise], where the encoder has to run for them
     probe, or for a native head answer and score_answers
                                   [tokenise, substitute, scores of heads]: a cell for each
-                                  substitute, head order and fraction, in a step for each probe seed
+                                  substitute, head order and fraction
     baseline or one_answer        [tokenise]
     joint_effects                 [tokenise, average, sweep_heads]: of a native head
 

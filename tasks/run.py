@@ -41,7 +41,7 @@ class Session:
     Attributes:
         store: Where artifacts lie: the cache.
         executor: Runs functions on workers, or in this process.
-        execution: Settings that never change results but for rounding.
+        execution: Settings that change results by rounding alone.
         reporter: Shows which steps run.
         on_epoch: Called with a step's name and its (epoch, losses by seed, time) after training.
         recomputed: Keys of damaged steps that this run has computed again.

@@ -178,7 +178,7 @@ class ScoringRequest:
         task: What decides a loss.
         ranking: What the method ``reads``.
         seed: Of rows and of what is drawn.
-        execution: Settings that never change results but for rounding.
+        execution: Settings that change results by rounding alone.
         progress: Called with (done, total).
     """
 

@@ -74,8 +74,8 @@ def write_report(folder: Path, findings: Findings) -> None:
     drawn += [heads.chosen_figure(average) for average in findings.averages[:1]]
     for figure in filter(None, drawn):
         svg = figure.svg()
-        for suffix, converted in figures.FORMATS.items():
-            write_atomically(folder / f"{figure.name}{suffix}", converted(svg))
+        for suffix, convert in figures.FORMATS.items():
+            write_atomically(folder / f"{figure.name}{suffix}", convert(svg))
     for suffix in (".csv", ".tex"):
         by_task(findings.summary).save(folder / f"table{suffix}")
     write_atomically(folder / "report.html", page(findings))

@@ -163,8 +163,8 @@ class RankingSpec(Frozen):
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """Heads are scored on a sample of this many training rows for each seed. Seeds such as 0, 1, 2
-    have no row in common where the split has enough; None takes all for every seed, of a native
-    head those that seeds divide among them."""
+    have no row in common where the split has enough. None takes all rows for every seed of a probe;
+    seeds of a native head divide them."""
     evaluations: Positive | None = None
     """How often shapley and greedy may compute the loss of a set of heads, for each seed; None
     takes 2,000, and for large models as many as the method needs."""
