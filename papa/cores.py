@@ -5,7 +5,6 @@ where the worker is killed. Whoever computes counts these locks every few batche
 begins a call never waits for another one.
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
@@ -15,6 +14,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from filelock import FileLock, Timeout
+
+from papa.resources import usable_cores
 
 _Result = TypeVar("_Result")
 
@@ -85,7 +86,7 @@ def _threads() -> ThreadPoolExecutor:
     # Imported by commands that load no PyTorch.
     import torch
 
-    return ThreadPoolExecutor(os.cpu_count(), initializer=torch.set_num_threads, initargs=(1,))
+    return ThreadPoolExecutor(usable_cores(), initializer=torch.set_num_threads, initargs=(1,))
 
 
 def _is_locked(path: Path) -> bool:

@@ -4,6 +4,7 @@ publish its artifact.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -136,7 +137,8 @@ class Context:
     def scratch_folder(self) -> Iterator[Path]:
         """Yield a new folder for features on disk, which is removed when the block ends."""
         scratch = Files(self.store.scratch)
-        name = f"features-{self.step.key[:16]}"
+        # A folder that another user of the store left cannot be removed: each has its own.
+        name = f"features-{self.step.key[:16]}-{os.geteuid()}"
         # A killed call may have left its features there.
         scratch.remove(name)
         try:

@@ -14,7 +14,7 @@ from papa.storage.store import Store
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
 _IN_ARTIFACT = rf"(?:[0-9a-f]{{32}}|{SHARDS})(?=/)|{_ASIDE}$"
 _ARTIFACT = re.compile(rf"([a-z_-]+/[0-9a-f]{{64}})/({_IN_ARTIFACT})?.*")
-_LEFT = {"scratch": r"features-\w{16}", "studies": _ASIDE, "": _ASIDE}
+_LEFT = {"scratch": r"features-\w{16}-\d+", "studies": _ASIDE, "": _ASIDE}
 _KILLED = "left by a run that was killed"
 
 

@@ -1,7 +1,10 @@
 """A store that a group shares, by two users of it; in a real file system, as root."""
 
+import json
 import os
 import shutil
+import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -10,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from tests.flows.conftest import TINY, write_study
 
 ROOT = Path(__file__).parents[2]
 GROUP = 64_321
@@ -41,6 +46,31 @@ REMOVE = f"{PROGRAM}remove(artifact)"
 LOCK = f"""{PROGRAM}
 with claimed(store, "study-shared"):
     print("held")
+"""
+STUDY = """
+import sys
+from tests.finished import finish_study
+print(len(finish_study(sys.argv[1], *sys.argv[2:]).ran))
+"""
+LIST = """
+import sys
+from papa.flows.cli import app
+app(["list", "--json", "--store", sys.argv[1]])
+"""
+COMPUTE = """
+import os, signal, sys
+from papa.progress import ignore_progress
+from papa.spec import ExecutionSpec
+from papa.storage.store import Store
+from papa.tasks.context import Context
+from papa.tasks.step import Stage, Step
+store = Store(sys.argv[1])
+store.make()
+step = Step(Stage(print, "probe", 1, "worker"), "probe", {})
+with Context((step,), store, ExecutionSpec(), ignore_progress).scratch_folder() as folder:
+    (folder / "values.bin").write_bytes(b"features")
+    if sys.argv[2] == "is killed":
+        os.kill(os.getpid(), signal.SIGKILL)
 """
 UNCOVER = """
 mkdir -p "$1" && mount --bind "$3" "$1" && mount -t tmpfs -o mode=755 none "$2" &&
@@ -145,6 +175,40 @@ def test_one_user_takes_the_lock_that_another_made(users: tuple[User, User], sto
     first, second = users
     first.python(LOCK, store)
     assert second.python(LOCK, store) == "held"
+
+
+@pytest.mark.parametrize("store", [0o2770], ids=["setgid"], indirect=True)
+def test_every_file_of_a_study_is_the_groups(
+    users: tuple[User, User], store: Path, folder: Path
+) -> None:
+    first, second = users
+    study = Path(write_study(folder, TINY))
+    study.chmod(0o644)
+    assert int(first.python(STUDY, study, store)) > 0
+    written = [path for path in store.rglob("*") if path.is_file()]
+    kinds = {".json", ".parquet", ".arrow", ".safetensors", ".csv", ".html", ".yaml", ".lock"}
+    assert {path.suffix for path in written} >= kinds
+    for path in written:
+        status = path.stat()
+        assert (status.st_gid, stat.S_IMODE(status.st_mode)) == (GROUP, 0o660), path
+    assert int(second.python(STUDY, study, store)) == 0, "everything is cached"
+    assert int(second.python(STUDY, study, store, "name=theirs", "probe_seeds=[7]")) > 0
+    (theirs, ours) = json.loads(first.python(LIST, store))
+    assert (theirs["name"], theirs["state"]) == ("theirs", "finished")
+    assert (ours["name"], ours["state"]) == ("small", "finished")
+
+
+def test_a_killed_run_of_one_user_is_not_in_the_way_of_another(
+    users: tuple[User, User], store: Path
+) -> None:
+    first, second = users
+    done = first.run(sys.executable, "-c", COMPUTE, store, "is killed")
+    assert done.returncode == -signal.SIGKILL
+    (left,) = (store / "scratch").iterdir()
+    second.python(COMPUTE, store, "ends")
+    assert [*(store / "scratch").iterdir()] == [left], "it could not remove it"
+    first.python(COMPUTE, store, "ends")
+    assert not [*(store / "scratch").iterdir()]
 
 
 def test_users_outside_of_the_group_read_nothing(users: tuple[User, User], store: Path) -> None:

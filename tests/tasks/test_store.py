@@ -153,7 +153,7 @@ def write(path: Path, text: str) -> None:
 def test_foreign_files_stay(store: Store, tmp_path: Path) -> None:
     """Links stay with what they lead to."""
     fill(store)
-    scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210"
+    scratch = "studies/.demo.123.0123abcd", "scratch/features-fedcba9876543210-1000"
     paths = [*(store.root / name for name in scratch)]
     paths += [Path(store.folder("probe", USED), name) for name in (KILLED[:32], SHARDS)]
     for path in paths:
