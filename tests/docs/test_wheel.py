@@ -1,6 +1,7 @@
 """The wheel alone: installed in a fresh environment, it runs README's snippet and the demo."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -63,6 +64,15 @@ def settings_for(python: Path) -> dict[str, str]:
     settings = environment() | {"PATH": f"{python.parent}:{os.environ['PATH']}"}
     settings.pop("PYTHONPATH", None)
     return settings
+
+
+def test_the_snippet_of_the_readme_runs(python: Path, tmp_path: Path) -> None:
+    readme = (ROOT / "README.md").read_text()
+    (snippet,) = re.findall(r"^## As a library\n\n```python\n(.*?)^```$", readme, re.M | re.S)
+    program = f"{snippet}\nprint(papa.__file__)"
+    printed = run([str(python), "-c", program], tmp_path, settings_for(python))
+    folder = printed.splitlines()[-1]
+    assert folder.startswith(str(python.parents[1])), "the wheel's package, not the checkout's"
 
 
 def test_the_demo_runs(python: Path, tmp_path: Path) -> None:
