@@ -27,6 +27,7 @@ from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
 from papa.tasks.step import Step, stage
 from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
+from papa.text.corpus import open_corpus
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -114,7 +115,7 @@ def sum_shards(
 
     context = Context((step,), store, execution, progress, model)
     task: TaskSpec | None = step["task"]
-    split = context.open_text(step["text"]).split("train")
+    split = open_corpus(context.artifacts[step["text"]]).split("train")
     sums_by_shard = []
     for number, shard in enumerate(shards):
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from papa.models.encoder import Encoder
     from papa.native.passes import NativeHead
     from papa.scores.custom import CustomScore
-    from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+    from papa.text.corpus import TokenisedSplit
 
 _LOOKUP_THREADS = 16
 """Looking up an artifact behind a URI mostly waits for the network."""
@@ -108,12 +108,6 @@ class Context:
     def artifacts(self) -> dict[Step, ArtifactReference]:
         """The artifacts of its inputs. Raises ArtifactError if one is not complete."""
         return in_threads(lambda step: step.reference(self.store), self.step.inputs)
-
-    def open_text(self, text: Step) -> TokenisedCorpus:
-        """Open the tokenised text that an input holds."""
-        from papa.text.corpus import open_corpus
-
-        return open_corpus(self.artifacts[text])
 
     def open_native_head(
         self,

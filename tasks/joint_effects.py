@@ -16,6 +16,7 @@ from papa.tasks.context import Context
 from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.rank import BY_HEAD, open_native_loss
 from papa.tasks.step import Step, stage
+from papa.text.corpus import open_corpus
 
 EFFECTS = "effects.csv"
 
@@ -43,7 +44,8 @@ def joint_effects(
     from papa.heads.constants import ConstantMatrices
     from papa.native.scores import native_joint_effects
 
-    native = open_native_loss(context, encoder, context.open_text(text), task, unit, "validation")
+    corpus = open_corpus(context.artifacts[text])
+    native = open_native_loss(context, encoder, corpus, task, unit, "validation")
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     effects = native_joint_effects(
         native,

@@ -26,6 +26,7 @@ from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
 from papa.tasks.context import Context
 from papa.tasks.step import Step, stage
+from papa.text.corpus import open_corpus
 
 ANSWERS = "answers.safetensors"
 ABOUT = "answers.json"
@@ -49,7 +50,7 @@ def answer(
     from papa.native.outputs import class_names, has_many_labels
 
     substitute = heads.load_substitute(context, encoder, task)
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     constant_heads = heads.chosen(context.artifacts)
     validation = corpus.split("validation")
     score = code.score if code else None
@@ -88,7 +89,7 @@ def score_answers(
     In: the answers, and those of the original model. Out: scores, and what each row adds to them.
     Where: a worker.
     """
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     original, _ = read_answers(context.artifacts[original_answers])
     answered, about = read_answers(context.artifacts[answers])
     classes = tuple(about["classes"])
@@ -118,6 +119,6 @@ def one_answer(
     In: the tokenised text's labels. Out: the best score of one answer, and what each validation
     row adds to it. Where: a worker.
     """
-    best = best_constant_answer(context.open_text(text), task, 0, code)
+    best = best_constant_answer(open_corpus(context.artifacts[text]), task, 0, code)
     with context.published() as folder:
         save_baseline(folder, best)

@@ -20,11 +20,11 @@ from papa.spec.orders import Head
 from papa.tasks.cell import CellScores, ConstantHeads, ScoredSeed, save_baseline
 from papa.tasks.context import Context
 from papa.tasks.step import Step, stage
+from papa.text.corpus import TokenisedCorpus, open_corpus
 
 if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute
     from papa.probes.features import FeatureModel
-    from papa.text.corpus import TokenisedCorpus
 
 
 @stage("probe", version=9, by_seed=True)
@@ -48,7 +48,7 @@ def probe(
     """
     from papa.probes.evaluate import unseen_by
 
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     constant_heads = heads.chosen(context.artifacts)
     substitute = heads.load_substitute(context, encoder, task)
     scored, examples_by_seed = _train_and_score(
@@ -95,7 +95,7 @@ def baseline(
     """
     from papa.probes.features import WordEmbeddings
 
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     loaded = context.loaded_encoder
     one_answer = best_constant_answer(corpus, task, len(loaded.word_embeddings), code)
     scored, examples_by_seed = _train_and_score(

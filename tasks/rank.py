@@ -28,13 +28,13 @@ from papa.storage.artifacts import verified
 from papa.tasks.context import Context, is_native
 from papa.tasks.head_scores import LAMBDA, publish_head_scores
 from papa.tasks.step import Step, stage
+from papa.text.corpus import TokenisedCorpus, open_corpus
+from papa.text.sources import Split
 
 if TYPE_CHECKING:
     from papa.heads.constants import ConstantMatrices
     from papa.native.passes import NativeHead
     from papa.probes.probes import Probe
-    from papa.text.corpus import TokenisedCorpus
-    from papa.text.sources import Split
 
 PROBE = "probe.safetensors"
 BY_HEAD = {"unit": "head"}
@@ -65,7 +65,7 @@ def train_lambda(
     from papa.native import training
     from papa.ranking import learned
 
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
     rows = len(corpus.split("train"))
@@ -132,7 +132,7 @@ def train_frozen_probe(
     with context.scratch_folder() as scratch:
         probe = train_probe(
             context.loaded_encoder,
-            context.open_text(text),
+            open_corpus(context.artifacts[text]),
             task,
             [seed],
             scratch,
@@ -169,7 +169,7 @@ def score_heads(
     from papa.ranking.streamed import streamed
 
     entry = HEAD_SCORES[methods[0]]
-    corpus = context.open_text(text)
+    corpus = open_corpus(context.artifacts[text])
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     rows = len(corpus.split("train"))
@@ -247,7 +247,7 @@ def _load_probe(
     from papa.probes.evaluate import build_probe
 
     encoder = context.loaded_encoder
-    probe = build_probe(encoder, context.open_text(text), task, [seed])
+    probe = build_probe(encoder, open_corpus(context.artifacts[text]), task, [seed])
     artifact = context.artifacts[frozen_probe]
     probe.load_state_dict(load_tensors(verified(artifact, PROBE) / PROBE))
     return probe.requires_grad_(False).to(encoder.device)

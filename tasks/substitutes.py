@@ -21,6 +21,7 @@ from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context, is_native
 from papa.tasks.step import Step, stage
+from papa.text.corpus import open_corpus
 from papa.text.layout import special_slots
 from papa.text.tokens import special_tokens_of
 
@@ -117,7 +118,7 @@ def constant_outputs(
     from papa.heads.outputs import FILE, outputs_over
     from papa.text.batches import micro_batches
 
-    split = context.open_text(text).split("train")
+    split = open_corpus(context.artifacts[text]).split("train")
 
     def observe_rows(observe: Observe, rows: Int[np.ndarray, " rows"]) -> None:
         if task is not None:
@@ -150,7 +151,7 @@ def average_by_distance(
     from papa.heads.average import AverageByDistance
 
     average = AverageByDistance()
-    split = context.open_text(text).split("train")
+    split = open_corpus(context.artifacts[text]).split("train")
     native = context.open_native_head(task, encoder, split)
     native.observe(average.observe, progress=context.progress)
     by_distance = average.substitute()

@@ -33,6 +33,7 @@ from papa.tasks.head_scores import publish_head_scores
 from papa.tasks.rank import BY_HEAD, open_native_loss
 from papa.tasks.step import Step, stage
 from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
+from papa.text.corpus import open_corpus
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -244,7 +245,7 @@ def texts_to_sweep(
 ) -> SweptTexts:
     """Return the texts in batches, and whether passes may reuse lower layers, on a worker."""
     context = Context((step,), store, execution, progress, model)
-    corpus = context.open_text(step["text"])
+    corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
     count = step["ranking"].rows or VALUED_ROWS
     rows = np.sort(rows_of_seed(len(native.texts), count, step["seed"]))
@@ -271,7 +272,7 @@ def losses_of_shard(
 
     context = Context((step,), store, execution, progress, model)
     encoder: EncoderReference = step["encoder"]
-    corpus = context.open_text(step["text"])
+    corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, encoder, corpus, step["task"], step["unit"])
     native = replace(native, reuse_is_exact=reuse_is_exact)
     constants = ConstantMatrices.load(
@@ -314,7 +315,7 @@ def publish_effect(
 
     context = Context((step,), store, execution, progress)
     scores = effect_of_losses(added_losses, lengths, size, by_text=True)
-    texts = len(context.open_text(step["text"]).split("train"))
+    texts = len(open_corpus(context.artifacts[step["text"]]).split("train"))
     ranking: RankingSpec = step["ranking"]
     order = order_of_rows(texts, ranking.rows or VALUED_ROWS, step["seed"])
     publish_head_scores(context, {SWEPT_METHOD: scores}, order, worker_seconds=worker_seconds)

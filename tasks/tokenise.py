@@ -4,7 +4,7 @@ from papa.models.reference import EncoderReference, load_tokenizer
 from papa.spec import LayoutSpec, TaskSpec
 from papa.tasks.context import Context
 from papa.tasks.step import stage
-from papa.text.corpus import TOKENISE_VERSION
+from papa.text.corpus import TOKENISE_VERSION, tokenise_corpus
 
 
 @stage("tokenise", version=TOKENISE_VERSION, place="driver")
@@ -20,8 +20,6 @@ def tokenise(
     In: the source's rows, whose ``fingerprint`` is checked. Out: token ids, labels and lengths in
     shards of ``shard_rows`` rows. Where: on the driver's machine, where the source's files lie.
     """
-    from papa.text.corpus import tokenise_corpus
-
     tokenise_corpus(
         task,
         layout,
