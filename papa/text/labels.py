@@ -9,32 +9,31 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from papa.errors import DataError, joined, shown
 from papa.spec import TaskSpec
-from papa.text.table import SourceTable
 
 
 @dataclass(frozen=True)
-class LabelledSplit:
-    """The texts or words of one split, and its labels.
+class SplitLabels:
+    """The labels of one split, without the texts or words that have them.
 
     Attributes:
-        table: the columns that the encoder reads, without labels.
+        origin: how messages name the source.
         column: the name of the label column; empty where there is none.
+        class_names: what the source calls the classes 0, 1, …; None where it says nothing.
         values: the labels, flat, as the source has them.
         rows: the row number of each label, from 0.
     """
 
-    table: pa.Table
-    source: SourceTable
+    origin: str
     column: str
+    class_names: tuple[str, ...] | None
     values: Sequence[Any]  # Whatever Arrow holds: each task kind checks them before it uses them.
     rows: Sequence[int]
 
-    def with_names(self, names: Sequence[str] | None) -> LabelledSplit:
-        """Return the split with integer classes replaced by their names, where they have some."""
+    def with_names(self, names: Sequence[str] | None) -> SplitLabels:
+        """Return the labels with integer classes replaced by their names, where they have some."""
         name_of = dict(enumerate(names or ()))
         values = [
             name_of.get(value, value) if isinstance(value, int) else value for value in self.values
@@ -44,25 +43,24 @@ class LabelledSplit:
     def label_error(self, index: int, reason: str) -> DataError:
         """Return the error that names the label at ``index`` and its row, and ends in a reason."""
         return DataError(
-            f"{self.source.origin}: row {self.rows[index] + 1} has {shown(self.values[index])} as "
+            f"{self.origin}: row {self.rows[index] + 1} has {shown(self.values[index])} as "
             f"'{self.column}'{reason}"
         )
 
 
 def in_classes(
-    task: TaskSpec, splits: Sequence[LabelledSplit], warnings: list[str]
-) -> tuple[list[LabelledSplit], list[np.ndarray], tuple[str, ...]]:
-    """Return the rows that have a class, their class numbers, and the classes' names."""
-    column = splits[0].column
-    train_source = splits[0].source
-    expected_names = task.labels or train_source.class_names.get(column)
+    task: TaskSpec, splits: Sequence[SplitLabels], warnings: list[str]
+) -> tuple[list[SplitLabels], list[np.ndarray], tuple[str, ...]]:
+    """Return the labels that are classes, their class numbers, and the classes' names."""
+    train = splits[0]
+    expected_names = task.labels or train.class_names
     labelled = []
     for split in splits:
-        source_names = split.source.class_names.get(column)
+        source_names = split.class_names
         if source_names and expected_names and {*source_names} != {*expected_names}:
             raise DataError(
-                f"{split.source.origin} names the classes of '{column}' {joined(source_names)} "
-                f"where {'the task' if task.labels else train_source.origin} names them "
+                f"{split.origin} names the classes of '{split.column}' {joined(source_names)} "
+                f"where {'the task' if task.labels else train.origin} names them "
                 f"{joined(expected_names)}: give the same names everywhere, in any order"
             )
         declared = None if task.kind == "words" else task.labels
@@ -79,7 +77,7 @@ def in_classes(
     classes, names = to_classes(labelled, expected_names)
     if task.metric == "f1" and len(names) != 2:
         raise DataError(
-            f"{train_source.origin}: metric f1 needs two classes, and '{column}' has {len(names)} "
+            f"{train.origin}: metric f1 needs two classes, and '{train.column}' has {len(names)} "
             f"({joined(names)}): score them with metric accuracy"
         )
     return labelled, classes, names
@@ -93,25 +91,28 @@ _UNDECIDED = ("-", "-1")
 _NAME_THEM = "name the classes in the task's labels, and these rows are left out"
 
 
-def without_undecided(split: LabelledSplit, declared: Sequence[str] | None) -> LabelledSplit:
-    """Return the rows on whose labels annotators agree if classes are declared, else all rows."""
+def without_undecided(split: SplitLabels, declared: Sequence[str] | None) -> SplitLabels:
+    """Return the labels on which annotators agree if classes are declared, else all labels."""
     undecided = {*_UNDECIDED} - {*declared} if declared else {"-1"}
     # pandas writes integers as floats where a column has gaps.
     texts = [str(value).removesuffix(".0") for value in split.values]
-    rows = [row for row, text in enumerate(texts) if text not in undecided]
-    if texts and not rows:
+    agreed = [index for index, text in enumerate(texts) if text not in undecided]
+    if texts and not agreed:
         raise DataError(
-            f"{split.source.origin}: every '{split.column}' is {split.values[0]}: -1 marks the "
+            f"{split.origin}: every '{split.column}' is {split.values[0]}: -1 marks the "
             "hidden labels of GLUE's test splits: use the train and validation splits"
         )
-    if not declared or len(rows) == len(texts):
+    if not declared or len(agreed) == len(texts):
         return split
-    values = [split.values[row] for row in rows]
-    return replace(split, table=split.table.take(rows), values=values, rows=rows)
+    return replace(
+        split,
+        values=[split.values[index] for index in agreed],
+        rows=[split.rows[index] for index in agreed],
+    )
 
 
 def to_classes(
-    splits: Sequence[LabelledSplit], names: Sequence[str] | None
+    splits: Sequence[SplitLabels], names: Sequence[str] | None
 ) -> tuple[list[np.ndarray], tuple[str, ...]]:
     """Return the class numbers of both splits, and the classes' names.
 
@@ -153,7 +154,7 @@ def to_classes(
     return classes, tuple(map(str, labels))
 
 
-def to_numbers(split: LabelledSplit) -> np.ndarray:
+def to_numbers(split: SplitLabels) -> np.ndarray:
     """Return the labels as float32 numbers, one a row."""
     numbers = []
     for index, value in enumerate(split.values):
@@ -168,8 +169,8 @@ def to_numbers(split: LabelledSplit) -> np.ndarray:
     return np.array(numbers, np.float32)
 
 
-def to_iob2(split: LabelledSplit) -> LabelledSplit:
-    """Return the split with tags in IOB2, where every entity begins with ``B-``.
+def to_iob2(split: SplitLabels) -> SplitLabels:
+    """Return tags in IOB2, where every entity begins with ``B-``.
 
     In IOB1, as in the original CoNLL-2003 files, an entity begins with ``I-`` unless it follows
     another of its type: an ``I-X`` that continues nothing is the beginning of an entity.

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from papa.errors import DataError, shown
 from papa.spec import TaskSpec
 from papa.spec.task import KINDS
-from papa.text.labels import LabelledSplit, in_classes, label_warnings, to_numbers
+from papa.text.labels import SplitLabels, in_classes, label_warnings, to_numbers
 from papa.text.sources import fingerprint, read_source
 from papa.text.table import SourceTable
 
@@ -48,19 +48,24 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
 def prepare_rows(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
     """Check, label and sample the rows of a task; the training rows define the classes."""
-    splits = [_labelled_split(task, source) for source in (train, validation)]
+    splits = [_texts_and_labels(task, source) for source in (train, validation)]
+    tables = [table for table, _ in splits]
+    labels = [split_labels for _, split_labels in splits]
     label_names: tuple[str, ...] | None = None
     warnings: list[str] = []
     if task.regression:
-        labels = [to_numbers(split) for split in splits]
-    elif splits[0].column:
-        splits, labels, label_names = in_classes(task, splits, warnings)
+        numbers = [to_numbers(split_labels) for split_labels in labels]
+    elif labels[0].column:
+        labels, numbers, label_names = in_classes(task, labels, warnings)
+        if task.kind != "words":
+            # A row has one label, and is left out with it.
+            tables = list(map(_rows_of_labels, tables, labels))
     else:  # Texts on which a model is compared with itself all have the label 0.
-        labels = [np.zeros(len(split.table), np.int64) for split in splits]
+        numbers = [np.zeros(len(table), np.int64) for table in tables]
     limits = (task.train_rows, task.validation_rows)
     tables = [
-        _sampled(task, split.table, pa.array(split_labels), limit)
-        for split, split_labels, limit in zip(splits, labels, limits, strict=True)
+        _sampled(task, table, pa.array(split_numbers), limit)
+        for table, split_numbers, limit in zip(tables, numbers, limits, strict=True)
     ]
     if label_names:
         has_words = task.kind == "words"
@@ -95,6 +100,11 @@ def _inputs(table: pa.Table) -> pa.ChunkedArray:
     return pc.binary_join_element_wise(*texts, _SEPARATOR)
 
 
+def _rows_of_labels(table: pa.Table, labels: SplitLabels) -> pa.Table:
+    """Return the rows that have one of the labels."""
+    return table if len(labels.rows) == len(table) else table.take(labels.rows)
+
+
 def _sampled(task: TaskSpec, table: pa.Table, label: pa.Array, limit: int | None) -> pa.Table:
     """Return the table with its labels, at most ``limit`` rows of it."""
     if task.kind == "words":
@@ -115,11 +125,14 @@ def _both_texts(table: pa.Table) -> pa.Table:
     return pa.table({"text": texts, "label": np.repeat(table["label"].to_numpy(), 2)})
 
 
-def _labelled_split(task: TaskSpec, source: SourceTable) -> LabelledSplit:
-    """Return the rows of a split; of running text, headings stay and blank rows are dropped."""
+def _texts_and_labels(task: TaskSpec, source: SourceTable) -> tuple[pa.Table, SplitLabels]:
+    """Return the texts or words of a split, and their labels; of running text, headings stay and
+    blank rows are dropped.
+    """
     columns = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
     label_column = columns.pop("label", None) or ""
-    labels = source.column(label_column).to_pylist() if label_column else []
+    class_names = source.class_names.get(label_column)
+    values = source.column(label_column).to_pylist() if label_column else []
     if task.kind != "words":
         table = pa.table({name: source.texts(column) for name, column in columns.items()})
         if task.kind in ("mlm", "causal"):
@@ -127,9 +140,10 @@ def _labelled_split(task: TaskSpec, source: SourceTable) -> LabelledSplit:
             table = pa.table({"text": text.filter(pc.not_equal(text, ""))})
             if not len(table):
                 raise DataError(f"{source.origin}: every '{columns['text']}' is blank: give text")
-        return LabelledSplit(table, source, label_column, labels, range(len(labels)))
+        rows = range(len(values))
+        return table, SplitLabels(source.origin, label_column, class_names, values, rows)
     sentences = source.column(columns["words"]).to_pylist()
-    for row, (words, tags) in enumerate(zip(sentences, labels, strict=True), start=1):
+    for row, (words, tags) in enumerate(zip(sentences, values, strict=True), start=1):
         lists = isinstance(words, list) and isinstance(tags, list) and len(words) == len(tags)
         if not lists or not all(isinstance(word, str) for word in words):
             raise DataError(
@@ -138,5 +152,6 @@ def _labelled_split(task: TaskSpec, source: SourceTable) -> LabelledSplit:
             )
     # In one chunk, so that the labels can share its offsets (``_sampled``).
     table = pa.table({"words": pa.array(sentences, pa.large_list(pa.large_string()))})
-    rows = [row for row, tags in enumerate(labels) for _ in tags]
-    return LabelledSplit(table, source, label_column, list(chain(*labels)), rows)
+    all_tags = list(chain(*values))
+    rows_of_tags = [row for row, tags in enumerate(values) for _ in tags]
+    return table, SplitLabels(source.origin, label_column, class_names, all_tags, rows_of_tags)
