@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
@@ -148,10 +148,27 @@ class Encoder:
                 done += len(batch.rows)
                 progress(done, rows)
 
+    def _inputs(self, batch: MicroBatch) -> dict[str, Int[Tensor, "1 tokens"]]:
+        """Return what the model is called with: packed tokens, all of them real, with the
+        positions and segments of its family.
+        """
+        ids = batch.input_ids
+        padding = self.family.padding
+        positions = batch.slot_ids
+        if padding is not None:
+            positions = batch.positions_in_input + padding(self.config) + 1
+        mask = torch.ones_like(ids)
+        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+        if self.family.segments:
+            # A tokenizer may tell apart segments that the model has no embeddings for.
+            last = max(getattr(self.config, "type_vocab_size", 2) - 1, 0)
+            inputs["token_type_ids"] = batch.token_type_ids.clamp(max=last)
+        return {name: numbers[None] for name, numbers in inputs.items()}
+
     def _forward(self, batch: MicroBatch, **options: bool) -> Any:
         batch = batch.to(self.device)
         self.dispatch.begin(batch)
-        inputs = self.family.model_inputs(batch, self.config)
+        inputs = self._inputs(batch)
         autocast = self.precision == "bfloat16" and self.device.type != "cpu"
         with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
             output = self.model(**inputs, return_dict=True, **options)

@@ -13,7 +13,6 @@ from transformers import PreTrainedConfig
 from papa.errors import EncoderError, shown
 from papa.models import deberta
 from papa.models.dispatch import Attend, AttentionPass, split_heads
-from papa.text.batches import MicroBatch
 
 
 def _layers_in(path: str, model: nn.Module) -> Iterable[nn.Module]:
@@ -36,6 +35,7 @@ class Family:
             some; one map may give values too.
         head_by_head: whether a map to queries, keys and values gives those of one head side by
             side, and not all queries, all keys and all values.
+        segments: whether it has embeddings of segments.
         padding: the position that padding has, after which those of real tokens count, whatever
             their slots; None where positions are slots.
         prepare: what of a model does not call transformers' attention interface, or counts columns
@@ -81,22 +81,6 @@ class Family:
     def positions(self, config: PreTrainedConfig) -> int:
         before = 0 if self.padding is None else self.padding(config) + 1
         return int(config.max_position_embeddings) - before
-
-    def model_inputs(self, batch: MicroBatch, config: PreTrainedConfig) -> dict[str, Tensor]:
-        """Return what the model is called with, each [1, tokens]: packed tokens, all of them
-        real.
-        """
-        ids = batch.input_ids
-        positions = batch.slot_ids
-        if self.padding is not None:
-            positions = batch.positions_in_input + self.padding(config) + 1
-        mask = torch.ones_like(ids)
-        inputs = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
-        if self.segments:
-            # A tokenizer may tell apart segments that the model has no embeddings for.
-            last = max(getattr(config, "type_vocab_size", 2) - 1, 0)
-            inputs["token_type_ids"] = batch.token_type_ids.clamp(max=last)
-        return {name: numbers[None] for name, numbers in inputs.items()}
 
 
 BERT = Family(name="BERT", model_types=("bert",), note="absolute positions are slots")
