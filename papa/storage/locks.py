@@ -1,11 +1,17 @@
-"""What runs of one store hold while they work, by locks that the system releases when they die."""
+"""What runs of one store hold while they work, by locks that the system releases when they die.
+
+Locks tell nothing to other machines where the store lies behind a URI: there each run has a file,
+which it writes again every ``_RENEWAL_SECONDS``.
+"""
 
 import os
 import re
 import socket
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +20,12 @@ from filelock import FileLock, Timeout
 from papa.errors import PapaError
 from papa.storage.files import Files
 from papa.storage.store import Store
+
+_RUNS = "runs"
+"""The folder behind a URI with a file for each run, which has the name of the run's lock."""
+_RENEWAL_SECONDS = 60.0
+_SILENT_SECONDS = 300.0
+"""A run whose file is older has died: clocks may differ, and a server be away for a while."""
 
 
 @contextmanager
@@ -55,30 +67,80 @@ class StoreUser:
 @contextmanager
 def in_use(store: Store, study: str = "") -> Iterator[Path | None]:
     """Hold a lock for this run alone; yields its file for nodes to see, or None behind a URI."""
-    process = f"{socket.gethostname()}-{os.getpid()}"
-    with claimed(store, f"run-{process}-{uuid.uuid4().hex[:8]}-{study}") as path:
+    name = f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{study}"
+    with claimed(store, name) as path, _announced(store, path.name):
         yield store.files.folder and path
     Files(store.locks).remove(path.name)
 
 
-_RUN = re.compile(r"run-(?P<process>.+?-\d+)-[0-9a-f]{8}-(?P<study>.*)\.lock")
+@contextmanager
+def _announced(store: Store, name: str) -> Iterator[None]:
+    """Keep the file of a run behind a URI young while the block runs; do nothing in a folder."""
+    if store.files.folder:
+        yield
+        return
+
+    def write() -> None:
+        # Who may only read cannot tell others, and a server may be away for a while.
+        with suppress(PapaError):
+            store.files.replace(f"{_RUNS}/{name}", b"runs\n")
+
+    is_over = threading.Event()
+
+    def renew() -> None:
+        while not is_over.wait(_RENEWAL_SECONDS):
+            write()
+
+    write()
+    renewal = threading.Thread(target=renew, name="renewal of the run's file", daemon=True)
+    renewal.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        renewal.join()
+        _withdraw(store, name)
+
+
+def _withdraw(store: Store, name: str) -> None:
+    """Remove the file of a run behind a URI, if there is one that this user may remove."""
+    if not store.files.folder:
+        with suppress(PapaError):
+            store.files.remove(f"{_RUNS}/{name}")
+
+
+_RUN = re.compile(r"run-(?P<process>[\w.-]+?-\d+)-[0-9a-f]{8}-(?P<study>[\w.-]*)\.lock")
 
 
 def users(store: Store) -> list[StoreUser]:
-    """Return the runs that use the store, as far as this machine's locks tell."""
-    running: list[StoreUser] = []
-    locks = Files(store.locks)
-    for name in sorted(locks.find()):
-        match = _RUN.fullmatch(name)
-        if match is None:
-            continue
-        path = store.locks / name
-        try:
-            with FileLock(path, blocking=False):
-                locks.remove(name)
-        except Timeout:
-            running.append(StoreUser(match["process"], match["study"]))
-    return running
+    """Return the runs that use the store: of this machine by their locks; behind a URI, those of
+    other machines by their files, up to ``_SILENT_SECONDS`` after one was killed.
+    """
+    running = {name for name in _named_runs(Files(store.locks)) if _is_locked(store, name)}
+    if not store.files.folder:
+        for name, modified in _named_runs(Files(f"{store.address}/{_RUNS}")).items():
+            if time.time() - modified < _SILENT_SECONDS:
+                running.add(name)
+            else:
+                _withdraw(store, name)
+    matches = filter(None, map(_RUN.fullmatch, sorted(running)))
+    return [StoreUser(match["process"], match["study"]) for match in matches]
+
+
+def _named_runs(files: Files) -> dict[str, float]:
+    """Return the files that are named after runs, with the time when they were written."""
+    return {name: modified for name, (_, modified) in files.find().items() if _RUN.fullmatch(name)}
+
+
+def _is_locked(store: Store, name: str) -> bool:
+    """Return whether a run of this machine lives; remove what is left of one that does not."""
+    try:
+        with FileLock(store.locks / name, blocking=False):
+            Files(store.locks).remove(name)
+    except Timeout:
+        return True
+    _withdraw(store, name)
+    return False
 
 
 def names_of_users(store: Store) -> str:

@@ -1,19 +1,25 @@
 """Studies of a store behind a URI, as another machine sees them."""
 
+import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from socket import gethostname
 
 import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from papa.errors import SpecError
+from papa.flows.cli.lists import stored_studies
 from papa.spec.file import load_study
+from papa.storage import locks
+from papa.storage.locks import StoreUser, in_use, users
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study
 from papa.tasks.study_files import fetch_studies, save_study
 from tests.finished import finish_study
 from tests.flows.conftest import TINY, write_study
+from tests.flows.processes import wait_until
 
 
 class Machines:
@@ -78,3 +84,55 @@ def test_results_that_cannot_be_found_are_none(machines: Machines, content: byte
     store.shared_studies.replace("small.json", content)
     fetch_studies(store)
     assert not store.study("small").exists()
+
+
+def test_another_machine_lists_a_study_that_runs_as_running(machines: Machines) -> None:
+    first = machines.store("first")
+    first.make()
+    save_study(first, load_study(Path("studies/demo.yaml")))
+    with in_use(first, "demo"):
+        second = machines.store("second")
+        (running,) = stored_studies(second)
+    (ended,) = stored_studies(second)
+    assert (running.state, ended.state) == ("running", "not finished")
+
+
+KILLED = "run-elsewhere-1-0123abcd-small.lock"
+
+
+def test_a_run_that_is_silent_for_long_is_over(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = machines.store("first")
+    store.files.replace(f"runs/{KILLED}", b"")
+    assert users(store) == [StoreUser("elsewhere-1", "small")]
+    monkeypatch.setattr(locks, "_SILENT_SECONDS", 0.0)
+    assert users(store) == []
+    assert not store.files.find("runs")
+
+
+def test_a_run_of_this_machine_is_over_once_its_lock_is_free(machines: Machines) -> None:
+    store = machines.store("first")
+    store.files.replace(f"runs/{KILLED}", b"")
+    (store.locks / KILLED).parent.mkdir(parents=True)
+    (store.locks / KILLED).touch()
+    assert users(store) == []
+    assert not store.files.find("runs")
+
+
+def test_a_run_goes_on_if_it_cannot_tell_others(machines: Machines) -> None:
+    store = machines.store("first")
+    store.files.replace("runs", b"a file in the folder's place")
+    with in_use(store, "small"):
+        assert users(store) == [StoreUser(f"{gethostname()}-{os.getpid()}", "small")]
+
+
+def test_the_file_of_a_run_is_written_again(
+    machines: Machines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(locks, "_RENEWAL_SECONDS", 0.01)
+    store = machines.store("first")
+    with in_use(store, "small"):
+        (name,) = store.files.find("runs")
+        store.files.remove(f"runs/{name}")
+        wait_until(lambda: store.files.find("runs"), "it is there again")
