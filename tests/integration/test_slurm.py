@@ -1,12 +1,14 @@
 """Studies on the nodes of a Slurm allocation, by ``infra/slurm/papa.sbatch``."""
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.flows.processes import wait_until
-from tests.integration.service import ROOT
+from tests.flows.processes import descendants, wait_until
+from tests.integration.service import ROOT, Service
 from tests.integration.slurm import SlurmCluster, slurm_cluster
 from tests.integration.studies import Findings, findings, papa_run, reviews, to_the_end
 
@@ -35,6 +37,25 @@ def study(cluster: SlurmCluster) -> Path:
     path = cluster.folder / "study.yaml"
     path.write_text(STUDY)
     return path
+
+
+def kill_what_runs_on(node: Service) -> None:
+    """Kill everything that jobs run on a node; Slurm's own processes stay."""
+    for pid, command in descendants(node.process.pid).items():
+        if not command.startswith("slurm"):
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_a_lost_node_changes_nothing(
+    cluster: SlurmCluster, study: Path, undisturbed: Findings
+) -> None:
+    store = cluster.folder / "killed"
+    job = cluster.submit(SCRIPT, study, "--store", store)
+    cluster.waits_for(job, "average ·")
+    kill_what_runs_on(cluster.nodes["n2"])
+    ended = cluster.wait(job, "COMPLETED", "FAILED", "NODE_FAIL")
+    assert ended["JobState"] == "COMPLETED", cluster.log(job)
+    assert findings(str(store)) == undisturbed
 
 
 def test_a_study_goes_on(cluster: SlurmCluster, study: Path, undisturbed: Findings) -> None:
