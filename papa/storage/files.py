@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 Address = str | Path
 _PATIENCE = {"connect_timeout": 5, "read_timeout": 15, "retries": {"total_max_attempts": 1}}
 """With a server for S3, whose answers s3fs asks for five times."""
+_BLOCK_BYTES = 512
+"""The unit of ``st_blocks`` (man 2 stat)."""
 _OTHER = "give a folder, or a URI such as s3://bucket/prefix"
 
 
@@ -246,6 +249,17 @@ def _files_below(top: Path) -> Iterator[tuple[str, tuple[int, float]]]:
                 status = path.lstat()
                 if stat.S_ISREG(status.st_mode):
                     yield path.relative_to(top).as_posix(), (status.st_size, status.st_mtime)
+
+
+def bytes_on_disk(path: Path) -> int:
+    """Return what a file, or a folder with all below it, takes on the disk, as ``du`` counts."""
+    below = (Path(folder, name) for folder, *names in os.walk(path) for name in chain(*names))
+    total = 0
+    for part in chain([path], below):
+        # Another run may have removed it meanwhile.
+        with suppress(FileNotFoundError):
+            total += part.lstat().st_blocks * _BLOCK_BYTES
+    return total
 
 
 def endpoint() -> str:

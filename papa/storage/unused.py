@@ -4,11 +4,11 @@
 
 import re
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from papa.storage.artifacts import SHARDS, metadata_below
-from papa.storage.files import Files
+from papa.storage.files import Files, bytes_on_disk
 from papa.storage.store import Store
 
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
@@ -34,6 +34,7 @@ class Contents:
     """
 
     def __init__(self, store: Store) -> None:
+        self._artifacts = store.artifacts
         self.files: dict[str, list[tuple[str | None, int, float]]] = defaultdict(list)
         for name, (size, modified) in store.files.find("artifacts").items():
             match = _ARTIFACT.fullmatch(name)
@@ -54,9 +55,16 @@ class Contents:
         while waiting:
             step = waiting.pop()
             if step not in used:
-                used[step] = sum(size for _, size, _ in self.files.get(step, ()))
+                sizes = (size for _, size, _ in self.files.get(step, ()))
+                used[step] = _bytes_at(f"{self._artifacts}/{step}", sizes)
                 waiting += self.metadata.get(step, {}).get("inputs", ())
         return used
+
+
+def _bytes_at(address: str, sizes: Iterable[int]) -> int:
+    """Return what files of these sizes take: on the disk of a folder, or in all behind a URI."""
+    folder = Files(address).folder
+    return sum(sizes) if folder is None else bytes_on_disk(folder)
 
 
 def survey(store: Store) -> list[Unused]:
@@ -84,6 +92,10 @@ def survey(store: Store) -> list[Unused]:
                 sizes = Files(path).find().values() or [(0, path.stat().st_mtime)]
                 groups[str(path), "scratch", _KILLED] += sizes
     return [
-        Unused(*group, sum(size for size, _ in files), max(modified for _, modified in files))
+        Unused(
+            *group,
+            size=_bytes_at(group[0], (size for size, _ in files)),
+            modified=max(modified for _, modified in files),
+        )
         for group, files in sorted(groups.items())
     ]

@@ -1,6 +1,7 @@
 """``papa list``, ``plan`` and ``check`` for programs: JSON, states, sizes and times."""
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,16 @@ def test_list_as_json_has_what_the_table_has(tiny: tuple[str, Path]) -> None:
     assert (study["name"], study["state"], study["reason"]) == ("small", "finished", "")
     assert study["tasks"] == ["reviews"]
     assert Path(study["report"]).is_file()
-    assert study["bytes"] > 0
+
+
+@pytest.mark.server
+def test_sizes_are_those_of_du(tiny: tuple[str, Path]) -> None:
+    _, store = tiny
+    (study,) = printed_json("list", "--store", str(store))
+    artifacts = [*(store / "artifacts").glob("*/*")]
+    command = ["du", "--summarize", "--block-size=1", *artifacts]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    assert study["bytes"] == sum(int(line.split()[0]) for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize(("name", "state"), [("small", "running"), ("small-2", "finished")])
