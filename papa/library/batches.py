@@ -1,10 +1,13 @@
-"""The batches that an in-memory model is called with, from batches or from texts."""
+"""The batches that an in-memory model is called with, from batches or from texts: all of them, or
+those that averages and head scores come of and those measured.
+"""
 
 import inspect
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
@@ -13,6 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from papa.errors import DataError, EncoderError, joined
 from papa.heads.attention_layers import attention_parts
 from papa.library.encoder import Texts, is_tabular, table_of
+from papa.library.tasks import Task
+from papa.native.batches import InMemoryTexts
 from papa.native.outputs import has_many_labels
 from papa.text.tokens import check_vocabulary
 
@@ -73,6 +78,29 @@ def batches_of(
     vocabulary = cast("Tensor", pretrained.get_input_embeddings().weight)
     check_vocabulary(tokenizer, len(vocabulary), name)
     return list(_tokenised(texts, labels, pretrained, tokenizer))
+
+
+def splits_of(
+    data: Data, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None, task: Task
+) -> tuple[list[Batch], list[Batch]]:
+    """Return training and validation batches: as a user divided them, or every other text, the
+    longest first. Raises a DataError for one text, and where ``data`` does not fit the model.
+    """
+    columns = {"text": task.text, "label": task.label}
+    if task.text_pair is not None:
+        columns["text_pair"] = task.text_pair
+    if isinstance(data, Mapping) and {"train", "validation"} <= {*data}:
+        train = batches_of(data["train"], model, tokenizer, columns)
+        return train, batches_of(data["validation"], model, tokenizer, columns)
+    texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer, columns), model)
+    if len(texts) < 2:
+        raise DataError("data holds one text: give two or more, or {'train': …, 'validation': …}")
+    longest_first = np.argsort(-texts.lengths, kind="stable")
+    of_train = {*longest_first[::2].tolist()}
+    return (
+        [text for row, text in enumerate(texts.texts) if row in of_train],
+        [text for row, text in enumerate(texts.texts) if row not in of_train],
+    )
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:

@@ -17,10 +17,9 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
 from papa.heads.substitutes import Substitute
-from papa.library.batches import Data, check_answering
+from papa.library.batches import Data, check_answering, splits_of
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.redundancy import JointEffects
-from papa.library.splits import splits_of
 from papa.library.substitutes import RequestedSubstitute, is_drawn, substitute_for
 from papa.library.tasks import Task, as_list
 from papa.library.unit_orders import UnitOrders, reads_score
