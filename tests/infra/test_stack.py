@@ -75,6 +75,8 @@ def test_a_secret_becomes_the_variable_of_its_name(tmp_path: Path) -> None:
 def test_every_service_has_least_privilege(services: Services) -> None:
     for name, service in services.items():
         assert ("healthcheck" in service) == (name not in ONE_SHOTS), name
+        retried = "on-failure" if name in ONE_SHOTS else "unless-stopped"
+        assert service["restart"].partition(":")[0] == retried, name
         for needed, dependency in service.get("depends_on", {}).items():
             ready = "completed_successfully" if needed in ONE_SHOTS else "healthy"
             assert dependency["condition"] == f"service_{ready}", (name, needed)

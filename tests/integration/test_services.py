@@ -62,6 +62,19 @@ def test_a_key_opens_one_bucket(storage: S3Server, key_owner: str, other_owner: 
             refused()
 
 
+def test_keys_lie_in_memory_alone(short_folder: Path) -> None:
+    def with_key(folder: str) -> list[Path]:
+        files = [path for path in Path(folder).glob("tmp.*") if path.is_file()]
+        return [path for path in files if key in path.read_bytes()]
+
+    with s3_server(short_folder / token_hex(3), buckets="papa") as server:
+        key = server.owner[1].encode()
+        assert not with_key("/tmp")
+        (path,) = with_key("/dev/shm")
+        assert path.stat().st_mode & 0o077 == 0
+        path.unlink()
+
+
 INNER_CALLS = (
     "filer_pb.SeaweedFiler/GetFilerConfiguration",
     "filer_pb.SeaweedFiler/ListEntries",
