@@ -93,7 +93,7 @@ def check_study(
     problems = resolved.problems
     here = not for_plan and cluster is None
     if study.reference:
-        from papa.reporting.tables import read_reference
+        from papa.reporting.reference import read_reference
 
         problems += problems_of("reference", partial(read_reference, study.reference))
     if not problems:

@@ -7,8 +7,8 @@ from papa.errors import DamagedError
 from papa.heads.constants import ConstantMatrices
 from papa.reporting.cite import citation
 from papa.reporting.heads import Average
+from papa.reporting.reference import read_reference
 from papa.reporting.report import Findings
-from papa.reporting.tables import read_reference
 from papa.tasks.manifest import MANIFEST, PAPER, FinishedStudy
 
 

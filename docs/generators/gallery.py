@@ -14,10 +14,11 @@ from typing import Any
 import pandas
 import vl_convert
 
-from papa.reporting.figures import FILE, Figure, datasets, score_panels
+from papa.reporting.figures import FILE, Figure, datasets
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.redundancy import redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
+from papa.reporting.score_figures import score_panels
 from papa.reporting.tables import score_tables
 from papa.reporting.wording import markdown_text
 from papa.scores.summary import read_table

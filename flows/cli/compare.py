@@ -8,7 +8,8 @@ from rich.console import Console
 
 from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
-from papa.reporting.figures import FORMATS, scores_figure
+from papa.reporting.figures import FORMATS
+from papa.reporting.score_figures import scores_figure
 from papa.reporting.tables import marks, score_tables, summary_table
 from papa.scores.summary import compared
 

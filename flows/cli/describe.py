@@ -11,7 +11,7 @@ from papa.errors import SpecError
 from papa.files import write_atomically
 from papa.flows.cli import options
 from papa.flows.cli.options import option
-from papa.reporting.tables import described_tables
+from papa.reporting.described import described_tables
 from papa.text.table import format_of, read_file
 
 _TEXTS = "Texts: one per line, or a table with a column 'text'."

@@ -138,7 +138,7 @@ class Measurement:
         """Return the figure of scores by the share of heads that stay input-dependent (paper,
         Figure 2); ``.save("scores.png")`` writes it.
         """
-        from papa.reporting.figures import scores_figure
+        from papa.reporting.score_figures import scores_figure
 
         return scores_figure(self.summary)
 

@@ -16,7 +16,7 @@ import yaml
 
 from papa.files import write_atomically
 from papa.ranking.orders import scored_by
-from papa.reporting import figures, heads
+from papa.reporting import figures, heads, score_figures
 from papa.reporting.answers import (
     answers,
     certainty,
@@ -26,15 +26,11 @@ from papa.reporting.answers import (
     orders_note,
     plan_sentence,
 )
+from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
-from papa.reporting.tables import (
-    by_task,
-    comparison_table,
-    marks,
-    order_table,
-    score_tables,
-)
+from papa.reporting.reference import comparison_table
+from papa.reporting.tables import by_task, marks, score_tables
 from papa.reporting.wording import MARK, WrittenTable, orders_matter
 from papa.spec import StudySpec
 
@@ -70,7 +66,10 @@ def write_report(folder: Path, findings: Findings) -> None:
     atomically: ``scores``, ``drops`` of two encoders or more (paper, Figure 3) and ``matrices``
     (Figure 4).
     """
-    drawn = [figures.scores_figure(findings.summary), figures.encoders_figure(findings.summary)]
+    drawn = [
+        score_figures.scores_figure(findings.summary),
+        score_figures.encoders_figure(findings.summary),
+    ]
     drawn += [heads.chosen_figure(average) for average in findings.averages[:1]]
     for figure in filter(None, drawn):
         svg = figure.svg()
@@ -152,9 +151,9 @@ def _sections(findings: Findings) -> Iterator[Section]:
         tables.append(comparison_table(summary, findings.paper))
     note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
     note += f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
-    panels = figures.score_panels(summary)
+    panels = score_figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
-    drops = figures.drop_panels(summary)
+    drops = score_figures.drop_panels(summary)
     if drops:
         note = (
             "Relative to the score with every head input-dependent: (original − score) / "
@@ -163,7 +162,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
             "inconclusive."
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
-    encoders = figures.encoders_figure(summary)
+    encoders = score_figures.encoders_figure(summary)
     if encoders:
         note = " ".join(mean_drops(summary))
         yield {"heading": "Encoders compared", "note": note, "figures": [encoders]}

@@ -284,3 +284,8 @@ class WrittenTable:
 def markdown_text(text: str) -> str:
     """Escape text for Markdown, on one line: names come from folders and files."""
     return _SPECIAL.sub(lambda match: "\\" + match[0], " ".join(text.split()))
+
+
+def number_label(value: float | None, format_spec: str) -> str:
+    """Return a number in a format, or a dash where there is none."""
+    return NOTHING if pandas.isna(value) else format(value, format_spec)

@@ -24,7 +24,7 @@ from papa.models.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import ScoringRequest
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod
-from papa.reporting.tables import described_tables
+from papa.reporting.described import described_tables
 from papa.reporting.wording import order_label
 from papa.scores.answers import best_constant_answer
 from papa.spec import EncoderSpec, LayoutSpec

@@ -9,15 +9,10 @@ import pytest
 
 from papa.errors import SpecError
 from papa.ranking.kv_groups import with_group_column
-from papa.reporting.figures import (
-    Figure,
-    drop_panels,
-    encoders_figure,
-    score_panels,
-    scores_figure,
-)
+from papa.reporting.figures import Figure
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.redundancy_figures import joint_effect_panels, joint_effects_figure
+from papa.reporting.score_figures import drop_panels, encoders_figure, score_panels, scores_figure
 from papa.scores.summary import summarise
 from tests.reporting.studies import LOG, average_of, joint_effects, results, scores_of
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas
 import pytest
 
+from papa.reporting.reference import REFERENCE_COLUMNS
 from papa.reporting.report import page
-from papa.reporting.tables import REFERENCE_COLUMNS
 from papa.scores.order_comparison import compare_orders
 from tests.reporting.studies import average_of, findings, joint_effects, results, scores_of
 

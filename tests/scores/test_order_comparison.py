@@ -9,7 +9,7 @@ import pytest
 
 from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
-from papa.reporting.tables import order_table
+from papa.reporting.order_table import order_table
 from papa.scores.intervals import SeedScores, deviation_of_lists, holm, p_value
 from papa.scores.order_comparison import (
     StudiedOrder,

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.reporting.tables import read_reference
+from papa.reporting.reference import read_reference
 from papa.spec import FilesSource, StudySpec
 from papa.spec.file import load_study, registry
 

@@ -1,0 +1,77 @@
+"""The head orders of a study as a table."""
+
+import pandas
+
+from papa.reporting.wording import (
+    NOTHING,
+    WrittenTable,
+    axis_labels,
+    marked,
+    mean_label,
+    number_label,
+    order_label,
+    score_label,
+    varying_axes,
+)
+from papa.scores.order_comparison import GROUP
+
+_ORDERS = (
+    "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
+    "epochs) are those of the head scores over their seeds; –: counted in the row of another "
+    "order."
+)
+
+
+def order_table(
+    scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
+) -> WrittenTable:
+    """Return a row for every order of each encoder, task and kind of constants, the best first,
+    with its difference to the study's first order.
+
+    Args:
+        scores: ``order_scores.csv``.
+        pairs: ``orders.csv``, the comparisons of every two orders.
+        summary: says which tasks are marked.
+    """
+    first_order = pairs["order"].iloc[0]
+    varying = varying_axes(scores)
+    axes = [axis for axis in GROUP if axis == "constants" or axis in varying]
+    reasons = summary.drop_duplicates(GROUP).set_index(GROUP)["reason"]
+    means = pairs[pairs["fraction"].isna()]
+    # Every pair is stored once: with its reverse, each order has a row for every other order.
+    reverse = means.assign(
+        order=means["other"],
+        other=means["order"],
+        difference=-means["difference"],
+        low=-means["high"],
+        high=-means["low"],
+    )
+    comparisons_of_order = pandas.concat([means, reverse]).groupby([*GROUP, "order"], sort=False)
+    rows = []
+    for group, scores_of_group in scores.groupby(GROUP, sort=False):
+        best_first = scores_of_group.sort_values("mean", ascending=False, kind="stable")
+        for row in best_first.to_dict("records"):
+            comparisons = comparisons_of_order.get_group((*group, row["order"]))
+            difference = NOTHING
+            tau = NOTHING
+            for comparison in comparisons[comparisons["other"] == first_order].to_dict("records"):
+                difference = score_label(
+                    comparison["difference"], comparison["low"], comparison["high"]
+                )
+                difference += " *" if comparison["beyond_chance"] else ""
+                tau = number_label(comparison["kendall_tau"], "z.2f")
+            is_significant = comparisons["beyond_chance"].astype(bool)
+            significant = comparisons.loc[is_significant, "difference"]
+            rows.append(
+                {
+                    **axis_labels(row, [*axes, "order"]),
+                    "Mean score": marked(mean_label(row), {"reason": reasons[group]}),
+                    f"Less {order_label(first_order)}": difference,
+                    "Kendall's τ with it": tau,
+                    "Better than": str((significant > 0).sum()),
+                    "Worse than": str((significant <= 0).sum()),
+                    "Seconds": number_label(row["seconds"], ",.1f"),
+                    "Evaluations": number_label(row["evaluations"], ",.0f"),
+                }
+            )
+    return WrittenTable("Head orders", rows, _ORDERS)
