@@ -179,7 +179,11 @@ def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
 
 
 class CheckError(SpecError):
-    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason."""
+    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason.
+
+    Attributes:
+        reasons: A sentence for each.
+    """
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         unreached = [
@@ -190,6 +194,7 @@ class CheckError(SpecError):
             lines = [str(problem) for problem in problems if problem.error not in unreached]
             advice = "check the network, or give local files and folders"
             lines.append(f"hub: {missing_from(unreached)}: {advice}")
+        self.reasons = tuple(lines)
         if len(lines) > 1:
             lines.insert(0, f"{len(lines)} problems keep this study from running:")
         super().__init__("\n  ".join(lines))

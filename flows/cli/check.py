@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from papa.errors import printable, shortened
+from papa.errors import CheckError, PapaError, printable, shortened
 from papa.flows.check import Checked, check_study
 from papa.flows.cli import options
 from papa.flows.environment import missing_engines, outside_working_folder
@@ -28,18 +28,24 @@ def check(
 ) -> None:
     """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
     with options.one_sentence():
-        spec = load_to_run(study, overrides or (), allow_source or ())
-        opened = options.open_store(store)
-        code_paths = [path.absolute() for path in code or ()]
-        with outside_working_folder():
-            checked = check_study(
-                spec,
-                opened,
-                workers=workers,
-                ray_address=ray_address,
-                fetch_weights=False,
-                code=code_paths,
-            )
+        try:
+            spec = load_to_run(study, overrides or (), allow_source or ())
+            opened = options.open_store(store)
+            code_paths = [path.absolute() for path in code or ()]
+            with outside_working_folder():
+                checked = check_study(
+                    spec,
+                    opened,
+                    workers=workers,
+                    ray_address=ray_address,
+                    fetch_weights=False,
+                    code=code_paths,
+                )
+        except PapaError as error:
+            if as_json:
+                reasons = error.reasons if isinstance(error, CheckError) else (str(error),)
+                options.print_json({"problems": reasons})
+            raise
         document = _document(checked)
         if as_json:
             options.print_json(document)
@@ -89,6 +95,7 @@ def _document(checked: Checked) -> dict[str, Any]:
         "steps_to_run": len(checked.missing),
         "unchecked": list(checked.unchecked),
         "notes": list(checked.notes),
+        "problems": [],
     }
 
 

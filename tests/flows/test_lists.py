@@ -71,3 +71,24 @@ def test_check_as_json_has_encoders_and_tasks(tiny: tuple[str, Path]) -> None:
     (encoder,) = document["encoders"]
     assert encoder["heads"] > 0
     assert document["steps_to_run"] == 0
+    assert document["problems"] == []
+
+
+def test_check_as_json_has_each_problem(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    study, store = tiny
+    missing = [str(tmp_path / name) for name in ("first", "second")]
+    changes = ("--set", f"encoders=[{', '.join(missing)}]")
+    finished = invoke("check", study, "--store", str(store), *changes, "--json")
+    assert finished.code == 1
+    problems = json.loads(finished.out)["problems"]
+    assert len(problems) == len(missing)
+    assert all(name in problem for name, problem in zip(missing, problems, strict=True))
+
+
+def test_check_as_json_has_a_file_that_is_no_study(tmp_path: Path) -> None:
+    study = tmp_path / "study.yaml"
+    study.write_text("name: [")
+    finished = invoke("check", str(study), "--json")
+    assert finished.code == 1
+    (problem,) = json.loads(finished.out)["problems"]
+    assert str(study) in problem
