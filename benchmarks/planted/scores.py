@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import process_time
 
 import numpy as np
 import pandas
@@ -32,6 +33,10 @@ FRESH_TEXTS = 512
 
 As that value has an error of its own, at most 94 % of intervals at 95 % hold it.
 """
+SEEDS = (0, 1, 2)
+"""What head scores are means over, as in ``papa.head_scores``."""
+FRESH_SEEDS = tuple(range(3, 12))
+"""Seeds for the value that an interval over seeds should hold."""
 EVALUATIONS = 40
 """How often Shapley values and the greedy order may value a set of heads, for each seed."""
 METHODS = (
@@ -48,14 +53,46 @@ METHODS = (
     "first_token_attention",
     "output_norm",
 )
-SUBSTITUTES = ("average", "zeros", "mean_output")
-SCORED_BY_SUBSTITUTE = frozenset({"lambda", "effect", "gradient", "gates"})
-"""The methods that are scored with every substitute.
+SUBSTITUTES = (
+    "average",
+    "zeros",
+    "mean_output",
+    "relative",
+    "resampled_output",
+    "identity",
+    "first",
+    "previous",
+    "next",
+    "local",
+    "toeplitz",
+    "fibonacci",
+)
+UNTRAINED_BY_SUBSTITUTE = frozenset({"effect", "gradient"})
+"""The methods that are scored with every substitute."""
+TRAINED_BY_SUBSTITUTE = frozenset({"lambda", "gates"})
+"""The methods that are scored with ``SUBSTITUTES_TO_TRAIN``.
 
 Shapley values, the greedy order and causal gates depend on it too, but take most of the time.
 """
-HAS_SAMPLED_INTERVAL = frozenset({"effect", "distance", "output_distance", "confidence"})
-"""The methods whose interval is over texts, so that fresh texts say what it should hold."""
+SUBSTITUTES_TO_TRAIN = ("average", "zeros", "mean_output")
+IS_MEAN_OVER_TEXTS = frozenset(
+    {
+        "effect",
+        "gradient",
+        "distance",
+        "output_distance",
+        "confidence",
+        "first_token_attention",
+        "output_norm",
+    }
+)
+"""The methods whose score is a mean over texts, so that fresh texts say what its interval should
+hold.
+"""
+IS_TRAINED_ON_SHARES = frozenset({"lambda", "gates"})
+"""The methods whose seeds divide the texts among them: fresh seeds, with as many fresh texts each,
+say what the interval should hold. Causal gates are such too, but take most of the time.
+"""
 
 CAPTUM = "captum LayerIntegratedGradients"
 STEPS_OF_CAPTUM = 20
@@ -75,6 +112,7 @@ class ScoredModel:
             substitute needs no head or all.
         coverage: the share of heads whose interval holds the score on fresh texts, or NaN.
         passes: how often the texts went through the model's layers.
+        seconds: of one core.
     """
 
     kind: str
@@ -86,6 +124,17 @@ class ScoredModel:
     auroc: float
     coverage: float
     passes: float
+    seconds: float
+
+
+@dataclass
+class Cost:
+    """What a block took: passes through the layers, in units of the whole model, and seconds of
+    one core.
+    """
+
+    passes: float = 0.0
+    seconds: float = 0.0
 
 
 def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
@@ -98,14 +147,16 @@ def area_under_curve(scores: np.ndarray, is_needed: np.ndarray) -> float:
     return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
 
 
-def batches(planted: PlantedModel, texts: int, seed: int) -> list[Batch]:
-    """Return texts as the user of a model would pass them: with labels of words only.
+def batches(
+    planted: PlantedModel, texts: int, seed: int, *, with_labels: bool = False
+) -> list[Batch]:
+    """Return texts as the user of a model would pass them: with labels of words only, or of all.
 
     Of a text that a decoder learned to continue, the beginning has no label: it cannot be foretold.
     """
     ids, labels = planted.kind.draw(texts, torch.Generator().manual_seed(seed))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    if planted.kind.output in ("masked words", "next words"):
+    if with_labels or planted.kind.output in ("masked words", "next words"):
         inputs["labels"] = labels
     starts = range(0, texts, 32)
     return [{name: value[start : start + 32] for name, value in inputs.items()} for start in starts]
@@ -122,12 +173,13 @@ def needed_mask(planted: PlantedModel, substitute: str) -> np.ndarray:
 
 
 @contextmanager
-def counted_passes(model: PreTrainedModel) -> Iterator[Callable[[], float]]:
-    """Count texts that go through the layers' attention, in units of the whole model.
+def measured_cost(model: PreTrainedModel) -> Iterator[Cost]:
+    """Measure a block: what it cost is known once it ends.
 
     Passes that reuse the outputs of lower layers count only for the layers that they run.
     """
     maps = output_maps(model)
+    cost = Cost()
     rows = 0
 
     def count(_module: nn.Module, inputs: tuple[Tensor]) -> None:
@@ -135,9 +187,12 @@ def counted_passes(model: PreTrainedModel) -> Iterator[Callable[[], float]]:
         rows += inputs[0].shape[0]
 
     hooks = [output_map.register_forward_pre_hook(count) for output_map in maps]
+    start = process_time()
     try:
-        yield lambda: rows / len(maps)
+        yield cost
     finally:
+        cost.seconds = process_time() - start
+        cost.passes = rows / len(maps) / TEXTS
         for hook in hooks:
             hook.remove()
 
@@ -147,34 +202,62 @@ def score_matrix(frame: pandas.DataFrame, column: str = "score") -> np.ndarray:
     return frame.sort_values(["layer", "head"])[column].to_numpy().reshape(-1, HEADS)
 
 
+def head_scores(
+    planted: PlantedModel,
+    method: str,
+    substitute: str,
+    texts: int,
+    drawn_with: int,
+    seeds: Sequence[int] = SEEDS,
+    rows: int | None = None,
+) -> pandas.DataFrame:
+    """Score the heads by a method of PAPA, with a substitute that comes of the first texts.
+
+    The gradient of a classifier follows its labels: that of its divergence from itself is zero.
+    """
+    with_labels = method == "gradient" and planted.kind.output in ("classes", "tags")
+    return papa.head_scores(
+        planted.model,
+        batches(planted, texts, drawn_with, with_labels=with_labels),
+        method=method,
+        substitute=substitute,
+        substitute_data=batches(planted, TEXTS, seed=1),
+        score="accuracy" if with_labels else None,
+        ranking_seeds=seeds,
+        rows=rows,
+        evaluations=EVALUATIONS,
+        progress=False,
+    )
+
+
+def true_scores(planted: PlantedModel, method: str) -> np.ndarray | None:
+    """Return what a method's intervals should hold, [layers, heads], with the average as
+    substitute; None if that is unknown.
+    """
+    if method in IS_MEAN_OVER_TEXTS:
+        frame = head_scores(planted, method, "average", FRESH_TEXTS, drawn_with=2, rows=FRESH_TEXTS)
+    elif method in IS_TRAINED_ON_SHARES:
+        texts = TEXTS // len(SEEDS) * len(FRESH_SEEDS)
+        frame = head_scores(planted, method, "average", texts, drawn_with=2, seeds=FRESH_SEEDS)
+    elif method == "shapley":
+        # Its interval is over the orders that are drawn, of the same texts.
+        frame = head_scores(planted, method, "average", TEXTS, drawn_with=1, seeds=FRESH_SEEDS)
+    else:
+        return None
+    return score_matrix(frame)
+
+
 def scored_by_papa(planted: PlantedModel, method: str, substitute: str) -> ScoredModel:
     """Score the heads by a method of PAPA."""
-    data = batches(planted, TEXTS, seed=1)
-    with counted_passes(planted.model) as passes:
-        frame = papa.head_scores(
-            planted.model,
-            data,
-            method=method,
-            substitute=substitute,
-            evaluations=EVALUATIONS,
-            progress=False,
-        )
-        counted = passes() / TEXTS
+    with measured_cost(planted.model) as cost:
+        frame = head_scores(planted, method, substitute, TEXTS, drawn_with=1)
     coverage = float("nan")
-    if method in HAS_SAMPLED_INTERVAL and substitute == "average":
-        fresh = papa.head_scores(
-            planted.model,
-            batches(planted, FRESH_TEXTS, seed=2),
-            method=method,
-            rows=FRESH_TEXTS,
-            substitute_data=data,
-            progress=False,
-        )
-        value = score_matrix(fresh)
-        holds = (score_matrix(frame, "low") <= value) & (value <= score_matrix(frame, "high"))
+    truth = true_scores(planted, method) if substitute == "average" else None
+    if truth is not None:
+        holds = (score_matrix(frame, "low") <= truth) & (truth <= score_matrix(frame, "high"))
         coverage = float(holds.mean())
     auroc = area_under_curve(score_matrix(frame), needed_mask(planted, substitute))
-    return scored_model(planted, method, substitute, auroc, coverage, counted)
+    return scored_model(planted, method, substitute, auroc, cost, coverage)
 
 
 def scored_model(
@@ -182,8 +265,8 @@ def scored_model(
     method: str,
     substitute: str,
     auroc: float,
+    cost: Cost,
     coverage: float = float("nan"),
-    passes: float = 0.0,
 ) -> ScoredModel:
     """Return the result of one method, with what it was computed on."""
     return ScoredModel(
@@ -195,7 +278,8 @@ def scored_model(
         substitute=substitute,
         auroc=auroc,
         coverage=coverage,
-        passes=passes,
+        passes=cost.passes,
+        seconds=cost.seconds,
     )
 
 
@@ -276,12 +360,11 @@ def integrated_gradients(planted: PlantedModel, ids: Tensor, other: Tensor, step
 def scored_by_integrated_gradients(planted: PlantedModel) -> ScoredModel:
     """Score the heads by EAP-IG with five steps, as its authors do."""
     ids, _ = planted.kind.draw(TEXTS, torch.Generator().manual_seed(1))
-    with counted_passes(planted.model) as passes:
+    with measured_cost(planted.model) as cost:
         scores = integrated_gradients(planted, ids, ids.roll(1, 0), steps=5)
-        counted = passes() / TEXTS
     # The outputs of other texts take the heads' place: what a resampled output does.
     auroc = area_under_curve(scores.numpy(), needed_mask(planted, "resampled_output"))
-    return scored_model(planted, "EAP-IG", "resampled_output", auroc, passes=counted)
+    return scored_model(planted, "EAP-IG", "resampled_output", auroc, cost)
 
 
 def captum_scores(planted: PlantedModel, ids: Tensor, other: Tensor) -> Tensor:
@@ -319,11 +402,10 @@ def captum_scores(planted: PlantedModel, ids: Tensor, other: Tensor) -> Tensor:
 def scored_by_captum(planted: PlantedModel) -> ScoredModel:
     """Score the heads by captum's layer integrated gradients."""
     ids, _ = planted.kind.draw(TEXTS, torch.Generator().manual_seed(1))
-    with counted_passes(planted.model) as passes:
+    with measured_cost(planted.model) as cost:
         scores = captum_scores(planted, ids, ids.roll(1, 0))
-        counted = passes() / TEXTS
     auroc = area_under_curve(scores.numpy(), needed_mask(planted, "resampled_output"))
-    return scored_model(planted, CAPTUM, "resampled_output", auroc, passes=counted)
+    return scored_model(planted, CAPTUM, "resampled_output", auroc, cost)
 
 
 def scored_at_random(planted: PlantedModel, substitute: str) -> ScoredModel:
@@ -331,7 +413,16 @@ def scored_at_random(planted: PlantedModel, substitute: str) -> ScoredModel:
     is_needed = needed_mask(planted, substitute)
     draws = np.random.default_rng(0).random((100, is_needed.size))
     areas = [area_under_curve(scores, is_needed.ravel()) for scores in draws]
-    return scored_model(planted, "random", substitute, float(np.mean(areas)))
+    return scored_model(planted, "random", substitute, float(np.mean(areas)), Cost())
+
+
+def depends_on(method: str, substitute: str) -> bool:
+    """Return whether a method is scored with this substitute."""
+    if method in UNTRAINED_BY_SUBSTITUTE:
+        return True
+    if method in TRAINED_BY_SUBSTITUTE:
+        return substitute in SUBSTITUTES_TO_TRAIN
+    return substitute == "average"
 
 
 def scored(planted: PlantedModel) -> Iterator[ScoredModel]:
@@ -344,7 +435,7 @@ def scored(planted: PlantedModel) -> Iterator[ScoredModel]:
         if not holds_what_was_planted(planted, substitute):
             continue
         for method in METHODS:
-            if method in SCORED_BY_SUBSTITUTE or substitute == "average":
+            if depends_on(method, substitute):
                 try:
                     yield scored_by_papa(planted, method, substitute)
                 except papa.PapaError as error:

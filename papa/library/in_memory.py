@@ -258,8 +258,9 @@ def _score_cells(
             result = cells.result(name, seed, units)
             heads = heads_of_units(units, native.heads_per_unit)
             numbered_heads = sorted((native.layers.numbers[layer], head) for layer, head in heads)
-            heads_of_cell.setdefault(cell, set()).add(tuple(numbered_heads))
-            rows.append(_row(cell, seed, len(heads), head_count, cells.metric, result, baseline))
+            row = _row(cell, seed, len(heads), head_count, cells.metric, result, baseline)
+            rows.append(row)
+            heads_of_cell.setdefault(Cell.from_row(row), set()).add(tuple(numbered_heads))
             report(done, len(combinations))
     constant = {
         cell: next(iter(lists)) if len(lists) == 1 else None

@@ -81,6 +81,16 @@ def test_images_have_a_curve_with_intervals_within_range() -> None:
     assert measured.heads()["heads"].isna().sum() == 1, "random heads differ by seed"
 
 
+def test_heads_of_a_share_of_many_decimals_are_listed() -> None:
+    model = random_model("vit")
+    data = [inputs_of("vit", seed=seed, batch=6) for seed in range(4)]
+    measured = papa.measure(
+        model, data, orders=["first_to_last"], keep=[1, 2 / 3, 0.5], progress=False
+    )
+    heads = measured.heads()
+    assert [len(listed) for listed in heads["heads"]] == heads["constant_heads"].tolist()
+
+
 def test_custom_scores_of_labelled_data() -> None:
     model = bert("ForSequenceClassification", labels=3)
     data = splits(labelled())
