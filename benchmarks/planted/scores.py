@@ -129,11 +129,9 @@ class ScoredModel:
 
 @dataclass
 class Cost:
-    """What a block took: passes through the layers, in units of the whole model, and seconds of
-    one core.
-    """
+    """What a block took: how many texts went through the model, and seconds of one core."""
 
-    passes: float = 0.0
+    texts: float = 0.0
     seconds: float = 0.0
 
 
@@ -192,7 +190,7 @@ def measured_cost(model: PreTrainedModel) -> Iterator[Cost]:
         yield cost
     finally:
         cost.seconds = process_time() - start
-        cost.passes = rows / len(maps) / TEXTS
+        cost.texts = rows / len(maps)
         for hook in hooks:
             hook.remove()
 
@@ -278,7 +276,7 @@ def scored_model(
         substitute=substitute,
         auroc=auroc,
         coverage=coverage,
-        passes=cost.passes,
+        passes=cost.texts / TEXTS,
         seconds=cost.seconds,
     )
 
