@@ -16,9 +16,9 @@ import vl_convert
 
 from papa.reporting.figures import FILE, Figure, datasets
 from papa.reporting.heads import chosen_figure, head_panels
-from papa.reporting.redundancy import redundancy
+from papa.reporting.redundancy import effects_table, redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
-from papa.reporting.score_figures import score_panels
+from papa.reporting.score_figures import drop_panels, score_panels
 from papa.reporting.tables import score_tables
 from papa.reporting.wording import markdown_text
 from papa.scores.summary import read_table
@@ -34,6 +34,8 @@ HEADS = FOLDER / "heads.parquet"
 JOINT_EFFECTS = FOLDER / "joint_effects.csv"
 DIGEST = FOLDER / "study.sha256"
 """Of the study file when its results were computed."""
+EFFECT_LINES = 9
+"""Of the table of joint effects: its header, the first heads of the order, and three pairs."""
 
 _PAGE = """# Gallery
 
@@ -50,6 +52,14 @@ A line for each substitute and order; bars are 95 % intervals.
 
 {scores}
 
+## Drops
+
+How much of the original score is lost.
+
+![Share of nearest neighbours lost, by substitute and order](gallery/drops.svg)
+
+{differences}
+
 ## Heads
 
 The score of each head, here the distance of its attention from its average.
@@ -65,14 +75,16 @@ The loss is 1 less the cosine of a sentence's embedding to the original's.
 
 {redundancy}
 
+{effects}
+
 ## Average attention
 
 The average attention of three heads: on [CLS], on each token itself, and spread out.
 
 ![Average attention of three heads](gallery/matrices.png)
 
-A report also has tables of relative drops, contrasts, joint effects and
-[head orders compared](results.md#comparing-head-orders).
+A report also has a table of [head orders compared](results.md#comparing-head-orders); one of the
+paper's studies has the paper's numbers beside its own.
 """
 
 
@@ -87,6 +99,7 @@ def result_figures(
     """Return the figures of stored results, as SVG by file name."""
     return {
         "scores.svg": drawn(score_panels(summary)),
+        "drops.svg": drawn(drop_panels(summary)),
         "heads.svg": drawn(head_panels(heads)),
         "joint_effects.svg": drawn(joint_effect_panels(effects)),
     }
@@ -98,11 +111,16 @@ def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFra
 
 
 def page(summary: pandas.DataFrame, effects: pandas.DataFrame) -> str:
-    """Return the page, with the scores, and sentences on joint effects."""
-    scores, *_ = score_tables(summary)
+    """Return the page, with the tables of scores and joint effects, and sentences on the latter."""
+    scores, *differences = score_tables(summary)
+    head_of_effects = effects_table(effects).markdown.splitlines()[:EFFECT_LINES]
     return _PAGE.format(
         scores=f"## {scores.heading}\n\n{scores.markdown.strip()}",
+        differences="\n\n".join(
+            f"### {table.heading}\n\n{table.markdown.strip()}" for table in differences
+        ),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
+        effects="\n".join(head_of_effects),
     )
 
 

@@ -11,7 +11,7 @@ def test_the_results_are_of_the_study_file() -> None:
     assert gallery.DIGEST.read_text().strip() == gallery.study_digest(), "run make picture"
 
 
-@pytest.mark.parametrize("name", ["scores.svg", "heads.svg", "joint_effects.svg"])
+@pytest.mark.parametrize("name", ["scores.svg", "drops.svg", "heads.svg", "joint_effects.svg"])
 def test_a_picture_is_what_the_code_draws_of_the_results(name: str) -> None:
     pictures = gallery.result_figures(*gallery.stored_results())
     stored = (gallery.FOLDER / name).read_text()
