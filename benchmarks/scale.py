@@ -146,10 +146,10 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     store = Store(folder / "store")
     store.make()
     prepare_engines(store.root, verbose=False)
-    from papa.flows.server import start_server
+    from papa.flows.server import PrefectServer
 
-    prefect_server = start_server()
-    assert prefect_server is not None, "PREFECT_API_URL is set: unset it"
+    prefect_server = PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0")
+    assert prefect_server.is_needed(), "Prefect's settings name a server: unset PREFECT_API_URL"
     with StandInPool(folder) as pool:
         pool.begin().result()
         prefect_server.wait(print)

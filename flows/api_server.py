@@ -1,8 +1,7 @@
 """Prefect's API and pages, served on a socket that listens already."""
 
-import os
 import socket
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 
 import uvicorn
@@ -14,11 +13,11 @@ _START_SECONDS = 300
 
 
 class _Server(uvicorn.Server):
-    """Prefect's server, which writes a line to ``output`` once it answers."""
+    """Prefect's server, which calls ``on_ready`` once it answers."""
 
-    def __init__(self, config: uvicorn.Config, output: int) -> None:
+    def __init__(self, config: uvicorn.Config, on_ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._output = output
+        self._on_ready = on_ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         # Two servers that make or migrate the tables of one database at once break each other.
@@ -26,18 +25,15 @@ class _Server(uvicorn.Server):
         home.mkdir(parents=True, exist_ok=True)
         with FileLock(home / "papa-server.lock", timeout=_START_SECONDS):
             await super().startup(sockets)
-        # Nobody reads it if the study has ended meanwhile.
-        with suppress(BrokenPipeError):
-            os.write(self._output, b"\n")
-        os.close(self._output)
+        self._on_ready()
 
 
-def serve(listener: socket.socket, output: int) -> None:
-    """Serve until SIGTERM; write a line to ``output`` once the server answers."""
+def serve(listener: socket.socket, on_ready: Callable[[], None]) -> None:
+    """Serve until SIGTERM; call ``on_ready`` once the server answers."""
     config = uvicorn.Config(
         create_app(final=True),
         log_level=PREFECT_SERVER_LOGGING_LEVEL.value().lower(),
         access_log=False,
         timeout_graceful_shutdown=5,
     )
-    _Server(config, output).run(sockets=[listener])
+    _Server(config, on_ready).run(sockets=[listener])

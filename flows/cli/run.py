@@ -1,13 +1,16 @@
 """``papa run``: check a study, run its flow, print its table and where its files are."""
 
+from __future__ import annotations
+
 import os
 import shlex
 import sys
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -17,7 +20,9 @@ from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
 from papa.flows.cli.without_file import refuse_same_name, study_of_texts, study_without_file
 from papa.flows.environment import outside_working_folder, prepare_engines
+from papa.flows.interrupt import Interruption
 from papa.flows.progress import StudyProgress
+from papa.flows.server import PrefectServer
 from papa.garbage import uncollected
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
@@ -26,6 +31,9 @@ from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
+
+if TYPE_CHECKING:
+    from papa.flows.check import Checked
 
 
 def run(
@@ -88,67 +96,91 @@ def run(
             )
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
-        with ExitStack() as stack:
-            stack.enter_context(outside_working_folder())
+        with outside_working_folder():
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
-            with uncollected(), errors.status("checking …") as status:
-                # Prefect reads its settings when it is imported. Its server comes first, as it
-                # starts for as long as the imports below take.
-                from papa.flows.server import start_server, watch_named_server
+            # First, as it starts for as long as the imports below take.
+            with PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0") as server:
+                with uncollected(), errors.status("checking …"):
+                    from papa.flows.check import check_study
+                    from papa.flows.finished import is_finished, publish_finished
 
-                server = start_server()
-                if server:
-                    stack.enter_context(server)
-                from papa.flows.check import check_study
-
-                checked = check_study(
-                    spec, opened, workers=workers, ray_address=ray_address, code=code_paths
-                )
-                status.update("starting Prefect …")
-                of_user = {"code": checked.inputs.study.code, "scores": checked.inputs.study.scores}
-                saved = save_study(opened, spec.model_copy(update=of_user))
-                from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
-
-                executor = stack.enter_context(workers_of(checked, opened))
-                connect(tracking_address())  # Its tables are made while the server starts.
-                if server:
-                    server.wait(interruption.fail)
-            # After the status, which holds the error stream.
-            progress = StudyProgress(len(checked.pipeline.steps), shown=True)
-            interruption.saved = lambda: f"{progress.saved} in {opened.address}"
-            is_silent = threading.Event()
-            if server is None:
-                is_silent = watch_named_server(partial(progress.note, spec.name))
-            for note in checked.notes:
-                progress.note(spec.name, note)
-            prepared = PreparedRun(checked, opened, progress, executor, interruption.calls)
-            prepared_run.set(prepared)
-            reason = "it says that the study is over"
-            try:
-                # The state alone: Prefect would load what a server says that the result is.
-                run_study(
-                    study=str(study_path or saved),
-                    overrides=settings if study else [],
-                    store=opened.address,
-                    workers=workers,
-                    ray_address=ray_address,
-                    return_state=True,
-                )
-            except Exception as error:
-                reason = str(error).partition("\n")[0] or type(error).__name__
-            if not prepared.link.done():
-                raise PapaError(
-                    f"Prefect's server did not record the study ({reason}): check that it runs "
-                    "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
-                    "steps are cached"
-                )
-
-        _print_results(opened, spec.name, prepared.link.result())
-        if is_silent.is_set():
+                    checked = check_study(
+                        spec, opened, workers=workers, ray_address=ray_address, code=code_paths
+                    )
+                    inputs = checked.inputs.study
+                    of_user = {"code": inputs.code, "scores": inputs.scores}
+                    saved = save_study(opened, spec.model_copy(update=of_user))
+                    own_server = server if server.is_needed() else None
+                    finished = own_server is not None and is_finished(checked, opened)
+                # After the status, which holds the error stream.
+                progress = StudyProgress(len(checked.pipeline.steps), shown=True)
+                interruption.saved = lambda: f"{progress.saved} in {opened.address}"
+                for note in checked.notes:
+                    progress.note(spec.name, note)
+                is_silent = False
+                if finished:
+                    server.process.kill()
+                    link = publish_finished(checked, opened, progress)
+                else:
+                    parameters = {
+                        "study": str(study_path or saved),
+                        "overrides": settings if study else [],
+                        "store": opened.address,
+                        "workers": workers,
+                        "ray_address": ray_address,
+                    }
+                    link, is_silent = _run_flow(
+                        checked, opened, progress, own_server, interruption, parameters
+                    )
+        _print_results(opened, spec.name, link)
+        if is_silent:
             # Prefect would try for minutes to hand on what it has recorded.
             sys.stdout.flush()
             os._exit(0)
+
+
+def _run_flow(
+    checked: Checked,
+    store: Store,
+    progress: StudyProgress,
+    server: PrefectServer | None,
+    interruption: Interruption,
+    parameters: Mapping[str, Any],
+) -> tuple[str, bool]:
+    """Run a checked study as a flow, with ``parameters`` that Prefect shows, on its own server or
+    on the one that settings name. Return the address of its page in MLflow, and whether Prefect's
+    server has stopped to answer.
+    """
+    name = checked.inputs.study.name
+    with ExitStack() as stack:
+        with uncollected(), Console(stderr=True).status("starting Prefect …"):
+            # Prefect reads its settings when it is imported, among them the server's address.
+            from papa.flows.named_server import watch_named_server
+            from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
+
+            executor = stack.enter_context(workers_of(checked, store))
+            connect(tracking_address())  # Its tables are made while the server starts.
+            if server:
+                server.wait(interruption.fail)
+        is_silent = threading.Event()
+        if server is None:
+            is_silent = watch_named_server(partial(progress.note, name))
+        prepared = PreparedRun(checked, store, progress, executor, interruption.calls)
+        prepared_run.set(prepared)
+        reason = "it says that the study is over"
+        try:
+            # The state alone: Prefect would load what a server says that the result is.
+            run_study(**parameters, return_state=True)
+        except Exception as error:
+            reason = str(error).partition("\n")[0] or type(error).__name__
+        if not prepared.link.done():
+            raise PapaError(
+                f"Prefect's server did not record the study ({reason}): check that it runs "
+                "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
+                "steps are cached"
+            )
+    return prepared.link.result(), is_silent.is_set()
 
 
 def _study_of_options(

@@ -15,6 +15,7 @@ from papa.errors import PapaError
 from papa.flows.cli.options import DEFAULT_STORE, StoreAddress, Verbose, one_sentence
 from papa.flows.environment import outside_working_folder, prepare_engines
 from papa.flows.ports import free_port, listens
+from papa.flows.server import PrefectServer
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import artifact_folder, connect, database_of, tracking_address
 from papa.temporary import temporary_folder
@@ -36,13 +37,8 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 
 def _serve(folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
-    # Prefect reads its settings when it is imported: ``prepare_engines`` comes first.
-    from prefect.settings import PREFECT_API_URL, PREFECT_HOME
-
-    from papa.flows.server import PrefectServer
-
-    named_server = PREFECT_API_URL.value()
-    prefect = None if named_server else PrefectServer.start(PREFECT_HOME.value())
+    server = PrefectServer()
+    prefect = server if server.is_needed() else None
     processes = [prefect.process] if prefect else []
     tracking = tracking_address()
     database = database_of(tracking)
@@ -57,6 +53,10 @@ def _serve(folder: Path, *, verbose: bool) -> None:
         address = prefect.settings["PREFECT_API_URL"].removesuffix("/api")
         typer.echo(f"Prefect  {address}   {prefect.settings['PREFECT_API_AUTH_STRING']}")
     else:
+        # Prefect reads its settings when it is imported: ``prepare_engines`` came first.
+        from prefect.settings import PREFECT_API_URL
+
+        named_server = PREFECT_API_URL.value()
         typer.echo(f"Prefect  {without_credentials(named_server).removesuffix('/api')}")
     if database:
         # Whoever took the port meanwhile is not handed the password.

@@ -32,8 +32,10 @@ _SERVE = """
 import json, os, sys
 from papa.flows.environment import settle_environment
 settle_environment()
-from papa.flows.server import start_server
-start_server().wait(print)
+from papa.flows.server import PrefectServer
+server = PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0")
+assert server.is_needed()
+server.wait(print)
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
 print(json.dumps({name: os.environ[name] for name in names}), flush=True)
 sys.stdin.read()

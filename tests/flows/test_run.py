@@ -17,7 +17,7 @@ from papa.storage.locks import claimed
 from papa.storage.store import Store
 from papa.tasks.step import group_by_seed
 from tests.flows import conftest as cli
-from tests.flows.history import flow_runs, mlflow_states, own_flow_runs
+from tests.flows.history import flow_runs, mlflow_states, own_server
 from tests.tasks.tracked import assert_whole, steps_of
 
 pytestmark = pytest.mark.server
@@ -99,12 +99,18 @@ def test_of_two_runs_at_once_each_takes_what_the_other_finished(ran: Ran) -> Non
 
 def test_a_repeated_run_computes_nothing(ran: Ran) -> None:
     before = cli.artifacts(ran.store, *COMPUTED, "aggregate")
-    for command, imported in (("plan", set()), ("check", set()), ("run", {"prefect", "mlflow"})):
-        finished = cli.papa(command, ran.study, "--store", str(ran.store))
+    store = ("--store", str(ran.store))
+    for command, imported in (("plan", set()), ("check", set()), ("run", {"mlflow"})):
+        finished = cli.papa(command, ran.study, *store)
         assert finished.code == 0, finished.err
         assert finished.imported == imported
+    with own_server() as server:
+        shown = len(flow_runs(ran.store, server))
+        assert cli.papa("run", ran.study, *store, extra_environment=server).code == 0
+        runs = flow_runs(ran.store, server)
+    assert len(runs) == shown + 1, "only the server that settings name is told"
     assert cli.artifacts(ran.store, *COMPUTED, "aggregate") == before
-    run = own_flow_runs(ran.store)[-1]
+    run = runs[-1]
     assert (run.name, run.state) == ("small", "Completed")
     assert {*zip(run.steps.values(), run.attempts.values(), strict=True)} == {("Cached", 1)}
     assert_whole(Store(ran.store))
