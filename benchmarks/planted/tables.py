@@ -58,7 +58,7 @@ def table_by_group(results: pandas.DataFrame) -> str:
     """Return AUROC by method and substitute, with a column for each kind of output."""
     groups = results["output"].map(GROUPS)
     names = list(dict.fromkeys(GROUPS.values()))
-    header = ["method", "substitute", "models", "AUROC", *names, "coverage", "passes"]
+    header = ["method", "substitute", "models", "AUROC", *names, "coverage", "passes", "seconds"]
     rows = []
     for (method, substitute), scores in results.groupby(["method", "substitute"], sort=False):
         by_group = [scores.loc[groups[scores.index] == name, "auroc"] for name in names]
@@ -71,6 +71,7 @@ def table_by_group(results: pandas.DataFrame) -> str:
                 *[mean(values) for values in by_group],
                 mean(scores["coverage"]),
                 mean(scores["passes"], digits=0),
+                mean(scores["seconds"], digits=1),
             ]
         )
     return markdown(header, rows)
@@ -93,13 +94,15 @@ def all_tables(results: pandas.DataFrame) -> str:
     """Return ``measured.md``: AUROC by method and substitute, and by kind of model."""
     models = len(results[["kind", "layers", "seed"]].drop_duplicates())
     kinds = results["kind"].nunique()
+    timed = len(results[results["seconds"].notna()][["kind", "layers", "seed"]].drop_duplicates())
     return (
         "# Planted models\n\n"
         "Written from measured.csv; docs/how-to/which-method.md says what the columns mean.\n"
         "EAP-IG, as captum's layer integrated gradients, takes a head's outputs from another text "
         "and attributes the divergence of answers to heads.\n"
         "An entry – has no model; a kind of which no model counts against the average has no row "
-        "in the second table.\n\n"
+        "in the second table.\n"
+        f"Seconds are of one core, and of {timed} of these models.\n\n"
         f"{models} models of {kinds} kinds:\n\n{table_by_group(results)}\n\n"
         f"With the average as substitute, by kind of model:\n\n{table_by_kind(results)}\n"
     )
@@ -107,7 +110,10 @@ def all_tables(results: pandas.DataFrame) -> str:
 
 def page_table(results: pandas.DataFrame) -> str:
     """Return the table of the page: AUROC by method, where others use their average attention."""
-    return table_by_group(results[results["substitute"] == "average"])
+    of_average = results[results["substitute"] == "average"]
+    # Seconds differ by machine.
+    lines = table_by_group(of_average).splitlines()
+    return "\n".join(f"{line.removesuffix(' |').rpartition(' |')[0]} |" for line in lines)
 
 
 def write_tables() -> None:
