@@ -48,7 +48,7 @@ def load_golden() -> GoldenTensors:
 def _expanded(cut: dict[str, Tensor]) -> dict[str, Tensor]:
     """Return tensors of all slots from those of used slots and real tokens."""
     used_slots = cut.pop("used_slots")
-    tensors = {name: cut[name] for name in cut if name.startswith("probe.")}
+    tensors = {name: cut[name] for name in cut if name.startswith(("probe.", "logits_"))}
     tensors["lambda_logits"] = cut["lambda_logits"]
     tensors["probe.dense.weight"] = dense_weight()
 

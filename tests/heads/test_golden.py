@@ -10,6 +10,9 @@ from papa.heads.average import AttentionAverager
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
 from papa.models.layer import Heads, LayerAttention, Rule, chosen
+from papa.probes.features import PackedFeatures
+from papa.probes.probes import SequenceProbe
+from papa.text.layout import offsets_of
 from tests.golden.tensors import SLOTS, GoldenTensors, load_golden
 from tests.models.inputs import Inputs
 
@@ -26,6 +29,27 @@ class Golden(GoldenTensors):
             states = encoder.token_states(inputs.compact())[-1]
         expected = self.tensors[f"last_hidden_state_{name}"][inputs.attention_mask]
         return float((states - expected).abs().max())
+
+    def logits_difference(self, name: str, encoder: Encoder) -> float:
+        batch = self.inputs().compact()
+        expected = self.tensors[f"logits_{name}"]
+        probe = SequenceProbe(
+            [0], layers=encoder.layers + 1, width=encoder.width, slots=SLOTS, labels=2
+        )
+        with torch.inference_mode():
+            probe.slot_weights[:] = self.tensors["probe.weights_per_layer"]
+            for linear, layer in ((probe.dense, "dense"), (probe.classifier, "classifier")):
+                linear.weight[:] = self.tensors[f"probe.{layer}.weight"].T
+                linear.bias[:] = self.tensors[f"probe.{layer}.bias"]
+            features = PackedFeatures(
+                values=torch.stack(encoder.token_states(batch), dim=1),
+                offsets=torch.from_numpy(offsets_of(self.inputs().attention_mask.sum(1).numpy())),
+                slot_ids=batch.slot_ids,
+                labels=torch.zeros(len(expected), dtype=torch.int64),
+                token_labels=False,
+            )
+            inputs, _ = probe.inputs(features, torch.arange(len(expected))[None])
+            return float((probe(inputs)[0] - expected).abs().max())
 
 
 @pytest.fixture(scope="module")
@@ -68,10 +92,20 @@ def test_replaced_heads_as_the_authors_assign(golden: Golden, minilm: Encoder, c
             assert golden.difference(str(count), minilm) < 1e-5
 
 
+@pytest.mark.parametrize("count", [0, 36, 63, 72])
+def test_logits_of_a_probe(golden: Golden, minilm: Encoder, count: int) -> None:
+    as_assigned = {layer: AsAssigned() for layer in range(minilm.layers)}
+    with replaced(minilm, golden.constants, golden.order[:count]), minilm.ruled(as_assigned):
+        assert golden.logits_difference(str(count), minilm) < 1e-5
+    with replaced(minilm, golden.constants, golden.order[count % 72 : count % 72 + 9]):
+        assert golden.logits_difference(str(count), minilm) > 1e-3, "negative control"
+
+
 def test_mixed(golden: Golden, minilm: Encoder) -> None:
     theta = golden.tensors["lambda_logits"]
     with mixed_by(minilm, golden.constants, theta.sigmoid()):
         assert golden.difference("mix", minilm) < 1e-5
+        assert golden.logits_difference("mix", minilm) < 1e-5
     with mixed_by(minilm, golden.constants, (-theta).sigmoid()):
         assert golden.difference("mix", minilm) > 0.01
 
