@@ -39,10 +39,13 @@ SlurmdLogFile={folder}/slurmd-%n.log
 SlurmctldLogFile={folder}/slurmctld.log
 KillWait=30
 OverTimeLimit=0
-NodeName=n1 NodeAddr={host} CPUs=1 RealMemory=1000 Port={first_port}
-NodeName=n2 NodeAddr={other} CPUs=1 RealMemory=1000 Port={second_port}
+GresTypes=gpu
+NodeName=n1 NodeAddr={host} CPUs=1 RealMemory=1000 Gres=gpu:1 Port={first_port}
+NodeName=n2 NodeAddr={other} CPUs=1 RealMemory=1000 Gres=gpu:1 Port={second_port}
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
+# Slurm counts them, and sets what a job reads; nothing computes on them.
+GPUS = "Name=gpu File=/dev/null"
 NODE = """
 # A host of its own: its name, its /tmp, where only the cluster's folder is shared, and its hosts.
 set -e
@@ -85,8 +88,8 @@ class SlurmCluster:
 
     def submit(self, script: Path, *arguments: str | Path, minutes: int = 30) -> str:
         """Queue the job script on both nodes; return the job's number."""
-        options = ["--parsable", "--nodes=2", "--cpus-per-task=1", f"--time={minutes}"]
-        options.append(f"--output={self.folder}/%j.log")
+        options = ["--parsable", "--nodes=2", "--cpus-per-task=1", "--gres=gpu:1"]
+        options += [f"--time={minutes}", f"--output={self.folder}/%j.log"]
         return self.command("sbatch", *options, script, *arguments).strip()
 
     def log(self, job: str) -> str:
@@ -138,6 +141,7 @@ def slurm_cluster(folder: Path) -> Iterator[SlurmCluster]:
         second_port=free_port(),
     )
     (folder / "slurm.conf").write_text(configuration)
+    (folder / "gres.conf").write_text(f"{GPUS}\n")
     munge = ["munged", "--foreground", "--force", f"--key-file={key}"]
     for option in ("socket", "pid-file", "log-file", "seed-file"):
         munge.append(f"--{option}={folder}/munge/{option.removesuffix('-file')}")

@@ -39,6 +39,16 @@ def study(cluster: SlurmCluster) -> Path:
     return path
 
 
+def test_ray_has_the_gpus_of_the_allocation(cluster: SlurmCluster, study: Path) -> None:
+    job = cluster.submit(SCRIPT, study, "--store", cluster.folder / "gpus")
+    cluster.waits_for(job, "tokenise ·")
+    for name, node in cluster.nodes.items():
+        commands = descendants(node.process.pid).values()
+        assert any("ray start" in line and "--num-gpus=1" in line for line in commands), name
+    cluster.command("scancel", job)
+    cluster.wait(job, "CANCELLED")
+
+
 def kill_what_runs_on(node: Service) -> None:
     """Kill everything that jobs run on a node; Slurm's own processes stay."""
     for pid, command in descendants(node.process.pid).items():
