@@ -6,6 +6,7 @@ Prefect recorded is read.
 """
 
 import os
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, closing, contextmanager
@@ -92,7 +93,10 @@ def run_study(
     """
     prepared = prepared_run.get(None)
     if prepared is not None:
-        with _failure_recorded(prepared.store, prepared.checked.inputs.study.name):
+        interrupted = threading.Event()
+        prepared.on_interrupt.append(interrupted.set)
+        study_name = prepared.checked.inputs.study.name
+        with _failure_recorded(prepared.store, study_name, interrupted.is_set):
             return _recorded(prepared)
     settle_environment()
     opened = Store(_absolute("store", store or os.environ.get("PAPA_STORE") or "papa-store"))
@@ -145,14 +149,20 @@ def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: st
 
 
 @contextmanager
-def _failure_recorded(store: Store, study: str) -> Iterator[None]:
-    """Write why the block fails beside the study's results, for ``papa list``."""
+def _failure_recorded(
+    store: Store, study: str, is_interrupted: Callable[[], bool] = lambda: False
+) -> Iterator[None]:
+    """Write why the block fails beside the study's results, for ``papa list``, in place of why an
+    earlier run did.
+    """
     failed = f"{study}.failed"
+    store.remove_study_file(failed)
     try:
         yield
-        store.remove_study_file(failed)
     except BaseException as error:
-        store.write_study_file(failed, f"{reason_of(error)}\n".encode())
+        # What fails after Ctrl-C fails because processes are being ended.
+        if not is_interrupted():
+            store.write_study_file(failed, f"{reason_of(error)}\n".encode())
         raise
 
 
