@@ -148,3 +148,12 @@ def s3_place(s3_client: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     for variable, value in settings.items():
         monkeypatch.setenv(variable, value)
     return f"s3://papa/{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def bfloat16_on_any_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PAPA refuses bfloat16 where a CPU is slow at it; PyTorch multiplies in it on every CPU."""
+    import torch
+
+    capabilities = torch.cpu.get_capabilities() | {"bf16": True}
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)

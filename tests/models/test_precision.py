@@ -9,7 +9,7 @@ import torch
 from papa.errors import SpecError
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder, load_encoder
-from papa.models.reference import EMBEDDED, check_device, has_bfloat16, resolve_encoder
+from papa.models.reference import EMBEDDED, check_device, resolve_encoder
 from papa.probes.evaluate import evaluate_cell
 from papa.ranking.learned import train_lambda
 from papa.spec import EncoderSpec, ExecutionSpec, FeaturesSpec
@@ -23,7 +23,7 @@ WITHIN = 0.05
 
 
 @torch.no_grad()
-@pytest.mark.skipif(not has_bfloat16(), reason="this CPU does not multiply in bfloat16")
+@pytest.mark.usefixtures("bfloat16_on_any_cpu")
 @pytest.mark.parametrize("variant", ENCODERS)
 def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     full = Case(variant)

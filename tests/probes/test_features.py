@@ -16,7 +16,7 @@ from papa.heads.outputs import ConstantOutputs, drawn_rows, outputs_over
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.layer import Observe
-from papa.models.reference import EncoderReference, has_bfloat16
+from papa.models.reference import EncoderReference
 from papa.probes.features import compute_features, values_shape
 from papa.spec import TaskSpec
 from papa.text.batches import micro_batch, micro_batches
@@ -69,8 +69,6 @@ def test_a_split_without_labelled_tokens_is_an_error(
         values_shape(encoder, split)
 
 
-needs_bfloat16 = pytest.mark.skipif(not has_bfloat16(), reason="no bfloat16 on this CPU")
-
 SPLITS = ("train", "validation")
 
 
@@ -87,7 +85,7 @@ def words(pos: TaskSpec, corpus_of: CorpusOf) -> TokenisedCorpus:
     return corpus_of("wnut17", {"source": pos.source, "columns": pos.columns, "metric": pos.metric})
 
 
-@needs_bfloat16
+@pytest.mark.usefixtures("bfloat16_on_any_cpu")
 def test_features_are_stored_as_the_study_says(
     reference: EncoderReference, cell: Cell, words: TokenisedCorpus, pos: TaskSpec, tmp_path: Path
 ) -> None:
