@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from papa.flows.ports import free_port
-from tests.flows.processes import answers, descendants, wait_until
+from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_until
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = ROOT / "infra" / "services"
@@ -85,7 +85,7 @@ def run(
     command: Sequence[str | Path],
     environment: Mapping[str, str],
     folder: Path | None = None,
-    seconds: float = 300,
+    seconds: float = PATIENCE_SECONDS,
 ) -> str:
     done = subprocess.run(
         command, env=clean(folder or Path("/tmp"), environment), cwd=ROOT,
