@@ -56,7 +56,8 @@ def run(
         option(
             min=1,
             metavar="ROWS",
-            help="Largest number of rows of each split (default: all); not with STUDY.yaml.",
+            help="Largest number of rows of each split or, with --data, of texts in all (default: "
+            "all); not with STUDY.yaml.",
         ),
     ] = None,
     data: Annotated[

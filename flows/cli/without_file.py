@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -23,6 +24,8 @@ _LEAST_EMBEDDED = 42
 """Texts in all at least for embeddings, whose measures read ten neighbours."""
 _MEASURED = 500
 """Texts that are measured at most."""
+_NAME_CHARACTERS = 100
+"""Characters of a study's name at most (``papa.spec.task.Name``)."""
 Row = TypeVar("Row")
 _COLUMNS = ("text", "text_pair", "words", "label")
 _SLOTS = (32, 64, 128, 256, 512)
@@ -56,7 +59,12 @@ def _resolved(document: dict[str, Any], overrides: Sequence[str]) -> StudySpec:
 
 
 def _fit_name(text: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
+    """Return the text as a study's name; a long one truncated, with a digest of all of it."""
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-._") or "study"
+    if len(name) <= _NAME_CHARACTERS:
+        return name
+    digest = sha256(name.encode()).hexdigest()[:8]
+    return f"{name[: _NAME_CHARACTERS - len(digest) - 1]}-{digest}"
 
 
 def study_of_texts(
@@ -70,7 +78,8 @@ def study_of_texts(
     """Return a study of a native head, or of embeddings, on some texts: a text a line, or a table
     with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are labels,
     ``label``. Every other text is measured, a sample of 500 at most; the others make the averages.
-    Results of another model or other texts under the same name are not overwritten.
+    ``limit`` is the largest number of texts in both halves together. Results of another model or
+    other texts under the same name are not overwritten.
     """
     if has_study_or_task or len(models) != 1:
         raise SpecError(
@@ -85,11 +94,17 @@ def study_of_texts(
     tasks = _tasks(reference, columns)
     sides = [table.texts(name).to_pylist() for name in columns if name.startswith("text")]
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
-    rows = _sample(table.rows.select(columns).to_pylist(), limit)
+    rows = table.rows.select(columns).to_pylist()
     needed = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST_TEXTS
     if len(rows) < needed:
         raise DataError(f"{texts} holds {len(rows)} texts, expected at least {needed}: add texts")
-    short = _fit_name(f"{_fit_name(f'{reference.display}-{texts.stem}')[:90]}-native")
+    if limit is not None and limit < needed:
+        raise SpecError(
+            f"--limit {limit} leaves {limit} of the {len(rows)} texts of {texts}, expected at "
+            f"least {needed}: raise it"
+        )
+    rows = _sample(rows, limit)
+    short = _fit_name(f"{reference.display}-{texts.stem}-native")
     naming = {"name": short}
     for setting in overrides:
         if setting.startswith("name="):

@@ -89,6 +89,33 @@ def test_measured_texts_are_a_sample_of_the_whole_file(tmp_path: Path) -> None:
     assert {*measured_texts(limited)} - {*lines[:1000]}
 
 
+@pytest.mark.parametrize(("limit", "named"), [(20, "--limit 20"), (43, None)])
+def test_a_limit_below_the_least_texts_is_refused_by_its_name(
+    tmp_path: Path, limit: int, named: str | None
+) -> None:
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(TEXTS))
+    store = Store(tmp_path / "store")
+    if named:
+        with pytest.raises(SpecError, match=named):
+            study_of_texts([EMBEDDED], path, False, limit, [], store)
+    else:
+        assert len(measured_texts(study_of_texts([EMBEDDED], path, False, limit, [], store))) == 22
+
+
+def test_long_names_are_truncated_and_stay_distinct() -> None:
+    encoders = [f"somebody/{'encoder' * 8}-{number}" for number in range(5)]
+    tasks = ["cola", "rte", "sst2", "mrpc"]
+    study, without_last_task, without_last_encoder = (
+        study_without_file(None, encoders, tasks, None, []),
+        study_without_file(None, encoders, tasks[:-1], None, []),
+        study_without_file(None, encoders[:-1], tasks, None, []),
+    )
+    names = {study.name, without_last_task.name, without_last_encoder.name}
+    assert len(names) == 3
+    assert study_without_file(None, encoders, tasks, None, []).name == study.name
+
+
 def test_a_name_of_other_texts_is_refused(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     first = study_of_lines(tmp_path / "texts.txt", TEXTS)
