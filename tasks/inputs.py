@@ -229,10 +229,15 @@ def _unscored_task(task: TaskSpec, method: str) -> Iterator[tuple[str, str]]:
             f"{method} follows the loss of a language model's native head, and task "
             f"{task.name} has none: take another order",
         )
-    needs_loss = entry.native_head == "with a loss" and task.with_itself
+    if entry.native_head == "with a loss" and task.with_itself:
+        yield (
+            "orders",
+            f"{method} follows the loss against labels, and task {task.name} compares the model "
+            f"with its own answers (metric {task.metric}): take lambda, first_to_last or random, "
+            "give scores:FILE, or name a metric that reads labels",
+        )
     # Hidden states are kept by a plain encoder alone.
-    needs_states = task.kind == "causal" and method == "self_lambda"
-    if task.head == "native" and (needs_loss or needs_states):
+    if method == "self_lambda" and task.kind == "causal" and task.head == "native":
         yield (
             "orders",
             f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "

@@ -240,7 +240,12 @@ class TaskSpec(Frozen):
             wrong = f"a task of kind '{kind}' needs the model's native head: set head: native"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
-        elif not needed <= columns or (kind == "causal" and columns != needed):
+        elif kind == "causal" and columns - needed:
+            wrong = (
+                f"columns: a task of kind '{kind}' reads {joined(known.columns)} alone: remove "
+                f"{joined(sorted(columns - needed))}"
+            )
+        elif not needed <= columns:
             wrong = f"columns: a task of kind '{kind}' reads {joined(known.columns)}: name them"
         elif metric not in metrics and not (is_custom_metric(metric) and of_classes):
             wrong = (

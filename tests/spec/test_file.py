@@ -113,7 +113,7 @@ def of_task(*tasks: dict[str, object], **settings: object) -> dict[str, object]:
 
 
 REFUSED: list[tuple[dict[str, object] | str, str]] = [
-    (of_task(DECODER | {"columns": OWN["columns"]}), "'causal'"),
+    (of_task(DECODER | {"columns": OWN["columns"]}), "label"),
     (of_task(DECODER | {"head": "probe"}), "head: native"),
     (of_task(DECODER | {"metric": "f1"}), "'f1'"),
     (of_task(DECODER, substitutes=["next"]), "next"),
