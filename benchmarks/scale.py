@@ -149,7 +149,9 @@ def run(folder: Path) -> Iterator[dict[str, Any]]:
     from papa.flows.server import PrefectServer
 
     prefect_server = PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0")
-    assert prefect_server.is_needed(), "Prefect's settings name a server: unset PREFECT_API_URL"
+    assert prefect_server.use_unless_named(), (
+        "Prefect's settings name a server: unset PREFECT_API_URL"
+    )
     with StandInPool(folder) as pool:
         pool.begin().result()
         prefect_server.wait(print)

@@ -1,6 +1,6 @@
 """A study that is finished already: nothing of it runs, so Prefect has nothing to show."""
 
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import partial
 
 from papa.errors import PapaError
@@ -35,6 +35,7 @@ def publish_finished(checked: Checked, store: Store, progress: StudyProgress) ->
     results = steps[-1].reference(store)
     report_failure = partial(progress.note, study.name)
     with (
+        closing(progress.bar),
         in_use(store, study.name),
         Tracking(store, study, checked.pipeline, report_failure) as tracking,
     ):
@@ -42,7 +43,7 @@ def publish_finished(checked: Checked, store: Store, progress: StudyProgress) ->
         for step in steps:
             tracking.log_step(step)
         tracking.results(results)
-    for group in group_by_seed(steps):
-        progress.finished(group.name, computed=False, steps=len(group.steps))
+        for group in group_by_seed(steps):
+            progress.finished(group.name, computed=False, steps=len(group.steps))
     store.remove_study_file(f"{study.name}.failed")
     return tracking.link

@@ -36,6 +36,7 @@ class Interruption:
         self.saved: Callable[[], str] = lambda: ""
         self.calls: list[Callable[[], object]] = []
         self._ending = False
+        self._lock = threading.Lock()
 
     def __enter__(self) -> Interruption:
         # What nohup or a shell's background job ignores stays ignored.
@@ -63,9 +64,15 @@ class Interruption:
 
     def fail(self, why: str) -> None:
         """End everything, from any thread, with exit code 1."""
-        if not self._ending:
-            self._ending = True
+        if self._begins_to_end():
             self._end(f"error: {why} ({self.saved()})", 1)
+
+    def _begins_to_end(self) -> bool:
+        """Return whether this call is the first one, of any thread."""
+        with self._lock:
+            is_first = not self._ending
+            self._ending = True
+            return is_first
 
     def _watch(self, reader: int) -> None:
         with open(reader, "rb", buffering=0) as pipe:
@@ -73,9 +80,8 @@ class Interruption:
                 if number[0] not in self._before:
                     continue
                 code = 128 + number[0]
-                if self._ending:
+                if not self._begins_to_end():
                     _kill(code)
-                self._ending = True
                 command = without_credentials(shlex.join(["papa", *sys.argv[1:]]))
                 saved = self.saved()
                 saved = f"{saved}; " if saved else ""

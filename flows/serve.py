@@ -2,7 +2,7 @@
 at once if Prefect's settings name a server.
 
 ``papa.flows.server`` starts this module, and keeps the socket too: no other account can take its
-port. What it reads on standard output are bytes of ``Answer``.
+port. What it reads on standard output are the bytes of ``StartupMessage``.
 """
 
 import json
@@ -13,13 +13,16 @@ import sys
 import threading
 from contextlib import suppress
 
-from papa.flows.server import OWN_SETTINGS, Answer
+from papa.errors import in_one_line
+from papa.flows.server import SERVER_SETTINGS, StartupMessage
 from papa.garbage import uncollected
 
 
-def _end_with_input() -> None:
+def _end_with_input(is_ready: threading.Event) -> None:
     while os.read(0, 1024):
         pass
+    if not is_ready.is_set():
+        os._exit(1)  # While it waits for another server that makes the database it heeds no signal.
     os.kill(os.getpid(), signal.SIGTERM)
 
 
@@ -33,7 +36,7 @@ def _is_needed() -> bool:
 
     if PREFECT_API_URL.value():
         return False
-    os.environ |= json.loads(os.environ.pop(OWN_SETTINGS))
+    os.environ |= json.loads(os.environ.pop(SERVER_SETTINGS))
     database = f"sqlite+aiosqlite:///{PREFECT_HOME.value()}/prefect.db"
     os.environ["PREFECT_SERVER_DATABASE_CONNECTION_URL"] = database
     os.environ.pop("PREFECT_API_DATABASE_CONNECTION_URL", None)
@@ -41,25 +44,37 @@ def _is_needed() -> bool:
     return True
 
 
-def _tell(output: int, answer: Answer) -> None:
+def _send(output: int, message: StartupMessage, reason: str = "") -> None:
     # Nobody reads it if the study has ended meanwhile.
     with suppress(BrokenPipeError):
-        os.write(output, answer.value)
+        os.write(output, message.value + reason.encode())
 
 
 def main() -> None:
     """Serve on the socket whose descriptor is the first argument."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
+    is_ready = threading.Event()
+    threading.Thread(target=_end_with_input, args=(is_ready,), daemon=True).start()
     # What else is printed goes to standard error.
     output = os.dup(1)
     os.dup2(2, 1)
     with uncollected():
-        if not _is_needed():
-            _tell(output, Answer.NAMED)
+        try:
+            is_needed = _is_needed()
+        except Exception as error:
+            # Settings are the user's, who reads what Prefect says of them.
+            _send(output, StartupMessage.UNREADABLE, in_one_line(error))
             return
-        _tell(output, Answer.OWN)
+        if not is_needed:
+            _send(output, StartupMessage.NAMED)
+            return
+        _send(output, StartupMessage.STARTING)
         from papa.flows.api_server import serve
-    serve(socket.socket(fileno=int(sys.argv[1])), lambda: _tell(output, Answer.READY))
+
+    def on_ready() -> None:
+        is_ready.set()
+        _send(output, StartupMessage.READY)
+
+    serve(socket.socket(fileno=int(sys.argv[1])), on_ready)
 
 
 if __name__ == "__main__":

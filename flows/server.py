@@ -18,19 +18,21 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from types import TracebackType
 
-from papa.errors import TransientError
+from papa.errors import PapaError, TransientError
 
 _START_SECONDS = 300
-OWN_SETTINGS = "PAPA_PREFECT_SETTINGS"
+SERVER_SETTINGS = "PAPA_PREFECT_SETTINGS"
 """Variable of the server's process with its settings as JSON, if no other server is named."""
 
 
-class Answer(Enum):
-    """What the server's process says of itself: a byte each."""
+class StartupMessage(Enum):
+    """What the server's process writes while it starts: a byte each."""
 
     NAMED = b"n"
-    """Settings name a server: this one ends."""
-    OWN = b"o"
+    """Prefect's settings name a server: this one ends."""
+    UNREADABLE = b"u"
+    """Prefect's settings cannot be read: why follows, and this one ends."""
+    STARTING = b"s"
     """They name none: this one starts."""
     READY = b"r"
     """It answers requests."""
@@ -38,16 +40,16 @@ class Answer(Enum):
 
 def _server_settings(port: int) -> dict[str, str]:
     """Return the environment of a server on loopback and of its clients."""
-    password = f"papa:{secrets.token_urlsafe(24)}"
+    login = f"papa:{secrets.token_urlsafe(24)}"
     return {
         "PREFECT_API_URL": f"http://127.0.0.1:{port}/api",
-        "PREFECT_API_AUTH_STRING": password,
-        "PREFECT_SERVER_API_AUTH_STRING": password,
+        "PREFECT_API_AUTH_STRING": login,
+        "PREFECT_SERVER_API_AUTH_STRING": login,
         "PREFECT_SERVER_API_BASE_PATH": "/api",
         "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": f"http://127.0.0.1:{port}",
         # Blocks are settings kept on a server. To list their types takes a second.
         "PREFECT_API_BLOCKS_REGISTER_ON_START": "false",
-        # A server that ends with its client has nobody to tell; the end of a flow waits for it.
+        # Nobody watches for heartbeats here, and the end of a flow waits for the last one.
         "PREFECT_FLOWS": '{"heartbeat_frequency": null}',
     }
 
@@ -67,10 +69,11 @@ class PrefectServer:
         # Stays open here as well: nobody gets the port, nor the password, if the server dies.
         descriptor = listener.detach()
         self.settings: Mapping[str, str] = _server_settings(port)
+        self._is_ready = False
         settings = json.dumps({**self.settings, **environment})
         self.process = subprocess.Popen(
             [sys.executable, "-P", "-m", "papa.flows.serve", str(descriptor)],
-            env={**os.environ, OWN_SETTINGS: settings},
+            env={**os.environ, SERVER_SETTINGS: settings},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             pass_fds=[descriptor],
@@ -87,24 +90,30 @@ class PrefectServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # By itself it would first make its database, and complain of what it cannot finish.
-        if kind is not None:
+        # Later it ends as its input does, with this process, and keeps the last log lines of a run.
+        if kind is not None and not self._is_ready:
             self.process.kill()
 
-    def is_needed(self) -> bool:
-        """Return whether Prefect's settings name no other server, else this one ends. To be called
-        once; then this process may import Prefect, as a client of the server that it is to ask.
+    def use_unless_named(self) -> bool:
+        """Have this process ask the server, unless Prefect's settings name another: then this one
+        ends. Return whether it is asked. To be called once, before Prefect is imported.
         """
-        if self._read() == Answer.NAMED.value:
-            return False
-        os.environ |= self.settings
-        return True
+        match self._read():
+            case StartupMessage.NAMED.value:
+                return False
+            case StartupMessage.STARTING.value:
+                os.environ |= self.settings
+                return True
+            case StartupMessage.UNREADABLE.value:
+                output, _ = self.process.communicate()
+                raise PapaError(f"Prefect's settings cannot be read: {output.decode()}")
+        raise PapaError("Prefect cannot be imported: its error is above")
 
-    def wait(self, lost: Callable[[str], object]) -> None:
-        """Wait until the server answers. From then on ``lost`` is called with a sentence, from
+    def wait(self, on_end: Callable[[str], object]) -> None:
+        """Wait until the server answers. From then on ``on_end`` is called with a sentence, from
         another thread, when it ends before this process: its clients would wait for minutes.
         """
-        if self._read() != Answer.READY.value:
+        if self._read() != StartupMessage.READY.value:
             from prefect.settings import PREFECT_HOME
 
             raise TransientError(
@@ -113,9 +122,11 @@ class PrefectServer:
                 "or set PREFECT_HOME to another folder"
             )
 
+        self._is_ready = True
+
         def watch() -> None:
             self.process.wait()
-            lost("Prefect's server on this machine was killed, or ended: run again to go on")
+            on_end("Prefect's server on this machine was killed, or ended: run again to go on")
 
         threading.Thread(target=watch, name="server", daemon=True).start()
 

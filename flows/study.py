@@ -96,8 +96,14 @@ def run_study(
         interrupted = threading.Event()
         prepared.on_interrupt.append(interrupted.set)
         study_name = prepared.checked.inputs.study.name
-        with _failure_recorded(prepared.store, study_name, interrupted.is_set):
-            return _recorded(prepared)
+        try:
+            with _failure_recorded(prepared.store, study_name, interrupted.is_set):
+                return _recorded(prepared)
+        except PapaError as error:
+            # The store may fail before the run does.
+            if not prepared.link.done():
+                prepared.link.set_exception(error)
+            raise
     settle_environment()
     opened = Store(_absolute("store", store or os.environ.get("PAPA_STORE") or "papa-store"))
     settle_umask(opened.root)

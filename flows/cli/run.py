@@ -110,9 +110,9 @@ def run(
                         spec, opened, workers=workers, ray_address=ray_address, code=code_paths
                     )
                     inputs = checked.inputs.study
-                    of_user = {"code": inputs.code, "scores": inputs.scores}
-                    saved = save_study(opened, spec.model_copy(update=of_user))
-                    own_server = server if server.is_needed() else None
+                    resolved_inputs = {"code": inputs.code, "scores": inputs.scores}
+                    saved = save_study(opened, spec.model_copy(update=resolved_inputs))
+                    own_server = server if server.use_unless_named() else None
                     finished = own_server is not None and is_finished(checked, opened)
                 # After the status, which holds the error stream.
                 progress = StudyProgress(len(checked.pipeline.steps), shown=True)
@@ -151,7 +151,7 @@ def _run_flow(
 ) -> tuple[str, bool]:
     """Run a checked study as a flow, with ``parameters`` that Prefect shows, on its own server or
     on the one that settings name. Return the address of its page in MLflow, and whether Prefect's
-    server has stopped to answer.
+    server no longer answers.
     """
     name = checked.inputs.study.name
     with ExitStack() as stack:
@@ -172,7 +172,9 @@ def _run_flow(
         reason = "it says that the study is over"
         try:
             # The state alone: Prefect would load what a server says that the result is.
-            run_study(**parameters, return_state=True)
+            state = run_study(**parameters, return_state=True)
+            if state.is_failed() or state.is_crashed():
+                reason = (state.message or "").partition("\n")[0]
         except Exception as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
         if not prepared.link.done():
@@ -181,6 +183,10 @@ def _run_flow(
                 "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
                 "steps are cached"
             )
+        failure = prepared.link.exception()
+        if failure and is_silent.is_set():
+            # Prefect would try for minutes to hand on what it has recorded.
+            interruption.fail(str(failure))
     return prepared.link.result(), is_silent.is_set()
 
 

@@ -38,7 +38,7 @@ def ui(store: StoreAddress = DEFAULT_STORE, verbose: Verbose = False) -> None:
 def _serve(folder: Path, *, verbose: bool) -> None:
     """Serve what no address names, print where, and wait until a server ends."""
     server = PrefectServer()
-    prefect = server if server.is_needed() else None
+    prefect = server if server.use_unless_named() else None
     processes = [prefect.process] if prefect else []
     tracking = tracking_address()
     database = database_of(tracking)

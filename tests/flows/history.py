@@ -34,7 +34,7 @@ from papa.flows.environment import settle_environment
 settle_environment()
 from papa.flows.server import PrefectServer
 server = PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0")
-assert server.is_needed()
+assert server.use_unless_named()
 server.wait(print)
 names = ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING")
 print(json.dumps({name: os.environ[name] for name in names}), flush=True)
