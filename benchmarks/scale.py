@@ -111,7 +111,7 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     shares = [numbers.randrange(ROWS // 2, ROWS) / ROWS for _ in step["seeds"]]
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
     if step.stage.name == "probe":
-        heads = step["heads"].chosen(found)
+        heads = step["heads"].constant_heads(found)
         count = encoder.layers * encoder.heads
         scores = CellScores(seeds, None, 0.0, heads, count)
         scores.save(folder, _correct(shares))

@@ -341,10 +341,10 @@ def _attention(
     dependent_heads = order[len(constants) :]
     outputs: list[Tensor] = []
     if len(constant_heads):
-        outputs.append(_mixed(constants, _chosen(value, constant_heads), papa, dropout))
+        outputs.append(_mixed(constants, _states_of_heads(value, constant_heads), papa, dropout))
     if len(dependent_heads):
-        query = _chosen(query, dependent_heads)
-        key = _chosen(key, dependent_heads)
+        query = _states_of_heads(query, dependent_heads)
+        key = _states_of_heads(key, dependent_heads)
         mask = papa.real[:, None, None]
         if sliding_window:
             positions = papa.positions
@@ -352,7 +352,7 @@ def _attention(
             # Padding sees itself, or its softmax would be NaN.
             itself = torch.eye(positions.shape[1], dtype=torch.bool, device=positions.device)
             mask = (distances < sliding_window) & mask | itself
-        bias = None if position_bias is None else _chosen(position_bias, dependent_heads)
+        bias = None if position_bias is None else _states_of_heads(position_bias, dependent_heads)
         if score_bias is not None:
             bias = score_bias(query, key)
         if bias is not None:
@@ -360,7 +360,7 @@ def _attention(
             mask = bias.masked_fill(~mask, torch.finfo(bias.dtype).min)
         outputs.append(
             scaled_dot_product_attention(
-                query, key, _chosen(value, dependent_heads), mask, dropout, scale=scaling
+                query, key, _states_of_heads(value, dependent_heads), mask, dropout, scale=scaling
             )
         )
     output = torch.cat(outputs, dim=1)
@@ -369,7 +369,7 @@ def _attention(
     return output.transpose(1, 2).contiguous(), None
 
 
-def _chosen(states: Tensor, heads: Tensor) -> Tensor:
+def _states_of_heads(states: Tensor, heads: Tensor) -> Tensor:
     """Return the states of these heads; as they are where they are of no others."""
     return states if states.shape[1] == len(heads) else states.index_select(1, heads)
 

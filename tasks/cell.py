@@ -73,7 +73,7 @@ class ConstantHeads:
         layers, heads = self.size
         return heads_of_units(units, layers * heads // len(units))
 
-    def chosen(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+    def constant_heads(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
         """Return the constant heads, sorted."""
         return tuple(sorted(self.in_order(artifacts)[: self.count]))
 

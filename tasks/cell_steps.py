@@ -108,7 +108,7 @@ def baseline_steps(pair: Pair) -> tuple[Step, ...]:
             for seed in pair.study.probe_seeds
         )
     has_metric = pair.code is not None and pair.code.metric is not None
-    if pair.task.columns.label is None or (pair.task.with_itself and not has_metric):
+    if pair.task.columns.label is None or (pair.task.ranks_by_divergence and not has_metric):
         return ()
     return (
         one_answer.step(

@@ -229,7 +229,7 @@ def _unscored_task(task: TaskSpec, method: str) -> Iterator[tuple[str, str]]:
             f"{method} follows the loss of a language model's native head, and task "
             f"{task.name} has none: take another order",
         )
-    if entry.native_head == "with a loss" and task.with_itself:
+    if entry.native_head == "with a loss" and task.ranks_by_divergence:
         yield (
             "orders",
             f"{method} follows the loss against labels, and task {task.name} compares the model "

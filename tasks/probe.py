@@ -49,7 +49,7 @@ def probe(
     from papa.probes.evaluate import unseen_by
 
     corpus = open_corpus(context.artifacts[text])
-    constant_heads = heads.chosen(context.artifacts)
+    constant_heads = heads.constant_heads(context.artifacts)
     substitute = heads.load_substitute(context, encoder, task)
     scored, examples_by_seed = _train_and_score(
         context,

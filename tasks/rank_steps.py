@@ -136,7 +136,7 @@ def control_steps(pair: Pair, lambda_steps: StepsBySeed) -> StepsBySeed:
         or share_rows
         or len(study.ranking_seeds) < CONTROL_SEEDS
         or not has_labels
-        or task.with_itself
+        or task.ranks_by_divergence
     ):
         return {}
     return {
@@ -173,5 +173,5 @@ def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
 
 def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:
     """Return what of a task decides a loss."""
-    metric = stand_in_metric(task, "of_embeddings", "with_itself", "regression")
+    metric = stand_in_metric(task, "of_embeddings", "ranks_by_divergence", "regression")
     return task_with(task, "head", "labels", columns=label_column(task), metric=metric, **values)

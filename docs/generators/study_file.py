@@ -181,10 +181,10 @@ def _collect(
         for number, entry in enumerate(entries):
             if isinstance(entry, dict):
                 inner = f"{place}.{number}." if isinstance(value[name], list) else f"{place}."
-                _collect(_chosen(_models(field.annotation), entry), entry, inner, found)
+                _collect(_model_of_entry(_models(field.annotation), entry), entry, inner, found)
 
 
-def _chosen(models: list[type[BaseModel]], entry: Mapping[str, Any]) -> type[BaseModel]:
+def _model_of_entry(models: list[type[BaseModel]], entry: Mapping[str, Any]) -> type[BaseModel]:
     """The model of an entry; among sources the one of its kind."""
     if len(models) == 1:
         return models[0]

@@ -38,9 +38,9 @@ DESCRIPTIONS: dict[str, Callable[[], Description]] = {
 }
 
 
-def chosen(names: Sequence[str] | None, trees: bool) -> list[str]:
-    """Return the names of descriptions, after a check; None takes all that texts with or without
-    gold ``trees`` allow.
+def checked_descriptions(names: Sequence[str] | None, trees: bool) -> list[str]:
+    """Return the names of descriptions, after a check; None or no names takes all that texts with
+    or without gold ``trees`` allow.
     """
     for name in names or ():
         if name not in DESCRIPTIONS:

@@ -17,7 +17,7 @@ from torch import Tensor
 from papa.errors import ArtifactError, DataError
 from papa.heads.kinds import Averages
 from papa.heads.substitutes import Weights, normalised, read_at
-from papa.models.layer import Heads, LayerAttention, at_least_single, chosen, indices
+from papa.models.layer import Heads, LayerAttention, at_least_single, indices, states_of_heads
 from papa.models.reference import EncoderReference
 from papa.spec import ConstantsKind
 from papa.spec.substitutes import SUBSTITUTES
@@ -126,7 +126,7 @@ class ConstantMatrices(Weights):
             return super().output(attention, layer, heads)
         if self.entries is not None:
             self.entries.add(self.seen, batch, layer)
-        value = at_least_single(chosen(attention.value, heads))
+        value = at_least_single(states_of_heads(attention.value, heads))
         slots = batch.columns[None]
         matrices = read_at(self.matrices[layer], indices(heads, value.device), slots, slots)[0]
         real = None if batch.dense else batch.attention_mask

@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from papa.errors import DataError, SpecError
-from papa.models.layer import Heads, LayerAttention, Rule, at_least_single, chosen, indices
+from papa.models.layer import Heads, LayerAttention, Rule, at_least_single, indices, states_of_heads
 
 SomeSubstitute = TypeVar("SomeSubstitute", bound="Substitute")
 
@@ -80,7 +80,7 @@ class Weights(Substitute):
         rows = self.rows(chunk, layer, heads)
         rows = rows.to(torch.promote_types(chunk.value.dtype, torch.float32))
         if chunk.visible is not None:
-            rows = rows * chosen(chunk.visible, heads)
+            rows = rows * states_of_heads(chunk.visible, heads)
         if chunk.sinks is not None:
             rows = beside_sink(rows, self.sink_weights(layer, heads))
         else:
@@ -88,7 +88,7 @@ class Weights(Substitute):
         return rows.expand(len(chunk.value), -1, -1, -1)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        value = at_least_single(chosen(attention.value, heads))
+        value = at_least_single(states_of_heads(attention.value, heads))
         outputs: list[Tensor] = []
         for chunk in attention.chunks():
             rows = F.dropout(self.matrices_of(chunk, layer, heads), attention.dropout)
@@ -208,7 +208,8 @@ class Mixed(Substitute):
             # Entries of the mix itself are dropped, so here it is written out.
             constant = self.substitute.matrices_of(attention, layer, heads)
             mix = constant + share * (attention.probabilities(heads) - constant)
-            return F.dropout(mix, attention.dropout) @ chosen(attention.value, heads).to(mix.dtype)
+            value = states_of_heads(attention.value, heads)
+            return F.dropout(mix, attention.dropout) @ value.to(mix.dtype)
         # The mix is linear in V, so only what A and C output is ever added.
         constant = at_least_single(self.substitute.output(attention, layer, heads))
         return constant + share.to(constant.dtype) * (attention.output(heads) - constant)

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.descriptions.registry import chosen, described
+from papa.descriptions.registry import checked_descriptions, described
 from papa.descriptions.treebank import Tree, has_trees, lay_out, trees_of
 from papa.heads import replacement
 from papa.heads.average import AttentionAverager, check_sums
@@ -220,7 +220,8 @@ def describe(
         model: An ``Encoder``; or an encoder of transformers, with its ``tokenizer``.
         data: Texts, as for ``average``. The descriptions "syntax" and "trees" need gold trees: a
             table with the columns ``tokens``, ``head`` and ``deprel``.
-        descriptions: Names from docs/how-to/describe.md; None takes all that ``data`` allows.
+        descriptions: Names from docs/how-to/describe.md; None or an empty list takes all that
+            ``data`` allows.
         heads: The constant heads of the "replaced" rows, as for ``replaced``; None takes all.
         tokenizer: The tokenizer of a model of transformers.
         text: The column of a table that holds texts.
@@ -246,7 +247,7 @@ def describe(
     elif is_tabular(data):
         table = table_of(data, "the table of texts")
         trees = trees_of(table) if has_trees(table.rows.column_names) else None
-    names = chosen(descriptions, trees is not None)
+    names = checked_descriptions(descriptions, trees is not None)
     if trees is not None:
         laid = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
         data = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))

@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask
 
 from papa.errors import EncoderError
-from papa.models.layer import Heads, LayerAttention, PassTexts, Rule, chosen, real_keys
+from papa.models.layer import Heads, LayerAttention, PassTexts, Rule, real_keys, states_of_heads
 from papa.models.slots import TokenSlots, no_slots, packed_slots, padded_slots
 from papa.text.batches import MicroBatch
 
@@ -299,15 +299,15 @@ def _unpacked(
     heads = tuple(range(dispatch.heads)) if dependent is None else dependent
     if query.shape[1] == dispatch.heads:
         # Where one map gives queries, keys and values, those of all heads are there.
-        query = chosen(query, heads)
-        key = chosen(key, heads)
+        query = states_of_heads(query, heads)
+        key = states_of_heads(key, heads)
     query = batch.unpack(query)
     key = batch.unpack(key)
     if not heads:  # Queries and keys are placeholders.
         return query, key, None
     bias = position_bias if score_bias is None else score_bias(query, key)
     if bias is not None and bias.shape[1] == dispatch.heads:
-        bias = chosen(bias, heads)
+        bias = states_of_heads(bias, heads)
     return query, key, bias
 
 

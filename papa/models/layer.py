@@ -120,7 +120,7 @@ class LayerAttention:
         scores = at_least_single(scores)
         if self.mask is not None:
             # Not -inf: a row of padding, which nobody reads, would turn all that follows into NaN.
-            scores.masked_fill_(~chosen(self.mask, heads), torch.finfo(scores.dtype).min)
+            scores.masked_fill_(~states_of_heads(self.mask, heads), torch.finfo(scores.dtype).min)
         if self.sinks is None:
             return scores.softmax(dim=-1)
         sinks = self.sinks[indices(heads, self.sinks.device)].to(scores)
@@ -134,7 +134,7 @@ class LayerAttention:
         if self.rules:
             *outer, rule = self.rules
             return rule.output(replace(self, rules=tuple(outer)), heads)
-        value = chosen(self.value, heads)
+        value = states_of_heads(self.value, heads)
         # The fused kernel has neither.
         if self.softcap is not None or self.sinks is not None:
             rows = (call.probabilities(heads).to(value.dtype) for call in self.chunks())
@@ -143,7 +143,7 @@ class LayerAttention:
         # On a CPU the fused backward pass is fourteen times as slow in bfloat16 as the forward one.
         if bias is not None or (value.requires_grad and value.device.type == "cpu"):
             value = at_least_single(value)
-        mask = chosen(self.mask, heads)
+        mask = states_of_heads(self.mask, heads)
         if bias is not None:
             bias = bias.to(value.dtype)
             lowest = torch.finfo(bias.dtype).min
@@ -176,7 +176,11 @@ class LayerAttention:
     def _queries_and_keys(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.dependent is not None:
             heads = tuple(map(self.dependent.index, heads))
-        return chosen(self.query, heads), chosen(self.key, heads), chosen(self.bias, heads)
+        return (
+            states_of_heads(self.query, heads),
+            states_of_heads(self.key, heads),
+            states_of_heads(self.bias, heads),
+        )
 
 
 class Rule:
@@ -236,7 +240,7 @@ def at_least_single(states: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     return states.to(torch.promote_types(states.dtype, torch.float32))
 
 
-def chosen(states: States, heads: Heads) -> States:
+def states_of_heads(states: States, heads: Heads) -> States:
     """Select some heads of states [batch, heads, …]; the states themselves where these are all
     heads or shared by all.
     """

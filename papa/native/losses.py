@@ -117,7 +117,7 @@ def loss_of_task(task: TaskSpec) -> Loss:
         return EMBEDDINGS
     if task.kind in ("mlm", "causal"):
         return WORDS
-    return ANSWERS if task.with_itself else LABELS
+    return ANSWERS if task.ranks_by_divergence else LABELS
 
 
 def loss_of_answers(answers: Answers, labelled: bool = False) -> Loss:

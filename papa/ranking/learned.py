@@ -65,7 +65,7 @@ def train_lambda(
         task.probe,
         seed,
         rows_of_seed(len(split), rows, seed),
-        _twin_loss(encoder, loss_on, task.probe),
+        _loss_for_second_thread(encoder, loss_on, task.probe),
         progress=progress,
         on_epoch=after_epoch,
     )
@@ -97,11 +97,11 @@ def trainable_mix(
     return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss_on
 
 
-def _twin_loss(
+def _loss_for_second_thread(
     encoder: Encoder, loss_on: Callable[[Encoder], ChunkLoss], spec: ProbeSpec
 ) -> Callable[[], ChunkLoss] | None:
-    """Return a function that opens the loss for another thread; None where chunks must run one
-    after the other.
+    """Return a function that builds the loss on a copy of the encoder that shares its weights; None
+    where a copy would not compute the same.
     """
     if spec.encoder_dropout or not encoder.can_have_twins:
         return None
@@ -204,7 +204,7 @@ def _trained(
         spec,
         request.seed,
         request.rows,
-        _twin_loss(request.encoder, loss_on, request.task.probe),
+        _loss_for_second_thread(request.encoder, loss_on, request.task.probe),
         progress=request.progress,
     )
     (theta,) = groups[0]["params"]

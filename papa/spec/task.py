@@ -178,10 +178,11 @@ class TaskSpec(Frozen):
     """A task: its text, its labels, its layout length S and its probe."""
 
     name: Name
-    """A known task's name, which gives all other keys, or that of your own."""
+    """A known task's name, which gives all other keys, or that of a custom task."""
     kind: TaskKind
     """text: a label for each text; pair: for each two texts; similarity: a number for two texts,
-    encoded apart; words: a label for each word; mlm: masked words; causal: a decoder's next."""
+    encoded apart; words: a label for each word; mlm: masked words; causal: a decoder's next
+    token."""
     source: Source
     """Where its rows come from."""
     columns: Columns
@@ -190,7 +191,7 @@ class TaskSpec(Frozen):
     """Names of integer labels 0, 1, …, or those that the source gives, in any order; rows whose
     label is - or -1 are left out. None takes the source's, or the sorted training labels."""
     metric: Metric
-    """What a score is, of those of the task's kind; or a function of your own, ``module:name``, of
+    """What a score is, of those of the task's kind; or a custom function, ``module:name``, of
     true and predicted classes (docs/how-to/own-data.md)."""
     positive: str | None = None
     """f1: the name of its positive class; None takes class 1."""
@@ -201,7 +202,7 @@ class TaskSpec(Frozen):
     probe: ProbeSpec
     """How the probe is trained."""
     custom_probe: str | None = None
-    """A probe of your own, ``module:name`` (docs/how-to/own-data.md)."""
+    """A custom probe, ``module:name`` (docs/how-to/own-data.md)."""
     head: Literal["probe", "native"] = "probe"
     """What answers: a probe that is trained on the frozen encoder, or the model's native head."""
     train_rows: Positive | None = None
@@ -215,7 +216,7 @@ class TaskSpec(Frozen):
 
     @model_validator(mode="before")
     @classmethod
-    def _native_head_needs_no_probe(cls, values: object) -> object:
+    def _default_native_training(cls, values: object) -> object:
         """Fill in the settings of training for a native head, by which λ alone is trained."""
         if not isinstance(values, dict):
             return values
@@ -276,8 +277,10 @@ class TaskSpec(Frozen):
         return self.kind == "similarity" or self.metric in EMBEDDING_METRICS
 
     @property
-    def with_itself(self) -> bool:
-        """Whether a model's native head is compared with what it answered before."""
+    def ranks_by_divergence(self) -> bool:
+        """Whether λ and head scores of the native head follow the divergence from its original
+        answers.
+        """
         agrees = self.metric == "agreement" or is_custom_metric(self.metric)
         words = self.kind in ("mlm", "causal")
         return self.head == "native" and (self.of_embeddings or (agrees and not words))

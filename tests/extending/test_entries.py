@@ -210,7 +210,9 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
     steps = steps_of(orders=["every_second", "first_to_last"], keep=[0.5])
-    heads = {cell.order: step["heads"].chosen({}) for cell, (step, *_) in cells_of(steps).items()}
+    heads = {
+        cell.order: step["heads"].constant_heads({}) for cell, (step, *_) in cells_of(steps).items()
+    }
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"

@@ -9,7 +9,7 @@ from torch import Tensor
 from papa.heads.average import AttentionAverager
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
-from papa.models.layer import Heads, LayerAttention, Rule, chosen
+from papa.models.layer import Heads, LayerAttention, Rule, states_of_heads
 from papa.probes.features import PackedFeatures
 from papa.probes.probes import SequenceProbe
 from papa.text.layout import offsets_of
@@ -76,8 +76,8 @@ class AsAssigned(Rule):
         if attention.dependent:
             positions = list(set(range(12)) - (set(range(12)) - set(attention.dependent)))
             source = tuple(positions.index(head) for head in sorted(positions))
-            query = chosen(attention.query, source)
-            key = chosen(attention.key, source)
+            query = states_of_heads(attention.query, source)
+            key = states_of_heads(attention.key, source)
             attention = replace(attention, query=query, key=key)
         return attention.output(heads)
 
