@@ -77,7 +77,7 @@ def missing_engines(*modules: str) -> str:
 def outside_working_folder() -> Iterator[None]:
     """Run the block in an empty folder of the user's own. Engines take settings and modules from
     the folder in which they are started (.env, prefect.toml, gunicorn.conf.py, sqlalchemy.py), and
-    somebody else's study may lie there. Paths in the environment stay what they were.
+    somebody else's study may lie there. Relative paths in the environment are made absolute first.
     """
     for name in _PATHS:
         path = os.environ.get(name)

@@ -6,7 +6,7 @@ from hashlib import sha256
 from papa.errors import DamagedError
 from papa.heads.constants import ConstantMatrices
 from papa.reporting.cite import citation
-from papa.reporting.heads import Average
+from papa.reporting.heads import AttentionAverage
 from papa.reporting.reference import read_reference
 from papa.reporting.report import Findings
 from papa.tasks.manifest import MANIFEST, PAPER, FinishedStudy
@@ -22,9 +22,11 @@ def findings_of(finished: FinishedStudy) -> Findings:
         with suppress(DamagedError):
             artifact = finished.artifact(entry.artifact)
             average = ConstantMatrices.load(artifact, encoder=encoder, slots=entry.slots)
-            counts = average.seen if average.counts is None else average.counts
+            observed = average.seen if average.counts is None else average.counts
             averages.append(
-                Average(entry.encoder, entry.task, average.matrices, counts, entry.special)
+                AttentionAverage(
+                    entry.encoder, entry.task, average.matrices, observed, entry.special
+                )
             )
     digest = sha256((folder / MANIFEST).read_bytes()).hexdigest()
     paper = folder / PAPER

@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from papa.probes.probes import Probe
 
 PROBE = "probe.safetensors"
-BY_HEAD = {"unit": "head"}
-"""What scores were of before stages had the argument ``unit``."""
+LEGACY_DEFAULTS = {"unit": "head"}
+"""The unit of scores whose artifacts are older than the argument ``unit``."""
 
 
-@stage("train_lambda", version=12, keyed_unless=BY_HEAD)
+@stage("train_lambda", version=12, legacy_defaults=LEGACY_DEFAULTS)
 def train_lambda(
     context: Context,
     encoder: EncoderReference,
@@ -143,7 +143,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=10, keyed_unless=BY_HEAD)
+@stage("score_heads", version=10, legacy_defaults=LEGACY_DEFAULTS)
 def score_heads(
     context: Context,
     encoder: EncoderReference,

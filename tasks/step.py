@@ -51,7 +51,7 @@ class Stage:
         place: Place,
         unkeyed: tuple[str, ...] = (),
         by_seed: bool = False,
-        keyed_unless: Mapping[str, object] = MappingProxyType({}),
+        legacy_defaults: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         self.__doc__ = body.__doc__
         self.__module__ = body.__module__
@@ -62,7 +62,7 @@ class Stage:
         self.place = place
         self.unkeyed = frozenset(unkeyed)
         self.by_seed = by_seed
-        self.keyed_unless = keyed_unless
+        self.legacy_defaults = legacy_defaults
 
     def step(self, name: str, /, **arguments: Any) -> Step:
         """Return the step that will run the body with these arguments, its context aside; nothing
@@ -84,7 +84,7 @@ def stage(
     version: int,
     place: Place = "worker",
     by_seed: bool = False,
-    keyed_unless: Mapping[str, object] = MappingProxyType({}),
+    legacy_defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage`` of the pipeline.
 
@@ -98,11 +98,10 @@ def stage(
             thread of the driver, whose body calls workers itself (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
-        keyed_unless: By argument the value at which it is left out of the key: that by which the
-            body computes what it did before it had the argument, so that older artifacts stay
-            valid.
+        legacy_defaults: Defaults of arguments added after the stage had artifacts. At its default
+            an argument does not enter the key, so older artifacts stay valid.
     """
-    return lambda body: Stage(body, name, version, place, unkeyed, by_seed, keyed_unless)
+    return lambda body: Stage(body, name, version, place, unkeyed, by_seed, legacy_defaults)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +128,7 @@ class Step:
             argument: in_key(value)
             for argument, value in self.arguments.items()
             if argument not in self.stage.unkeyed
-            and (argument, value) not in self.stage.keyed_unless.items()
+            and (argument, value) not in self.stage.legacy_defaults.items()
         }
 
     @cached_property

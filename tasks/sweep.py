@@ -30,7 +30,7 @@ from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.context import Context, model_of
 from papa.tasks.head_scores import publish_head_scores
-from papa.tasks.rank import BY_HEAD, open_native_loss
+from papa.tasks.rank import LEGACY_DEFAULTS, open_native_loss
 from papa.tasks.step import Step, stage
 from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
 from papa.text.corpus import open_corpus
@@ -49,7 +49,7 @@ the layers that passes reuse, which is 3 % of 64 heads that start at the middle 
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=2, place="all workers", keyed_unless=BY_HEAD)
+@stage("sweep_heads", version=2, place="all workers", legacy_defaults=LEGACY_DEFAULTS)
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,
@@ -70,7 +70,7 @@ def sweep_heads(
     folder = context.step.folder(context.store)
     step_arguments = {"step": context.step, "store": context.store, "execution": context.execution}
     model = model_of(context.step)
-    texts: SweptTexts = executor.run(texts_to_sweep, model=model, arguments=step_arguments)
+    texts: SweptTexts = executor.run(batches_to_sweep, model=model, arguments=step_arguments)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
     units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
     table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(units) + 1)
@@ -123,9 +123,9 @@ class ShardLosses:
 
     Attributes:
         rows: The texts.
-        sets: The numbers of the sets.
+        sets: The numbers of the sets; set 0 replaces nothing.
         sums: The sum of each text's losses, float64.
-        lengths: How many losses each sum is of.
+        lengths: Number of losses in each sum.
         worker_seconds: What the shard took.
     """
 
@@ -159,7 +159,7 @@ class LossTable:
         rows: The texts, sorted.
         sets: How many sets of heads there are.
         sums: The sum of each text's losses, float64; NaN where it is missing.
-        lengths: How many losses each sum is of.
+        lengths: Number of losses in each sum.
         worker_seconds: What its shards took.
     """
 
@@ -235,7 +235,7 @@ def _shards(
     return shards
 
 
-def texts_to_sweep(
+def batches_to_sweep(
     *,
     step: Step,
     store: Store,

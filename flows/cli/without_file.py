@@ -75,11 +75,12 @@ def study_of_texts(
     overrides: Sequence[str],
     store: Store,
 ) -> StudySpec:
-    """Return a study of a native head, or of embeddings, on some texts: a text a line, or a table
-    with the columns ``text``, ``text`` and ``text_pair``, or ``words`` and, where there are labels,
-    ``label``. Every other text is measured, a sample of 500 at most; the others make the averages.
-    ``limit`` is the largest number of texts in both halves together. Results of another model or
-    other texts under the same name are not overwritten.
+    """Write the texts into the store and return a study of a native head, or of embeddings, on
+    them: a text a line, or a table with the columns ``text``, ``text`` and ``text_pair``, or
+    ``words`` and, where there are labels, ``label``. Every other text is measured, a sample of
+    500 at most; the others make the averages. ``limit`` is the largest number of texts in both
+    halves together. Results of another model or other texts under the same name are not
+    overwritten.
     """
     if has_study_or_task or len(models) != 1:
         raise SpecError(

@@ -45,11 +45,13 @@ class ConstantMatrices(constants.ConstantMatrices):
         Raises:
             SpecError: There is no such head.
         """
-        from papa.reporting.heads import Average, chosen_figure, heads_figure
+        from papa.reporting.heads import AttentionAverage, chosen_figure, heads_figure
 
         layers, heads = self.matrices.shape[:2]
-        shown = self.seen if self.counts is None else self.counts
-        average = Average("", "", self.matrices, shown, self.special or (0, self.slots - 1))
+        observed = self.seen if self.counts is None else self.counts
+        average = AttentionAverage(
+            "", "", self.matrices, observed, self.special or (0, self.slots - 1)
+        )
         if layer is None and head is None:
             return chosen_figure(average)
         chosen = range(heads) if head is None else [head]

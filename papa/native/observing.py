@@ -32,8 +32,8 @@ def average_by_position(
 def unseen_by_position(
     substitute: Substitute | None, lengths: Int[np.ndarray, " texts"]
 ) -> float | None:
-    """Return the share of entries of C that texts of these lengths read and the average never saw;
-    None for substitutes without an average.
+    """Return the share of entries of C that texts of these lengths read and the average never
+    observed; None for substitutes without an average.
     """
     if not isinstance(substitute, ConstantMatrices):
         return None

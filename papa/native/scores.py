@@ -211,7 +211,7 @@ def score_native_heads(
             evaluations=evaluations,
             seed=seed,
         )
-        if entry is not None and entry.draws_nothing:
+        if entry is not None and entry.is_deterministic:
             # Seeds that read the same rows, and draw nothing, have the same scores.
             rows_read = (request.valued_rows if entry.values_sets else rows).tobytes()
             if rows_read in rows_known:

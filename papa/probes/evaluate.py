@@ -49,7 +49,7 @@ _SCORED_ROWS = 32
 
 
 def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
-    """Return the share of entries of C that a split reads and the average never saw; None for
+    """Return the share of entries of C that a split reads and the average never observed; None for
     substitutes without an average.
     """
     if not isinstance(constants, ConstantMatrices):

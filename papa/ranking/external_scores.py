@@ -19,15 +19,16 @@ CustomOrder: TypeAlias = (
     | Sequence[Sequence[float]]
     | Callable[[int, int], float]
 )
-"""Heads as (layer, head), the first to become constant first, of which others follow; or a score
-for every head, the smallest first: a frame as ``papa.head_scores`` gives it, numbers [layers,
-heads], or a function of (layer, head).
+"""Heads as (layer, head), the first to become constant first; heads that are not listed follow. Or
+a score for every head, the smallest first: a frame as ``papa.head_scores`` gives it, numbers
+[layers, heads], or a function of (layer, head).
 """
 
 
 def named_orders(orders: Sequence[str | CustomOrder], layers: int, heads: int) -> dict[str, Any]:
     """Return orders as a study's ``orders`` and ``scores`` have them: custom ones are ``scores:``
-    and the function's name, or ``scores:custom``, ``scores:custom 2``, …
+    and the function's name, or ``scores:custom``, ``scores:custom 2``, … A single name is returned
+    as ``{"orders": name}``, without scores.
     """
     if isinstance(orders, str) or not isinstance(orders, Iterable):
         return {"orders": orders}

@@ -23,9 +23,9 @@ class ScoringMethod:
         function: ``module:name`` of what computes it from a ``ScoringRequest``; from a
             ``LossRequest`` where it reads a ``frozen_probe``; or, where it is ``streamed``, a mean
             over rows of attention, from ``AttentionRows``.
-        native_head: which tasks of a native head it scores heads of: those of words alone need no
-            probe, as a probe answers with none.
-        draws_nothing: whether seeds with the same rows have the same scores.
+        native_head: which native-head tasks it supports: all; "with a loss": not those scored
+            against the model's own answers; "words": language models.
+        is_deterministic: whether seeds with the same rows have the same scores.
         values_sets: whether it reads the losses of sets of heads, on a sample of the rows.
         label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
         reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
@@ -40,7 +40,7 @@ class ScoringMethod:
     label_free: bool = False
     frozen_probe: bool = False
     streamed: bool = False
-    draws_nothing: bool = False
+    is_deterministic: bool = False
     values_sets: bool = False
     reads: tuple[str, ...] = ()
     in_studies: bool = True
@@ -51,7 +51,7 @@ class ScoringMethod:
         """Return how often sets of heads may be valued, 0 for methods that value none.
 
         Args:
-            ranking: The setting; None takes ``EVALUATIONS`` or more where more are needed.
+            ranking: Its ``evaluations``; None takes ``EVALUATIONS`` or more where more are needed.
             heads: How many heads, or groups of heads, are scored.
 
         Raises:
@@ -75,7 +75,7 @@ EVALUATIONS = 2_000
 _RANKING = "papa.ranking"
 _COMPARED_UNITS = 512
 """Of how many units at most joint effects are computed unasked: GPT-2 medium has 384 heads."""
-_streamed = partial(ScoringMethod, label_free=True, streamed=True, draws_nothing=True)
+_streamed = partial(ScoringMethod, label_free=True, streamed=True, is_deterministic=True)
 _trained = partial(ScoringMethod, reads=("epochs", "learning_rate"))
 _valued = partial(ScoringMethod, frozen_probe=True, values_sets=True)
 HEAD_SCORES: dict[str, ScoringMethod] = {
@@ -99,7 +99,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         f"{_RANKING}.loss_scores:gradient",
         native_head="with a loss",
         frozen_probe=True,
-        draws_nothing=True,
+        is_deterministic=True,
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": _valued(
@@ -111,11 +111,11 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     "greedy": _valued(
         "the steps of a greedy order",
         f"{_RANKING}.set_values:greedy",
-        draws_nothing=True,
+        is_deterministic=True,
         reads=("evaluations",),
         minimum_evaluations=lambda heads: heads,
     ),
-    "effect": _valued("effect", f"{_RANKING}.set_values:effect", draws_nothing=True),
+    "effect": _valued("effect", f"{_RANKING}.set_values:effect", is_deterministic=True),
     "gates": _trained("L0 gates", f"{_RANKING}.learned:gates"),
     "causal_gates": _trained(
         "causal gates", "papa.native.training:train_causal_gates", native_head="words"

@@ -214,7 +214,8 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
     """Return lines of the report's list of facts, by heading.
 
     They are the rows and tokens of each corpus and how many texts were truncated, training /
-    validation; and the share of matrix entries that validation rows read and the average never saw.
+    validation; and the share of matrix entries that validation rows read and the average never
+    observed.
     """
     lines = {}
     for name, metadata in corpora.items():
@@ -228,7 +229,7 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
     axes = ["encoder", "task", "constants"]
     for row in results.dropna(subset="unseen_share").drop_duplicates(axes).to_dict("records"):
         share = f"{100 * row['unseen_share']:.3f} % of the entries read"
-        lines[f"Never seen: {' · '.join(row[axis] for axis in axes)}"] = share
+        lines[f"Never observed: {' · '.join(row[axis] for axis in axes)}"] = share
     return lines
 
 

@@ -42,8 +42,8 @@ def described_tables(frame: pandas.DataFrame) -> Iterator[WrittenTable]:
             table_rows = _layer_means(description)
             note = _MEANS
         # Rows may lack columns that others have.
-        lines = pandas.DataFrame(table_rows).fillna(NOTHING).to_dict("records")
-        yield WrittenTable(f"{name}: {title}", lines, note)
+        records = pandas.DataFrame(table_rows).fillna(NOTHING).to_dict("records")
+        yield WrittenTable(f"{name}: {title}", records, note)
 
 
 def _layer_means(frame: pandas.DataFrame) -> list[dict[str, str]]:

@@ -28,31 +28,31 @@ MOST_ROWS = 160
 """The most rows of a matrix on a page: a screen does not show more."""
 _FIGURE_ROWS = 64
 """The most rows of a matrix in a figure, where each entry is a rectangle."""
-UNSEEN = 255
-"""The level of an entry that the average never saw."""
+UNOBSERVED = 255
+"""The level of an entry that the average never observed."""
 TOP = 254
 """The level of a matrix's largest entry."""
 
 
 @dataclass(frozen=True, eq=False)
-class Average:
+class AttentionAverage:
     """The average attention of one encoder's heads on one task, not normalised.
 
     Attributes:
-        counts: inputs with tokens at both slots; or whether any had.
+        observed: inputs with tokens at both slots; or whether any had.
         special: the slot of [CLS], then those of [SEP].
     """
 
     encoder: str
     task: str
     matrices: Float[Tensor, "layers heads slots slots"]
-    counts: Float[Tensor, "slots slots"] | Bool[Tensor, "slots slots"]
+    observed: Float[Tensor, "slots slots"] | Bool[Tensor, "slots slots"]
     special: tuple[int, ...]
 
     @property
     def patterns(self) -> HeadPatterns:
         """The patterns of the matrices (paper, Section 5.1)."""
-        return head_patterns(self.matrices, self.counts, self.special)
+        return head_patterns(self.matrices, self.observed, self.special)
 
 
 def head_panels(heads: pandas.DataFrame) -> list[Figure]:
@@ -134,7 +134,7 @@ def pattern_name(patterns: HeadPatterns, head: Head) -> str:
     return ", ".join(names) or "no pattern"
 
 
-def pattern_table(averages: Sequence[Average]) -> WrittenTable:
+def pattern_table(averages: Sequence[AttentionAverage]) -> WrittenTable:
     """Return a table of the shares of heads that show a pattern, by encoder and task."""
     rows = []
     for average in averages:
@@ -190,7 +190,7 @@ class PageMatrices(TypedDict):
     levels: str
 
 
-def page_matrices(averages: Sequence[Average]) -> list[PageMatrices]:
+def page_matrices(averages: Sequence[AttentionAverage]) -> list[PageMatrices]:
     """Return the matrices of all encoders and tasks for a page.
 
     An entry is ``largest · (level / TOP)²``: the root keeps faint diagonals apart, and the error
@@ -204,7 +204,7 @@ def page_matrices(averages: Sequence[Average]) -> list[PageMatrices]:
     ]
 
 
-def chosen_figure(average: Average) -> Figure:
+def chosen_figure(average: AttentionAverage) -> Figure:
     """Return a figure of the heads that show a pattern most, if one does: diagonal, [CLS], [SEP],
     and of the least concentrated head (paper, Figure 4).
     """
@@ -223,7 +223,7 @@ def chosen_figure(average: Average) -> Figure:
     return heads_figure(average, chosen)
 
 
-def heads_figure(average: Average, names_of_heads: Mapping[Head, str]) -> Figure:
+def heads_figure(average: AttentionAverage, names_of_heads: Mapping[Head, str]) -> Figure:
     """Return a figure of some heads, by (layer, head) with their names, on one colour scale."""
     _, labels, means = _mean_rows(average, _FIGURE_ROWS)
     frames = [
@@ -241,16 +241,16 @@ def heads_figure(average: Average, names_of_heads: Mapping[Head, str]) -> Figure
 
 
 def _mean_rows(
-    average: Average, most_rows: int
+    average: AttentionAverage, most_rows: int
 ) -> tuple[list[int], list[str], Float[Tensor, "layers heads rows rows"]]:
     """Return the first slot and the label of each row, and the means of the entries that the
-    average saw, nan where there are none.
+    average observed, nan where there are none.
 
     Neighbouring slots are put together until there are about ``most_rows`` rows; [CLS] and [SEP]
     have rows of their own. Slots without any entry have no row.
     """
-    seen = average.counts > 0
-    slots = (seen.any(dim=0) | seen.any(dim=1)).nonzero().flatten().tolist()
+    is_observed = average.observed > 0
+    slots = (is_observed.any(dim=0) | is_observed.any(dim=1)).nonzero().flatten().tolist()
     slots_per_row = math.ceil(len(slots) / most_rows)
     rows: list[list[int]] = []
     for slot in slots:
@@ -260,11 +260,11 @@ def _mean_rows(
             row.append(slot)
         else:
             rows.append([slot])
-    is_in_row = torch.zeros(len(rows), len(seen))
+    is_in_row = torch.zeros(len(rows), len(is_observed))
     for index, row in enumerate(rows):
         is_in_row[index, row] = 1
-    sums = is_in_row @ (average.matrices.float() * seen) @ is_in_row.T
-    entries = is_in_row @ seen.float() @ is_in_row.T
+    sums = is_in_row @ (average.matrices.float() * is_observed) @ is_in_row.T
+    entries = is_in_row @ is_observed.float() @ is_in_row.T
     labels = [_row_label(row, average.special) for row in rows]
     return [row[0] for row in rows], labels, sums / entries
 
@@ -282,12 +282,12 @@ def _row_label(slots: Sequence[int], special: Sequence[int]) -> str:
     return f"{first}–{slots[-1]}" if len(slots) > 1 else str(first)
 
 
-def _page_matrices(average: Average, most_rows: int) -> PageMatrices:
+def _page_matrices(average: AttentionAverage, most_rows: int) -> PageMatrices:
     slots, labels, means = _mean_rows(average, most_rows)
     weights = means.nan_to_num()
     largest = weights.amax(dim=(-2, -1))
     share = weights.clamp(min=0) / largest.clamp(min=torch.finfo().tiny)[..., None, None]
-    levels = (TOP * share.sqrt()).round().masked_fill(means.isnan(), UNSEEN).to(torch.uint8)
+    levels = (TOP * share.sqrt()).round().masked_fill(means.isnan(), UNOBSERVED).to(torch.uint8)
     patterns = average.patterns
     return {
         "title": f"{average.encoder} · {average.task}",

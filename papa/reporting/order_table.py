@@ -66,7 +66,7 @@ def order_table(
                 {
                     **axis_labels(row, [*axes, "order"]),
                     "Mean score": marked(mean_label(row), {"reason": reasons[group]}),
-                    f"Less {order_label(first_order)}": difference,
+                    f"Difference to {order_label(first_order)}": difference,
                     "Kendall's τ with it": tau,
                     "Better than": str((significant > 0).sum()),
                     "Worse than": str((significant <= 0).sum()),

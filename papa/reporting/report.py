@@ -53,7 +53,7 @@ class Findings:
     heads: pandas.DataFrame
     orders: tuple[pandas.DataFrame, pandas.DataFrame] | None = None
     joint_effects: pandas.DataFrame | None = None
-    averages: Sequence[heads.Average] = ()
+    averages: Sequence[heads.AttentionAverage] = ()
     agreement: Sequence[Mapping[str, Any]] = ()
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: pandas.DataFrame | None = None
@@ -102,7 +102,7 @@ def page(findings: Findings) -> str:
         "matrices": heads.page_matrices(findings.averages),
         "matrix": heads.matrix(()),
         "top": heads.TOP,
-        "unseen": heads.UNSEEN,
+        "unobserved": heads.UNOBSERVED,
     }
     # Without a snippet (None) the bundle defines its libraries as globals of the window.
     scripts = [

@@ -46,7 +46,7 @@ _BASELINES = (
     "above 0."
 )
 _CONTRASTS = (
-    "The score of the first less that of another, with as many heads constant: mean ± 95 % "
+    "Score, first minus second, with as many heads constant: mean ± 95 % "
     "interval, paired by seed and example."
 )
 
@@ -94,7 +94,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
         tables = [replace(table, heading=f"{table.heading} ({metrics[0]})") for table in tables]
     if summary["task"].nunique() > 1:
         tables.append(by_task(summary))
-    return [table for table in tables if table.lines]
+    return [table for table in tables if table.records]
 
 
 def summary_table(summary: pandas.DataFrame) -> Group:

@@ -202,20 +202,20 @@ class WrittenTable:
     """A table with its numbers written out: the cells of each row by their heading, names first."""
 
     heading: str
-    lines: list[dict[str, str]]
+    records: list[dict[str, str]]
     note: str = ""
 
     @property
     def headings(self) -> list[str]:
-        return [*self.lines[0]] if self.lines else []
+        return [*self.records[0]] if self.records else []
 
     @property
     def rows(self) -> list[list[str]]:
-        return [[*line.values()] for line in self.lines]
+        return [[*record.values()] for record in self.records]
 
     @property
-    def words(self) -> list[bool]:
-        """Whether each column holds words, and so is aligned to the left."""
+    def is_text_column(self) -> list[bool]:
+        """Whether each column holds text, and so is aligned to the left."""
         return [not all(map(_NUMBER.fullmatch, cells)) for cells in zip(*self.rows, strict=True)]
 
     def save(self, path: str | Path) -> None:
@@ -226,7 +226,7 @@ class WrittenTable:
         """
         if Path(path).suffix not in (".csv", ".tex"):
             raise SpecError(f"{path} has no known ending for a table: give a .csv or .tex file")
-        csv = pandas.DataFrame(self.lines).to_csv(index=False)
+        csv = pandas.DataFrame(self.records).to_csv(index=False)
         write_atomically(Path(path), csv if Path(path).suffix == ".csv" else self.latex)
 
     @property
@@ -236,15 +236,15 @@ class WrittenTable:
         def latex_text(text: str) -> str:
             return _MINUS.sub("−", text).translate(_LATEX)
 
-        frame = pandas.DataFrame(self.lines).map(latex_text).rename(columns=latex_text)
-        columns = "".join("l" if words else "r" for words in self.words)
+        frame = pandas.DataFrame(self.records).map(latex_text).rename(columns=latex_text)
+        columns = "".join("l" if words else "r" for words in self.is_text_column)
         return frame.to_latex(index=False, escape=False, column_format=columns)
 
     @property
     def markdown(self) -> str:
         """The table in Markdown, with columns of even width."""
         columns = []
-        for words, *cells in zip(self.words, self.headings, *self.rows, strict=True):
+        for words, *cells in zip(self.is_text_column, self.headings, *self.rows, strict=True):
             heading, *values = map(markdown_text, cells)
             # Three signs at least, as some readers of Markdown need for a rule.
             width = max(3, *map(len, (heading, *values)))
@@ -267,7 +267,7 @@ class WrittenTable:
         """Return the table for a terminal: all names in one column; intervals and answers below
         their numbers.
         """
-        name_columns = max(1, [*self.words, False].index(False))
+        name_columns = max(1, [*self.is_text_column, False].index(False))
         table = Table(title=escape(self.heading), caption=escape(self.note), show_lines=True)
         table.add_column(escape(", ".join(self.headings[:name_columns])), overflow="fold")
         for heading in self.headings[name_columns:]:

@@ -17,7 +17,7 @@ from scipy.special import log_softmax
 from papa.errors import DataError, joined
 from papa.scores.custom import CustomCode, score_by_custom_metric, scorer
 from papa.scores.intervals import Interval, clipped, over_examples, unit_of
-from papa.scores.metrics import Scored, mean_of, positive_class, scored
+from papa.scores.metrics import Scored, mean_of, positive_class, score_predictions
 from papa.spec import Metric, TaskSpec
 from papa.spec.task import EMBEDDING_METRICS, LOSS, UNLABELLED_METRICS
 from papa.text.corpus import TokenisedCorpus, TokenisedSplit
@@ -52,7 +52,8 @@ def native_score(
         return score_answers(task.metric, before, after)
     if task.kind == "similarity":
         unit = _normalised(after["embeddings"])
-        return scored(task.metric, (unit[::2] * unit[1::2]).sum(1), labels_of(split)[0][::2])
+        cosines = (unit[::2] * unit[1::2]).sum(1)
+        return score_predictions(task.metric, cosines, labels_of(split)[0][::2])
     if task.metric in UNLABELLED_METRICS or task.metric == LOSS:
         check_sentences(task, len(split))
         return score_answers(task.metric, before, after)
@@ -66,7 +67,7 @@ def native_score(
         numbers[ids] = np.arange(len(ids))
         return score_by_custom_metric(code.metric, numbers[_top(after)], labels, lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
-    return scored(task.metric, _top(after), ids[labels], head_names, lengths, positive)
+    return score_predictions(task.metric, _top(after), ids[labels], head_names, lengths, positive)
 
 
 def score_answers(
@@ -86,13 +87,13 @@ def score_answers(
         score, influence = embedding_score(metric, before["embeddings"], after["embeddings"])
         return Scored(score, influence[:, None])
     if metric == "agreement":
-        return scored(metric, _top(after), _top(before), lengths=lengths)
+        return score_predictions(metric, _top(after), _top(before), lengths=lengths)
     if "log_probabilities" in after:
         values = after["log_probabilities"]
-        return scored(metric, values, values, lengths=lengths)
+        return score_predictions(metric, values, values, lengths=lengths)
     assert labels is not None, f"{metric} compares answers with labels"
     if "numbers" in after:
-        return scored(metric, after["numbers"], labels)
+        return score_predictions(metric, after["numbers"], labels)
     labelled = labels >= 0
     known = labels[labelled]
     answers = after["logits"][labelled]
@@ -100,8 +101,8 @@ def score_answers(
     lengths = np.bincount(examples, minlength=len(lengths))
     if metric == LOSS:
         chosen = log_softmax(answers.astype(np.float64), axis=1)[np.arange(len(known)), known]
-        return scored(metric, chosen, known, lengths=lengths)
-    return scored(metric, answers.argmax(1), known, lengths=lengths)
+        return score_predictions(metric, chosen, known, lengths=lengths)
+    return score_predictions(metric, answers.argmax(1), known, lengths=lengths)
 
 
 def _top(answers: AnswerArrays) -> Real[np.ndarray, " answers"]:
@@ -221,8 +222,9 @@ def commonest_answer(
     lengths = labelled.astype(np.int64)
     if metric == LOSS:
         shares = np.log(counts[known] / counts.sum())
-        return ConstantAnswer(**vars(scored(metric, shares, known, lengths=lengths)), answer=None)
-    score = scored(metric, np.full_like(known, commonest), known, lengths=lengths)
+        score = score_predictions(metric, shares, known, lengths=lengths)
+        return ConstantAnswer(**vars(score), answer=None)
+    score = score_predictions(metric, np.full_like(known, commonest), known, lengths=lengths)
     return ConstantAnswer(**vars(score), answer=dict(enumerate(classes)).get(commonest))
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Int, Shaped
 
 from papa.errors import DataError, SpecError, in_one_line, meant
-from papa.scores.metrics import Scored, positive_class, scored
+from papa.scores.metrics import Scored, positive_class, score_predictions
 from papa.spec import TaskSpec
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def scorer(task: TaskSpec, names: Sequence[str] | None, code: CustomCode | None)
     if code and code.metric:
         return partial(score_by_custom_metric, code.metric)
     positive = positive_class(task, names)
-    return lambda predictions, labels, lengths: scored(
+    return lambda predictions, labels, lengths: score_predictions(
         task.metric, predictions, labels, names, lengths, positive
     )
 

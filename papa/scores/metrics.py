@@ -27,7 +27,7 @@ class Scored:
     examples: Float[np.ndarray, "rows k"]
 
 
-def scored(
+def score_predictions(
     metric: Metric,
     predictions: np.ndarray,
     labels: np.ndarray,
@@ -45,7 +45,11 @@ def scored(
 
     Predictions and labels are classes [n], or numbers for rank correlations; for
     ``negative_log_perplexity`` predictions are the natural log-probability of each masked token's
-    true word, and labels are unused. ``lengths`` are the labels of each example (None: one each).
+    true word, and labels are unused. ``lengths`` are the numbers of labels of the examples (None:
+    one each).
+
+    Embedding metrics and custom metrics are not for this function, which would score them as
+    accuracy.
     """
     if len(predictions) == 0:
         raise DataError(
@@ -155,7 +159,7 @@ def mean_of(
     numbers (default: one each).
     """
     # negative_log_perplexity is a mean over tokens, too.
-    mean = scored("negative_log_perplexity", values, values, lengths=lengths)
+    mean = score_predictions("negative_log_perplexity", values, values, lengths=lengths)
     return mean.score, influence("negative_log_perplexity", mean.examples)
 
 

@@ -123,7 +123,7 @@ def write_wikitext(folder: Path) -> None:
 
 
 def write_universal_dependencies(folder: Path) -> None:
-    """One configuration a treebank, below ``parquet``, under the release's number."""
+    """A configuration per treebank, its files below ``parquet/``."""
     files = {
         treebank: {name: f"parquet/{treebank}/{name}.parquet" for name in ("train", "dev", "test")}
         for treebank in ("en_ewt", "fr_gsd")

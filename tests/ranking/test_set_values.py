@@ -78,17 +78,20 @@ def test_evaluations_are_as_requested_or_as_many_as_heads_need(
     assert HEAD_SCORES[method].evaluations(ranking, heads) == expected
 
 
-def test_shapley_values_spend_their_budget() -> None:
+@pytest.mark.parametrize("budget", [22, 41, 42, 100])
+def test_shapley_values_spend_their_budget(budget: int) -> None:
     progress_calls: list[tuple[int, int]] = []
 
     def record(done: int, total: int) -> None:
         progress_calls.append((done, total))
 
-    for budget in (22, 41, 42, 100):
-        value, evaluated = counted(drawn_game(6))
-        shapley_values(value, HEADS, budget, seed=0, tolerance=0, progress=record)
-        assert budget - 10 < len(evaluated) <= budget
-        assert progress_calls[-1] == (budget, budget)
+    value, evaluated = counted(drawn_game(6))
+    shapley_values(value, HEADS, budget, seed=0, tolerance=0, progress=record)
+    assert budget - 10 < len(evaluated) <= budget
+    assert progress_calls[-1] == (budget, budget)
+
+
+def test_the_shapley_value_of_a_single_head_is_that_of_the_game() -> None:
     values, *_ = shapley_values(lambda heads: float(len(heads)), HEADS[:1], 10, seed=0)
     assert values.tolist() == [1.0]
 

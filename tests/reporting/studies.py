@@ -9,7 +9,7 @@ import numpy
 import pandas
 import torch
 
-from papa.reporting.heads import Average
+from papa.reporting.heads import AttentionAverage
 from papa.reporting.report import Findings
 from papa.scores.summary import summarise
 from papa.spec import StudySpec
@@ -110,7 +110,7 @@ def average_of(
     heads: int = 3,
     slots: int = 8,
     unseen: int = 0,
-) -> Average:
+) -> AttentionAverage:
     """By turns: on the diagonal, on [CLS], on [SEP], on the next slot, nowhere in particular; the
     ``unseen`` slots before the last were never seen.
     """
@@ -130,10 +130,12 @@ def average_of(
     visible = torch.ones(slots, slots, dtype=torch.bool)
     visible[slots - 1 - unseen : slots - 1] = False
     visible[:, slots - 1 - unseen : slots - 1] = False
-    return Average(encoder, "reviews", matrices * visible, visible, (0, slots - 1))
+    return AttentionAverage(encoder, "reviews", matrices * visible, visible, (0, slots - 1))
 
 
-def scores_of(average: Average, method: str = "lambda", half: float = 0.02) -> pandas.DataFrame:
+def scores_of(
+    average: AttentionAverage, method: str = "lambda", half: float = 0.02
+) -> pandas.DataFrame:
     """Rows of ``heads.parquet``: scores that fall from .9 to .1, ± ``half``."""
     layers, heads = average.matrices.shape[:2]
     layer, head = numpy.indices((layers, heads)).reshape(2, -1)

@@ -50,4 +50,4 @@ def test_joint_effects_have_rows_of_significant_pairs_of_each_task(
     table = effects_table(pandas.concat([effects, effects.assign(task="cola")]))
     sets = ["9", "36", "54", *(f"0.0 + 1.{head}" for head in expected)]
     rows = [(task, heads) for task in ("reviews", "cola") for heads in sets]
-    assert [(line["Task"], line["Constant heads"]) for line in table.lines] == rows
+    assert [(line["Task"], line["Constant heads"]) for line in table.records] == rows

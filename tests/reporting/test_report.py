@@ -71,7 +71,7 @@ def test_matrices_to_half_a_level(frame: pandas.DataFrame, slots: int, together:
     (drawn,) = data["matrices"]
     rows = len(drawn["labels"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), np.uint8).reshape(6, rows, rows)
-    assert data["unseen"] not in levels, "slots that nobody saw have no row"
+    assert data["unobserved"] not in levels, "slots never observed have no row"
     largest = np.array(drawn["largest"]).reshape(6, 1, 1)
     cell_means = (largest * (levels / data["top"]) ** 2)[:, 1, 2]
     assert drawn["labels"][:3] == ["[CLS]", *(["1", "2"] if together == 1 else ["1–2", "3–4"])]

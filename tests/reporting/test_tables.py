@@ -125,7 +125,7 @@ def test_a_loss_drops_by_nats_or_ratios() -> None:
     assert math.isnan(row["relative_drop"])
     assert row["perplexity_ratio"] == pytest.approx(math.exp(0.63))
     assert row["difference"] == pytest.approx(0.63)
-    (line,) = written(frame)["Drop"].lines
+    (line,) = written(frame)["Drop"].records
     assert re.fullmatch(r"0\.630 ± 0\.\d+ nats \(PPL × 1\.88\)", line["0"])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from papa.scores.intervals import Interval, SeedScores, interval, paired_drop, relative_drop
-from papa.scores.metrics import score_of, scored
+from papa.scores.metrics import score_of, score_predictions
 from papa.scores.summary import not_beaten, verdict_on
 from papa.spec import Metric
 
@@ -24,7 +24,9 @@ SIZES = [(3, 300, 0.0), (5, 300, 0.02), (3, 1000, 0.02), (5, 2000, 0.1)]
 
 
 def counts(metric: Metric, right: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    return scored(metric, np.where(right, labels, 1 - labels), labels, ("no", "yes")).examples
+    return score_predictions(
+        metric, np.where(right, labels, 1 - labels), labels, ("no", "yes")
+    ).examples
 
 
 def true_score(metric: Metric, right: float) -> float:

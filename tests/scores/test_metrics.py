@@ -10,7 +10,7 @@ from seqeval.metrics import f1_score as entity_f1
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from papa.errors import DataError
-from papa.scores.metrics import influence, positive_class, score_of_examples, scored
+from papa.scores.metrics import influence, positive_class, score_of_examples, score_predictions
 from papa.spec import Metric, TaskSpec
 from tests.reporting.studies import results, study
 
@@ -25,7 +25,7 @@ def score(
     metric: Metric, predicted: Any, true: Any, names: Any = None, lengths: Any = None
 ) -> float:
     lengths = None if lengths is None else np.array(lengths)
-    return scored(metric, np.array(predicted), np.array(true), names, lengths).score
+    return score_predictions(metric, np.array(predicted), np.array(true), names, lengths).score
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_sums_over_examples_give_the_libraries_scores(seed: int) -> None:
             (score("matthews", predicted, true), matthews_corrcoef(true, predicted)),
         ]
         for positive in range(names):
-            measured = scored("f1", predicted, true, positive=positive).score
+            measured = score_predictions("f1", predicted, true, positive=positive).score
             by_library.append((measured, f1_score(true == positive, predicted == positive)))
     entities: list[tuple[Metric, tuple[str, ...]]] = [("entity_f1", IOB), ("bare_entity_f1", BARE)]
     for metric, tags in entities:
@@ -132,7 +132,7 @@ def test_an_examples_influence_is_what_the_score_loses_without_it(metric: Metric
         predicted = np.random.default_rng(1).normal(size=len(true))
     if metric not in ("entity_f1", "token_f1", "negative_log_perplexity"):
         lengths = np.ones(len(true), int)
-    examples = scored(metric, predicted, true, names, lengths).examples
+    examples = score_predictions(metric, predicted, true, names, lengths).examples
     whole = score_of_examples(metric, examples)
     without = [np.delete(examples, row, axis=0) for row in range(len(examples))]
     expected = [whole - score_of_examples(metric, rest) for rest in without]

@@ -73,7 +73,7 @@ def scorings(steps: Pipeline) -> list[Step]:
     return [step for step in steps.steps if step.stage.name == "score_heads"]
 
 
-def test_streamed_methods_share_a_pass_that_draws_nothing() -> None:
+def test_deterministic_streamed_methods_share_a_pass() -> None:
     (step,) = scorings(steps_of(orders=ORDERS))
     streamed = {name for name, method in HEAD_SCORES.items() if method.streamed}
     streamed -= {"sink_share"}  # Of models in memory alone.

@@ -66,6 +66,10 @@ def test_runs_that_begin_at_once_make_one_store(any_store: Store) -> None:
             job.result()
     assert any_store.is_marked()
     assert names(any_store.address) == [MARKER]
+
+
+def test_a_marked_store_may_hold_other_files(any_store: Store) -> None:
+    any_store.make()
     put(any_store.address, "artifacts/probe/data", b"mine")
     any_store.make()
 

@@ -16,7 +16,7 @@ from papa.workers import WorkerPool
 from tests.flows.processes import PATIENCE_SECONDS, descendants
 
 
-def own_process(*, progress: Progress) -> int:
+def process_id(*, progress: Progress) -> int:
     return os.getpid()
 
 
@@ -44,10 +44,10 @@ def kill_and_wait(*, pid: int, progress: Progress) -> None:
 def lose() -> None:
     """Print what calls say whose process of Ray's, by the name given, is killed, or was before."""
     with WorkerPool(1, "cpu") as pool:
-        pool.run(own_process, arguments={})
+        pool.run(process_id, arguments={})
         below = descendants(os.getpid()).items()
         (pid,) = [pid for pid, command in below if command.split()[0].endswith(f"/{sys.argv[1]}")]
-        for function, arguments in ((kill_and_wait, {"pid": pid}), (own_process, {})):
+        for function, arguments in ((kill_and_wait, {"pid": pid}), (process_id, {})):
             try:
                 pool.run(function, arguments=arguments)
             except ClusterError as error:
@@ -73,7 +73,7 @@ def kill_started(name: str, times: int) -> None:
 def stay() -> None:
     """Start workers, print Ray's folder, and wait for ever."""
     with WorkerPool(1, "cpu") as pool:
-        pool.run(own_process, arguments={})
+        pool.run(process_id, arguments={})
         print(folder_below(os.getpid()), flush=True)
         time.sleep(PATIENCE_SECONDS)
 
@@ -91,7 +91,7 @@ def join_later(address: str, workers: int) -> None:
     with WorkerPool(workers, "cpu", address=address) as pool:
         pool.begin().result()
         print(pool.shortage, flush=True)
-        print(pool.run(own_process, arguments={}))
+        print(pool.run(process_id, arguments={}))
 
 
 def losses_of_shard_with_a_kill(**arguments: object) -> ShardLosses:

