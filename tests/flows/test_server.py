@@ -217,3 +217,13 @@ def test_its_servers_end_with_a_killed_ui(tiny: tuple[str, Path], tmp_path: Path
         return [pid for pid, began in below.items() if began and start_of(pid) == began]
 
     wait_until(lambda: not left(), "every server ended")
+
+
+def test_settings_that_prefect_cannot_read_are_named(study: str, tmp_path: Path) -> None:
+    environment = {"PREFECT_CLIENT_MAX_RETRIES": "many"}
+    run = cli.papa("run", study, "--store", str(tmp_path / "s"), extra_environment=environment)
+    assert run.code == 1
+    last = cli.words(run)[-1]
+    assert last.startswith("error: ")
+    assert "max_retries" in last
+    assert "Traceback" not in run.err
