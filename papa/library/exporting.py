@@ -110,10 +110,12 @@ def export(
     # As in a study, a special token that a text spells is text; but masks are given so.
     tokenizer.split_special_tokens = head != "ForMaskedLM"
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
+    folder_name = Path(model.name_or_path or "").name
+    name = config.study.get("encoder") or folder_name or type(model).__name__
     card = ModelCard.from_template(
         ModelCardData(library_name="transformers", tags=["papa-attention"]),
         str(Path(__file__).with_name("export.md.j2")),
-        name=Path(model.name_or_path or "").name or type(model).__name__,
+        name=name,
         heads=layers * count,
         config=config,
         is_moved=counts_slots and (family.padding is None or family.prepare is not None),

@@ -198,7 +198,7 @@ def score_native_heads(
     rows_known: set[bytes] = set()
     by_seed: dict[int, HeadScores] = {}
     orders: set[int | None] = set()
-    for seed in seeds:
+    for number, seed in enumerate(seeds, start=1):
         rows, order = divided_rows(count, ranking.rows, seed, seeds)
         if entry is not None and entry.streamed and ranking.rows is None:
             rows = np.arange(count)
@@ -217,7 +217,8 @@ def score_native_heads(
             if rows_read in rows_known:
                 continue
             rows_known.add(rows_read)
-        with bar(f"{method}, seed {seed}", show_progress) as progress:
+        description = f"{method}, seed {seed} ({number} of {len(seeds)})"
+        with bar(description, show_progress) as progress:
             by_seed[seed] = _of_seed(method, replace(request, progress=progress), ranking)
     own_rows = len(seeds) > 1 and len(orders) == 1 and None not in orders
     if method == "lambda":
