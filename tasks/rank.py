@@ -50,16 +50,16 @@ def train_lambda(
     task: TaskSpec,
     ranking: RankingSpec,
     seed: int,
-    seeds: tuple[int, ...] = (),
+    rows_divided_by: tuple[int, ...] = (),
     shuffled: bool = False,
     unit: Unit = "head",
 ) -> None:
     """Train λ of every head, with B = λA + (1 - λ)C, on a task's training text.
 
-    The ``seed`` decides the rows, their order, and the probe's start; of a native head all
-    ``seeds`` divide the rows among them. With ``shuffled`` labels it is the control. In: the
-    tokenised text, the task's own average C, and the encoder. Out: λ after every epoch, [epochs, L,
-    H]. Where: a worker.
+    The ``seed`` decides the rows, their order, and the probe's start; the ranking seeds
+    ``rows_divided_by`` divide the rows of a native head among them. With ``shuffled`` labels it is
+    the control. In: the tokenised text, the task's own average C, and the encoder. Out: λ after
+    every epoch, [epochs, L, H]. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.native import training
@@ -73,7 +73,7 @@ def train_lambda(
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
-        rows_of_native, order = divided_rows(rows, ranking.rows, seed, seeds)
+        rows_of_native, order = divided_rows(rows, ranking.rows, seed, rows_divided_by)
         theta_training = training.ThetaTraining(
             native=native,
             substitute=constants.to(native.device),
@@ -154,15 +154,15 @@ def score_heads(
     methods: tuple[str, ...],
     seed: int | None,
     frozen_probe: Step | None = None,
-    seeds: tuple[int, ...] = (),
+    rows_divided_by: tuple[int, ...] = (),
     unit: Unit = "head",
 ) -> None:
     """Score all heads by methods that share a pass over the training text.
 
-    The ``seed`` decides rows and draws, None where nothing is drawn; of a native head all ``seeds``
-    divide the rows among them. In: the tokenised text, the task's own average, the encoder, and for
-    some methods a probe. Out: [L, H] by method, with standard errors where the method has them.
-    Where: a worker.
+    The ``seed`` decides rows and draws, None where nothing is drawn; the ranking seeds
+    ``rows_divided_by`` divide the rows of a native head among them. In: the tokenised text, the
+    task's own average, the encoder, and for some methods a probe. Out: [L, H] by method, with
+    standard errors where the method has them. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import ScoringRequest
@@ -176,11 +176,11 @@ def score_heads(
     if entry.values_sets:
         order = order_of_rows(rows, ranking.rows or VALUED_ROWS, seed or 0)
     else:
-        _, order = divided_rows(rows, ranking.rows, seed or 0, seeds)
+        _, order = divided_rows(rows, ranking.rows, seed or 0, rows_divided_by)
     if is_native(task):
         native = open_native_loss(context, encoder, corpus, task, unit)
         scores_by_method = _score_native_head(
-            context, native, constants, task, ranking, methods, seed, seeds
+            context, native, constants, task, ranking, methods, seed, rows_divided_by
         )
     else:
         request = ScoringRequest(
@@ -213,7 +213,7 @@ def _score_native_head(
     ranking: RankingSpec,
     methods: tuple[str, ...],
     seed: int | None,
-    seeds: tuple[int, ...],
+    rows_divided_by: tuple[int, ...],
 ) -> dict[str, HeadScores]:
     """Score the heads of a native head, by methods that share a pass."""
     from papa.native.scores import score_heads_by
@@ -222,7 +222,7 @@ def _score_native_head(
 
     entry = HEAD_SCORES[methods[0]]
     count = len(native.texts)
-    rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else seeds)
+    rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else rows_divided_by)
     request = LossRequest(
         loss=native,
         substitute=constants.to(native.device),

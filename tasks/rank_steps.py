@@ -50,7 +50,7 @@ def _lambda_step(pair: Pair, seed: int) -> Step:
         task=_loss_of(pair.task, probe=study.ranking.training(pair.task.probe)),
         ranking=reduced(study.ranking, "rows"),
         seed=seed,
-        seeds=_seeds_of_native(pair),
+        rows_divided_by=_seeds_of_native(pair),
         unit=study.unit,
     )
 
@@ -108,7 +108,7 @@ def _scores_step(
         methods=streamed if method.streamed else (name,),
         seed=None if one_for_all_seeds else seed,
         frozen_probe=frozen_probe,
-        seeds=() if method.label_free else _seeds_of_native(pair),
+        rows_divided_by=() if method.label_free else _seeds_of_native(pair),
         unit=study.unit,
     )
 

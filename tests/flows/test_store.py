@@ -95,24 +95,54 @@ def outside(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.server
-def test_results_that_were_exchanged_are_nobodys(tiny: tuple[str, Path], store: Path) -> None:
-    """Their digests fit, and each says whose it is."""
-    finish_study(tiny[0], store, "name=other", "probe_seeds=[1]")
-    store_option = ("--store", str(store))
-    table = invoke("compare", "small", "other", *store_option).out
+OTHER = ("name=other", "probe_seeds=[1]")
+
+
+@pytest.fixture(scope="module")
+def two_studies(tiny: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store in which the studies small and other are finished; tests only read it."""
+    store = tmp_path_factory.mktemp("two") / "store"
+    shutil.copytree(tiny[1], store)
+    finish_study(tiny[0], store, *OTHER)
+    return store
+
+
+@pytest.fixture
+def swapped(two_studies: Path, tmp_path: Path) -> Path:
+    """A store whose two studies have each other's results: their digests fit."""
+    store = Path(shutil.copytree(two_studies, tmp_path / "store"))
     studies = store / "studies"
     for source, name in (("small", "aside"), ("other", "small"), ("aside", "other")):
         (studies / source).rename(studies / name)
-    line = refusal(invoke("compare", "small", "other", *store_option))
-    assert f"{studies}/small" in line
+    return store
+
+
+@pytest.mark.server
+def test_swapped_results_are_refused_by_compare(swapped: Path) -> None:
+    line = refusal(invoke("compare", "small", "other", "--store", str(swapped)))
+    assert f"{swapped}/studies/small" in line
     assert "'other'" in line
-    listed = {study.name: study.state for study in stored_studies(Store(store))}
+
+
+@pytest.mark.server
+def test_swapped_results_are_refused_by_report(swapped: Path) -> None:
+    assert "other" in refusal(invoke("report", "other", "--store", str(swapped)))
+
+
+@pytest.mark.server
+def test_swapped_results_are_listed_as_damaged(swapped: Path) -> None:
+    listed = {study.name: study.state for study in stored_studies(Store(swapped))}
     assert listed == dict.fromkeys(("small", "other"), "damaged results")
-    assert "other" in refusal(invoke("report", "other", *store_option))
-    for changes in ((), ("name=other", "probe_seeds=[1]")):
-        assert not finish_study(tiny[0], store, *changes).ran
-    assert invoke("compare", "small", "other", *store_option).out == table
+
+
+@pytest.mark.server
+def test_swapped_results_are_restored_without_computing(
+    tiny: tuple[str, Path], two_studies: Path, swapped: Path
+) -> None:
+    table = invoke("compare", "small", "other", "--store", str(two_studies)).out
+    for changes in ((), OTHER):
+        assert not finish_study(tiny[0], swapped, *changes).ran
+    assert invoke("compare", "small", "other", "--store", str(swapped)).out == table
 
 
 @pytest.mark.server
