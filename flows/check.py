@@ -14,7 +14,7 @@ from papa.credentials import holds_credentials
 from papa.errors import problems_of
 from papa.models.files import read_configuration_file, remembered, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
-from papa.resources import usable_cores, usable_memory
+from papa.resources import resident_bytes, usable_cores, usable_memory
 from papa.scores.custom import load_code
 from papa.scores.metrics import positive_class
 from papa.spec import StudySpec, TaskSpec
@@ -223,7 +223,7 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
     """Compare what is free with the least that workers take: a model, and sums of averages."""
     # Prefect's server may have started already, and is among the servers counted below.
     started = psutil.Process().children()
-    free = usable_memory() + sum(process.memory_info().rss for process in started)
+    free = usable_memory() + sum(map(resident_bytes, started))
     slots = max(task.slots for task in inputs.study.tasks)
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     weights = max(map(_loaded_bytes, inputs.encoders), default=0)

@@ -73,6 +73,14 @@ def usable_memory(groups: ControlGroups = ControlGroups()) -> int:
     return int(min(psutil.virtual_memory().available, groups.free_memory()))
 
 
+def resident_bytes(process: psutil.Process) -> int:
+    """Return the bytes of memory that a process holds: none once it has ended."""
+    try:
+        return int(process.memory_info().rss)
+    except psutil.NoSuchProcess:
+        return 0
+
+
 def _cores_of(group: Path) -> float:
     quota = math.inf
     period = 1.0

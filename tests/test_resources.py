@@ -2,12 +2,14 @@
 
 import math
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from papa.resources import ControlGroups, usable_cores, usable_memory
+from papa.resources import ControlGroups, resident_bytes, usable_cores, usable_memory
 
 ONE_CORE = {"cpu.max": "100000 100000\n"}
 HALF_A_CORE = {"cpu.max": "50000 100000\n"}
@@ -119,3 +121,13 @@ def test_slurm_grants_at_most_all_cores(granted: str, monkeypatch: pytest.Monkey
     without_slurm = usable_cores()
     monkeypatch.setenv("SLURM_CPUS_PER_TASK", granted)
     assert usable_cores() == (1 if granted == "1" else without_slurm)
+
+
+@pytest.mark.server
+def test_an_ended_process_holds_no_memory() -> None:
+    with subprocess.Popen(["sleep", "60"]) as child:
+        process = psutil.Process(child.pid)
+        alive = resident_bytes(process)
+        child.kill()
+    assert alive > 0
+    assert resident_bytes(process) == 0

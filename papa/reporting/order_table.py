@@ -17,8 +17,8 @@ from papa.scores.order_comparison import GROUP
 
 _ORDERS = (
     "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
-    "epochs) are those of the head scores over their seeds; –: counted in the row of another "
-    "order."
+    "epochs) are those of the head scores over their seeds; –: no work of its own (none needed, or "
+    "shared with another order), or the reference order itself."
 )
 
 

@@ -1,5 +1,6 @@
 """A study's numbers beside the paper's, which a CSV file holds."""
 
+import io
 import math
 from dataclasses import replace
 from pathlib import Path
@@ -36,7 +37,10 @@ def read_reference(path: Path) -> pandas.DataFrame:
     # An encoder may be called "1", and a source be a page.
     text_columns = {"encoder": str, "source": str}
     try:
-        reference = pandas.read_csv(path, comment="#", dtype=text_columns)[[*REFERENCE_COLUMNS]]
+        # Not read_csv's ``comment``, which drops the rest of a line from any "#" in it.
+        lines = path.read_text(encoding="utf-8-sig").splitlines(keepends=True)
+        rows = io.StringIO("".join(line for line in lines if not line.startswith("#")))
+        reference = pandas.read_csv(rows, dtype=text_columns)[[*REFERENCE_COLUMNS]]
         reference = reference.astype({"fraction": float, "score": float})
         return reference.dropna(subset=["fraction", "score"])
     except (OSError, ValueError, KeyError) as error:

@@ -107,10 +107,12 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
 
     colour = _colour(all_rows)
     dashes = _dashes(all_rows)
+    # Word embeddings are those of an encoder, and their probe's training that of a study.
+    owners = [nominal(axis) for axis in ("encoder", "study") if axis in rows]
     baselines = []
     for column, name in _BASELINES.items():
         if rows[column].notna().any():
-            score = {**y(column, aggregate="max"), "detail": nominal("encoder")}
+            score = {**y(column, aggregate="max"), "detail": owners}
             encoding = {**score, "strokeDash": {**dashes, "datum": name}}
             if colour["field"] == "encoder" and name == WORDS:
                 encoding["color"] = colour

@@ -215,8 +215,14 @@ class WrittenTable:
 
     @property
     def is_text_column(self) -> list[bool]:
-        """Whether each column holds text, and so is aligned to the left."""
-        return [not all(map(_NUMBER.fullmatch, cells)) for cells in zip(*self.rows, strict=True)]
+        """Whether each column holds text, and so is aligned to the left: names always do, though
+        they may look like numbers ("7b-model").
+        """
+        names = {*HEADINGS.values()}
+        return [
+            heading in names or not all(map(_NUMBER.fullmatch, cells))
+            for heading, *cells in zip(self.headings, *self.rows, strict=True)
+        ]
 
     def save(self, path: str | Path) -> None:
         """Write the table to a ``.csv`` file or, for LaTeX's package ``booktabs``, a ``.tex`` file.

@@ -132,11 +132,14 @@ def test_relative_paths_keep_their_meaning(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setenv("PAPA_CACHE", "cache")
     monkeypatch.setenv("PREFECT_HOME", "home")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "sqlite:///runs/mlflow.db")
+    monkeypatch.setenv("MLFLOW_TRACKING_SERVER_CERT_PATH", "certificates/mlflow.pem")
     monkeypatch.setenv("PYTHONPATH", f":lib:{tmp_path}/other:")
     with outside_working_folder():
         assert not list(Path().iterdir())
         assert os.environ["PAPA_CACHE"] == f"{tmp_path}/cache"
         assert os.environ["PREFECT_HOME"] == f"{tmp_path}/home"
         assert os.environ["MLFLOW_TRACKING_URI"] == f"sqlite:///{tmp_path}/runs/mlflow.db"
+        certificate = os.environ["MLFLOW_TRACKING_SERVER_CERT_PATH"]
+        assert certificate == f"{tmp_path}/certificates/mlflow.pem"
         assert os.environ["PYTHONPATH"] == f"{tmp_path}/lib:{tmp_path}/other"
     assert Path.cwd() == tmp_path

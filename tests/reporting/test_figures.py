@@ -48,6 +48,16 @@ def test_baselines_that_are_not_beaten_have_a_dagger() -> None:
     assert texts(scores_figure(summarise(frame))).count("†") == 4, "at each fraction below 1"
 
 
+def test_compared_studies_have_their_own_baselines() -> None:
+    studies = [
+        summarise(results().assign(word_embeddings=score)).assign(study=name)
+        for name, score in (("first", 0.6), ("second", 0.7))
+    ]
+    lines_of_two = marks(scores_figure(pandas.concat(studies)), "rule mark")
+    lines_of_equal = marks(scores_figure(pandas.concat([studies[0], studies[0]])), "rule mark")
+    assert lines_of_two == lines_of_equal + 2
+
+
 def test_figures_have_a_panel_for_each_task_or_fraction() -> None:
     panels = score_panels(summarise(results(("a", "b"), TASKS, constants=("average", "zeros"))))
     assert [panel.title for panel in panels] == ["cola", "mrpc"]

@@ -33,6 +33,18 @@ def test_ours_stand_beside_the_papers_with_the_difference(tmp_path: Path) -> Non
     ]
 
 
+def test_notes_are_whole_lines(tmp_path: Path) -> None:
+    path = tmp_path / "study.csv"
+    rows = [
+        "# A note.",
+        HEADER,
+        "a,cola,average,lambda,1,0.5,Table 3 #2",
+        "# Another, later.",
+    ]
+    path.write_text("\n".join(rows))
+    assert read_reference(path)["source"].tolist() == ["Table 3 #2"]
+
+
 def test_a_result_that_cells_share_is_compared_once(tmp_path: Path) -> None:
     paper = reference(
         tmp_path,

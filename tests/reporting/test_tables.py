@@ -184,6 +184,18 @@ def test_a_table_by_task_has_each_original_once() -> None:
     assert ["Δ" in row[4] for row in rows] == [False] * 4 + [True] * 3
 
 
+@pytest.mark.parametrize("encoder", ["bert", "7b-model", "1"])
+def test_names_that_look_like_numbers_are_aligned_as_names(encoder: str) -> None:
+    table = WrittenTable("Scores", [{"Encoder": encoder, "Task": "2", "1/2": "0.5 ± 0.1"}])
+    _, rule, _ = table.markdown.splitlines()
+    assert [cell.strip().endswith(":") for cell in rule.strip("|").split("|")] == [
+        False,
+        False,
+        True,
+    ]
+    assert table.terminal().columns[0].header == "Encoder, Task"
+
+
 def test_a_table_by_task_is_saved_as_csv_or_latex(tmp_path: Path) -> None:
     table = by_task(summarise(results(tasks=(("cola_1", "matthews"),), orders=ORDERS)))
     table.save(tmp_path / "table.csv")
