@@ -174,7 +174,7 @@ def _run_flow(
             # The state alone: Prefect would load what a server says that the result is.
             state = run_study(**parameters, return_state=True)
             if state.is_failed() or state.is_crashed():
-                reason = (state.message or "").partition("\n")[0]
+                reason = (state.message or state.name or "").partition("\n")[0]
         except Exception as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
         if not prepared.link.done():

@@ -106,9 +106,9 @@ class ConstantMatrices(Weights):
         longest = chunk.slots.longest
         if longest > self.slots:
             raise DataError(
-                f"a text has {longest} tokens and the constant matrices have {self.slots} slots, "
-                "those of the longest text that they come of: cut the longer text, give one of its "
-                'length there, or take the substitute "relative", which has no limit'
+                f"a text has {longest} tokens and the constant matrices have {self.slots} slots: "
+                "cut the text, make the matrices from texts as long or with more slots, or take "
+                'the substitute "relative", which has no limit'
             )
         matrices = self.matrices[layer].to(chunk.value.device)
         rows = indices(heads, matrices.device)
