@@ -42,7 +42,7 @@ def publish_finished(checked: Checked, store: Store, progress: StudyProgress) ->
         place_results(store, study.name, results)
         for step in steps:
             tracking.log_step(step)
-        tracking.results(results)
+        tracking.log_results(results)
         for group in group_by_seed(steps):
             progress.finished(group.name, computed=False, steps=len(group.steps))
     store.remove_study_file(f"{study.name}.failed")

@@ -44,8 +44,15 @@ from papa.workers import WorkerPool
 class PreparedRun:
     """A study that was checked, and what its run needs.
 
-    ``link`` will hold its page in MLflow, or the error of the study. ``on_interrupt`` holds
-    what the command line calls at Ctrl-C, before it ends the process: nothing unwinds.
+    Attributes:
+        checked: The study, its steps, and which of them are missing.
+        store: Where artifacts and results are kept.
+        progress: Shows how far the study is.
+        executor: Its workers.
+        on_interrupt: What the command line calls at Ctrl-C, before it ends the process: no
+            ``finally`` of the run does.
+        link: The address of its page in MLflow, or the error of the study; not done before the
+            study ends.
     """
 
     checked: Checked
@@ -63,7 +70,8 @@ prepared_run: ContextVar[PreparedRun] = ContextVar("prepared_run")
 @flow(
     name="papa-study",
     flow_run_name="{study}",
-    # Prefect types its own runner by a future of its own.
+    # A thread for each worker, and for the steps that are only checked (``run_steps``). Prefect
+    # types its own runner by a future of its own.
     task_runner=ThreadPoolTaskRunner(max_workers=512),  # type: ignore[arg-type]
     persist_result=False,
     # Else Prefect asks its server for one.
@@ -98,7 +106,7 @@ def run_study(
         study_name = prepared.checked.inputs.study.name
         try:
             with _failure_recorded(prepared.store, study_name, interrupted.is_set):
-                return _recorded(prepared)
+                return _run_in_prefect(prepared)
         except PapaError as error:
             # The store may fail before the run does.
             if not prepared.link.done():
@@ -119,11 +127,11 @@ def run_study(
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
         with workers_of(checked, opened) as executor:
             progress = StudyProgress(len(checked.pipeline.steps))
-            return _recorded(PreparedRun(checked, opened, progress, executor))
+            return _run_in_prefect(PreparedRun(checked, opened, progress, executor))
 
 
 def digest_of(study: StudySpec) -> str:
-    """Return the digest of a study's specification, by which a deployment knows it again."""
+    """Return the digest of a study's specification, which a deployment compares."""
     return sha256_of_json(study.model_dump(mode="json"))
 
 
@@ -192,8 +200,8 @@ def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
         yield executor
 
 
-def _recorded(prepared: PreparedRun) -> str:
-    """Run a study within its run of Prefect; returns the folder of its results."""
+def _run_in_prefect(prepared: PreparedRun) -> str:
+    """Name and tag the flow's run in Prefect, and run the study; return its results' folder."""
     spec = prepared.checked.inputs.study
     run = UUID(flow_run.id)
     names = [encoder.name for encoder in spec.encoders] + [task.name for task in spec.tasks]
@@ -202,7 +210,7 @@ def _recorded(prepared: PreparedRun) -> str:
         client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *names])
     prepared.on_interrupt.append(partial(_mark_crashed, run))
     try:
-        prepared.link.set_result(_run(prepared))
+        prepared.link.set_result(_run_all_steps(prepared))
     except BaseException as error:
         prepared.link.set_exception(error)
         raise
@@ -214,7 +222,7 @@ def _mark_crashed(run: UUID) -> None:
         client.set_flow_run_state(run, Crashed(message="It was interrupted."), force=True)
 
 
-def _run(prepared: PreparedRun) -> str:
+def _run_all_steps(prepared: PreparedRun) -> str:
     """Run every step of a study; return the address of its page in MLflow."""
     checked = prepared.checked
     store = prepared.store
@@ -226,7 +234,7 @@ def _run(prepared: PreparedRun) -> str:
     report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
         prepared.on_interrupt.extend([partial(tracking.end, "KILLED"), executor.abandon])
-        session = Session(store, executor, spec.execution, progress, tracking.epoch)
+        session = Session(store, executor, spec.execution, progress, tracking.log_epoch)
         run = StudyRun(session, tracking, progress)
         workers = 1
         if checked.needs_workers:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from papa.models.encoder import Encoder
 
 
-@stage("average", version=3, place="all workers")
+@stage("average", version=3, runs_on="all workers")
 def average(
     context: Context,
     encoder: EncoderReference,

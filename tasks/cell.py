@@ -14,7 +14,7 @@ from pydantic import TypeAdapter
 from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
-from papa.ranking.orders import head_order, scored_by
+from papa.ranking.orders import head_order, scoring_method
 from papa.scores.answers import ConstantAnswer
 from papa.spec import Order, TaskSpec
 from papa.spec.orders import Head, heads_of_units
@@ -58,7 +58,7 @@ class ConstantHeads:
         order follows no scores.
         """
         order: Order = self.order or "first_to_last"  # Any will do where it changes nothing.
-        method = scored_by(order)
+        method = scoring_method(order)
         scores = None
         layers, units = self.size
         if method:

@@ -2,23 +2,50 @@
 
 from collections.abc import Mapping
 
-from papa.ranking.orders import draws_of, head_order
+from papa.ranking.orders import draws_of, head_order, scoring_method
 from papa.spec import ConstantsSpec, Order, TaskSpec
-from papa.spec.orders import Cell, constant_count, heads_of_units
+from papa.spec.orders import SCORES, Cell, constant_count, heads_of_units, without_name
 from papa.spec.substitutes import entry_of
 from papa.tasks.cell import ConstantHeads
+from papa.tasks.head_scores import Rankings
 from papa.tasks.native_head import answer, one_answer, score_answers
 from papa.tasks.pair import Pair, label_column, native_task, task_with
 from papa.tasks.probe import baseline, probe
 from papa.tasks.step import Step
+from papa.tasks.substitute_steps import substitute_source
 
 
-def draws_by_seeds(
+def constant_heads_by_seeds(
+    pair: Pair, cell: Cell, substitute: ConstantsSpec, rankings: Rankings
+) -> dict[tuple[int, ...], ConstantHeads]:
+    """Return which heads are constant in a canonical cell (``Cell.canonical``), by the probe seeds
+    that one step scores.
+    """
+    heads_by_seeds: dict[tuple[int, ...], ConstantHeads] = {}
+    method = scoring_method(cell.order) if cell.order else None
+    for seeds, draw in _draws_by_seeds(pair, substitute, cell).items():
+        order = without_name(cell.order) if cell.order else None
+        if draw and pair.heads_per_unit > 1:
+            # Groups are drawn, and a step knows heads alone: it is given their whole order.
+            order = SCORES
+            draw = _positions_of_heads(pair, cell.order, draw)
+        heads_by_seeds[seeds] = ConstantHeads(
+            size=(pair.encoder.layers, pair.encoder.heads),
+            substitute=substitute_source(pair, substitute, seeds[0]) if cell.constants else None,
+            order=order,
+            count=constant_count(cell.fraction, pair.heads),
+            score_steps=rankings[method] if method else {},
+            draw=draw,
+        )
+    return heads_by_seeds
+
+
+def _draws_by_seeds(
     pair: Pair, substitute: ConstantsSpec, cell: Cell
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
-    """Return the probe seeds that each step scores together, with what their order of units is
-    drawn from. A probe has a step for each seed. A native head, which no seed changes, has one for
-    all seeds with the same constant heads.
+    """Return what the order of units is drawn from (``draws_of``), by the probe seeds that one step
+    scores: a probe has a step for each seed; a native head, which no seed changes, one for all
+    seeds with the same constant heads.
     """
     draws = draws_of(pair.study, cell.order or "first_to_last", pair.heads_per_unit)
     is_drawn = bool(cell.constants) and entry_of(substitute.kind).drawn
@@ -27,8 +54,10 @@ def draws_by_seeds(
     return draws
 
 
-def drawn_groups(pair: Pair, order: Order, draw: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the positions of all heads in an order of groups that is drawn, group by group."""
+def _positions_of_heads(pair: Pair, order: Order, draw: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the positions of all heads in an order of groups, group by group; a position is
+    layer · H + head.
+    """
     layers = pair.encoder.layers
     groups = head_order(order, None, layers, pair.units // layers, draw)
     return tuple(
@@ -44,9 +73,7 @@ def cell_step(
     heads: ConstantHeads,
     seeds: tuple[int, ...],
 ) -> Step:
-    """Return the step that scores a canonical cell (``Cell.canonical``) for some of the probe
-    seeds.
-    """
+    """Return the step that scores a canonical cell with some of the probe seeds."""
     name = f"{pair.title} · {_condition(cell, pair.heads)}"
     if seeds != pair.study.probe_seeds:
         name = f"{name} · seed {seeds[0]}"

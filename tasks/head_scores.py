@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import HeadScores, TrainedLambda
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.context import Context
@@ -31,16 +32,12 @@ _STANDARD_ERROR = "{} ± 1"
 def publish_head_scores(
     context: Context,
     scores_by_method: Mapping[str, HeadScores],
-    order_of_rows: int | None,
+    shuffle_seed: int | None,
     **facts: Any,
 ) -> None:
     """Publish the scores of one seed, [L, H] by method, as the artifact of the step that runs.
-    ``order_of_rows`` is the seed of the permutation of all rows of which it read a part; None if it
-    read all rows.
+    ``shuffle_seed`` is of the shuffle of all rows of which it read a part; None if it read all.
     """
-    # Looking at finished studies needs no torch.
-    from papa.native.scores import CausalGateScores
-
     tensors: dict[str, np.ndarray] = {}
     for method, scores in scores_by_method.items():
         tensors[method] = np.ascontiguousarray(scores.by_seed[0])
@@ -51,7 +48,7 @@ def publish_head_scores(
             tensors[_PULLED_OPEN] = scores.pulled_open
             tensors[_SETTLED] = scores.settled
     with context.published(
-        order_of_rows=order_of_rows,
+        order_of_rows=shuffle_seed,
         evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
         draws={method: scores.draws for method, scores in scores_by_method.items()},
         **facts,
@@ -86,14 +83,14 @@ def read_head_scores(
 
 
 def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:
-    """Return whether ranking seeds share no row: all read parts of one permutation of the rows."""
-    orders = {read_metadata(artifact.path).get("order_of_rows") for artifact in artifacts.values()}
-    return len(orders) == 1 and None not in orders
+    """Return whether ranking seeds share no row: all read parts of one shuffle of the rows."""
+    shuffles = {
+        read_metadata(artifact.path).get("order_of_rows") for artifact in artifacts.values()
+    }
+    return len(shuffles) == 1 and None not in shuffles
 
 
 def _read_causal_gates(artifacts: ArtifactsBySeed) -> HeadScores:
-    from papa.native.scores import CausalGateScores
-
     scores: list[HeadScores] = []
     for artifact in artifacts.values():
         tensors = load_file(verified(artifact) / SCORES)

@@ -13,7 +13,7 @@ from tqdm import tqdm
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.ranking.orders import HEAD_SCORES, order_named, scored_by
+from papa.ranking.orders import HEAD_SCORES, order_named, scoring_method
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.spec.substitutes import entry_of
@@ -26,15 +26,21 @@ Of = TypeVar("Of")
 
 @dataclass(frozen=True)
 class StudyInputs:
-    """A study with every branch of the hub replaced by its commit, its encoders, their labels, and
-    its sources' content; ``code`` of the user's own, of the tasks that have any; ``matrices`` of
-    ``papa.measure`` by the kind that ``study`` calls them.
+    """What a study's steps are built from.
+
+    Attributes:
+        study: The study, with every branch of the hub replaced by its commit.
+        encoders: Its encoders.
+        fingerprints: What identifies the content of each source.
+        encoder_labels: The encoders' short names in tables.
+        code: The custom metric, probe or score of each task that has any.
+        matrices: Matrices that a user gave ``papa.measure``, by the kind that ``study`` calls them.
     """
 
     study: StudySpec
     encoders: tuple[EncoderReference, ...]
     fingerprints: Mapping[Source, str]
-    labels: Mapping[EncoderReference, str]
+    encoder_labels: Mapping[EncoderReference, str]
     code: Mapping[TaskSpec, CustomCode] = field(default_factory=dict)
     matrices: Mapping[str, Any] = field(default_factory=dict)
 
@@ -89,7 +95,7 @@ class ResolvedInputs:
         code_by_task = {task: code_of(study, task, self.texts) for task in tasks}
         code = {task: custom for task, custom in code_by_task.items() if custom}
         sources = dict(self.sources.values())
-        return StudyInputs(study, encoders, sources, labels_of(encoders), code)
+        return StudyInputs(study, encoders, sources, short_names(encoders), code)
 
     def at_commit(self, task: TaskSpec) -> TaskSpec:
         """Return the task with its source pinned."""
@@ -150,7 +156,7 @@ def resolve_inputs(
     if known:
         resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
     resolved.problems += [Problem(where, SpecError(reason)) for where, reason in _misfits(resolved)]
-    resolved.problems += problems_of("encoders", partial(labels_of, known))
+    resolved.problems += problems_of("encoders", partial(short_names, known))
     return resolved
 
 
@@ -207,7 +213,7 @@ def _described(precision: Any, requested: Any) -> Any:
 def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
     """Yield what in the study does not fit its tasks or one of its encoders: where, and why."""
     study = resolved.study
-    methods = sorted(HEAD_SCORES.keys() & set(map(scored_by, study.orders)))
+    methods = sorted(HEAD_SCORES.keys() & set(map(scoring_method, study.orders)))
     for method in methods:
         if not HEAD_SCORES[method].in_studies:
             yield "orders", f"{method} is a score of models in memory alone: take another order"
@@ -309,7 +315,7 @@ def device_of(study: StudySpec) -> str:
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
-def labels_of(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
+def short_names(encoders: tuple[EncoderReference, ...]) -> dict[EncoderReference, str]:
     """Return short names, longer where short ones would be equal."""
     shorts = Counter(encoder.display for encoder in encoders)
     names = Counter(encoder.name for encoder in encoders)

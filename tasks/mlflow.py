@@ -26,6 +26,7 @@ from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.storage.locks import claimed
 from papa.storage.store import Store
 from papa.tasks.aggregate import versions
+from papa.tasks.background_calls import BackgroundCalls
 from papa.tasks.cell import read_scores
 from papa.tasks.mlflow_address import (
     artifact_folder,
@@ -37,7 +38,6 @@ from papa.tasks.mlflow_address import (
 from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import Pipeline
 from papa.tasks.step import Step
-from papa.tasks.writer import Writer
 
 if TYPE_CHECKING:
     from pandas import DataFrame
@@ -75,13 +75,13 @@ class Tracking:
         self._failing = failing
         self._database = database_of(self.address)
         self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
-        self._writer = Writer(failing)
+        self._calls = BackgroundCalls(failing)
         self._ended = False
 
     def __enter__(self) -> Tracking:
         self.client = connect(self.address)
         with self._writing():
-            self.experiment = self._experiment()
+            self.experiment = self._find_or_create_experiment()
             spec = self.study.model_dump(mode="json", exclude={"execution", "name"})
             data = {
                 f"papa.data.{pair.task.name}": f"{pair.text['task'].source.model_dump_json()} "
@@ -90,7 +90,7 @@ class Tracking:
             }
             params = {name: json.dumps(value) for name, value in spec.items()}
             tags = {ROLE: "study", "papa.versions": versions(), **data}
-            run = self._run(self._key, self.study.name, tags, params)
+            run = self._find_or_create(self._key, self.study.name, tags, params)
             self.run_id = run.info.run_id
             self._results = run.data.tags.get("papa.results")
             page = f"{self.address.rstrip('/')}/#/experiments/{self.experiment}/runs/{self.run_id}"
@@ -98,14 +98,14 @@ class Tracking:
             self._ended = self._was_finished = run.info.status == "FINISHED"
             if not self._ended:
                 self.client.update_run(self.run_id, "RUNNING")
-        self._writer.start()
+        self._calls.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             status = "FAILED" if issubclass(kind, Exception) else "KILLED"
-            self._write(partial(self.end, status))
-        failure = self._writer.finish()
+            self._write_beside(partial(self.end, status))
+        failure = self._calls.finish()
         if failure:
             self._failing(
                 f"warning: MLflow did not record all of this study ({failure}); its next "
@@ -118,8 +118,8 @@ class Tracking:
             self._ended = True
             self.client.set_terminated(self.run_id, status)
 
-    def epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
-        """Log the losses of each seed once a step has trained for one more epoch."""
+    def log_epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
+        """Keep the losses of each seed in an epoch of a step, which ``log_step`` writes."""
         self._losses[step].append((epoch, losses, int(ended * 1000)))
 
     def log_step(self, step: Step) -> None:
@@ -133,7 +133,7 @@ class Tracking:
             for cell, scorings in pair.cells.items():
                 if step in scorings:
                     scored = True
-                    self._write(partial(self._cell, pair, cell, step))
+                    self._write_beside(partial(self._log_cell, pair, cell, step))
             steps_by_name = {
                 f"constants/{name}": source.artifact for name, source in pair.substitutes.items()
             }
@@ -143,7 +143,7 @@ class Tracking:
             for name, computed in steps_by_name.items():
                 if computed == step:
                     folder = "/".join((*pair.names, name)).replace(":", ".")
-                    self._write(partial(self._copy, step.reference(self.store), folder))
+                    self._write_beside(partial(self._upload, step.reference(self.store), folder))
         losses = [] if scored else self._losses.pop(step.name, [])
         if losses:
             name = f"{step.name.replace(' · ', '/')}/train_loss"
@@ -151,30 +151,30 @@ class Tracking:
                 (name, sum(by_seed.values()) / len(by_seed), epoch, ended)
                 for epoch, by_seed, ended in losses
             ]
-            self._write(partial(self._log, self.run_id, means))
+            self._write_beside(partial(self._log_points, self.run_id, means))
 
-    def results(self, artifact: ArtifactReference) -> None:
+    def log_results(self, artifact: ArtifactReference) -> None:
         """Write the results of the study and its curves, and end its run."""
         if self._was_finished and self._results == artifact.digest:
             return
-        self._write(partial(self._copy, artifact, "results"))
+        self._write_beside(partial(self._upload, artifact, "results"))
         table = read_table(verified(artifact) / "summary.csv")
         for line, rows in table.groupby(LINE, sort=False):
-            self._write(partial(self._curve, line, rows))
-        self._write(partial(self._log, self.run_id, _points_of_study(table)))
-        self._write(partial(self._finish, artifact.digest))
+            self._write_beside(partial(self._log_curve, line, rows))
+        self._write_beside(partial(self._log_points, self.run_id, _points_of_study(table)))
+        self._write_beside(partial(self._finish, artifact.digest))
 
     def _finish(self, digest: str) -> None:
         self.client.set_tag(self.run_id, "papa.results", digest)
         self.client.set_terminated(self.run_id)
         self._ended = True
 
-    def _write(self, job: Callable[[], None]) -> None:
+    def _write_beside(self, job: Callable[[], None]) -> None:
         def write() -> None:
             with self._writing():
                 job()
 
-        self._writer.add(write)
+        self._calls.add(write)
 
     @contextmanager
     def _writing(self) -> Iterator[None]:
@@ -187,7 +187,7 @@ class Tracking:
         with tracking_errors(self.address), lock:
             yield
 
-    def _experiment(self) -> str:
+    def _find_or_create_experiment(self) -> str:
         experiment = self.client.get_experiment_by_name(self.study.name)
         if experiment is None:
             files = artifact_folder(self._database).as_uri() if self._database else None
@@ -196,7 +196,9 @@ class Tracking:
             self.client.restore_experiment(experiment.experiment_id)
         return str(experiment.experiment_id)
 
-    def _run(self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
+    def _find_or_create(
+        self, key: str, name: str, tags: Mapping[str, Any], params: Mapping[str, Any]
+    ) -> Any:
         """Return the run with a key that this store wrote, created where there is none: equal
         studies of two stores are two.
         """
@@ -213,14 +215,14 @@ class Tracking:
         self.client.log_batch(run.info.run_id, params=logged)
         return run
 
-    def _below(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
+    def _nested_run(self, role: str, tags: Mapping[str, Any], params: Mapping[str, Any]) -> Any:
         """Return the run of a cell and a seed, or of a curve, which its tags tell apart."""
         key = sha256_of_json([self._key, role, tags])
         all_tags = {**tags, ROLE: role, "mlflow.parentRunId": self.run_id}
         name = " · ".join(map(str, (self.study.name, *tags.values())))
-        return self._run(key, name, all_tags, params)
+        return self._find_or_create(key, name, all_tags, params)
 
-    def _cell(self, pair: PairSteps, cell: Cell, step: Step) -> None:
+    def _log_cell(self, pair: PairSteps, cell: Cell, step: Step) -> None:
         document = read_scores(step.reference(self.store))
         task = pair.task
         constant = len(document.constant_heads)
@@ -228,7 +230,7 @@ class Tracking:
         shared |= {f"probe.{name}": value for name, value in task.probe.model_dump().items()}
         for score in document.scores:
             tags = {**vars(cell), "seed": score.seed}
-            run = self._below("cell", tags, {**tags, **shared, "constant_heads": constant})
+            run = self._nested_run("cell", tags, {**tags, **shared, "constant_heads": constant})
             if run.info.status == "FINISHED":
                 continue
             values = {
@@ -239,27 +241,27 @@ class Tracking:
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }
-            share = round(100 * cell.fraction + 0.49)
-            points = [(name, value, share, 0) for name, value in values.items()]
+            percent = _percent_up(cell.fraction)
+            points = [(name, value, percent, 0) for name, value in values.items()]
             for epoch, losses_by_seed, ended in self._losses.get(step.name, ()):
                 points.append(("train_loss", losses_by_seed.get(score.seed), epoch, ended))
-            self._log(run.info.run_id, points)
+            self._log_points(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
-    def _curve(self, line: Sequence[str], rows: DataFrame) -> None:
+    def _log_curve(self, line: Sequence[str], rows: DataFrame) -> None:
         """Write mean scores over the fraction."""
         tags = dict(zip(LINE, line, strict=True))
-        run = self._below("curve", tags, tags)
+        run = self._nested_run("curve", tags, tags)
         points: list[Point] = []
         for row in rows.to_dict("records"):
             values = {f"score{end}": row[column] for end, column in _INTERVAL.items()}
             values |= {name: row[name] for name in ("fraction", "relative_drop", "difference")}
-            share = round(100 * row["fraction"] + 0.49)
-            points += [(name, value, share, 0) for name, value in values.items()]
-        self._log(run.info.run_id, points)
+            percent = _percent_up(row["fraction"])
+            points += [(name, value, percent, 0) for name, value in values.items()]
+        self._log_points(run.info.run_id, points)
         self.client.set_terminated(run.info.run_id)
 
-    def _log(self, run_id: str, points: Iterable[Point]) -> None:
+    def _log_points(self, run_id: str, points: Iterable[Point]) -> None:
         from mlflow.entities import Metric
 
         metrics = [
@@ -269,11 +271,18 @@ class Tracking:
         ]
         self.client.log_batch(run_id, metrics)
 
-    def _copy(self, artifact: ArtifactReference, folder: str) -> None:
+    def _upload(self, artifact: ArtifactReference, folder: str) -> None:
         data = verified(artifact)
         for name in read_metadata(artifact)["files"]:
             inner = str(Path(folder) / Path(name).parent)
             self.client.log_artifact(self.run_id, str(data / name), inner)
+
+
+def _percent_up(fraction: float) -> int:
+    """Return a share in percent, rounded up, as a step of MLflow is a whole number. Up to 0.01
+    above a whole number is rounding error.
+    """
+    return round(100 * fraction + 0.49)
 
 
 def _points_of_study(table: DataFrame) -> list[Point]:

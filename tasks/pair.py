@@ -37,7 +37,7 @@ class Pair:
     @property
     def label(self) -> str:
         """The encoder's short name in tables."""
-        return self.inputs.labels[self.encoder]
+        return self.inputs.encoder_labels[self.encoder]
 
     @property
     def title(self) -> str:

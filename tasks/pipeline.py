@@ -2,23 +2,30 @@
 
 For each encoder and task, after the inputs in brackets:
 
-    tokenise
-    average                       [tokenise]
-    train_lambda                  [tokenise, average]: λ of heads, for each ranking seed; also on
-                                  shuffled labels, as a control
-    train_frozen_probe            [tokenise]: the probe of methods that read a probe's loss
-    score_heads                   [tokenise, average, train_frozen_probe]: scores of heads by other
-                                  methods, for each ranking seed
-    sweep_heads                   [tokenise, average]: likewise by effect, of a native head
-    other substitutes             [tokenise], where the encoder has to run for them
-    probe, or for a native head answer and score_answers
-                                  [tokenise, substitute, scores of heads]: a cell for each
-                                  substitute, head order and fraction
-    baseline or one_answer        [tokenise]
-    joint_effects                 [tokenise, average, sweep_heads]: of a native head
+    tokenise             []: the task's text in slots
+    average              [tokenise]: C, the mean attention over the training text
+    train_lambda         [tokenise, average]: λ of heads, for each ranking seed; also on shuffled
+                         labels, as a control
+    train_frozen_probe   [tokenise]: the probe of methods that read a probe's loss
+    score_heads          [tokenise, average, train_frozen_probe]: scores of heads by other methods,
+                         for each ranking seed
+    constant_outputs, average_by_distance, supplied_matrices
+                         [tokenise]: other substitutes; those without a step are computed in cells
+    probe                [tokenise, substitute, scores of heads]: a cell for each substitute, head
+                         order and fraction, with each probe seed
+    baseline             [tokenise]: what cells have to beat
 
-In the end: aggregate, of all. The fraction is the share of heads that stay input-dependent: the
-first heads of the order become constant, the others stay. Steps with equal keys are one step.
+A task with ``head: native`` has no probe but the model's own head. Its steps differ in these:
+
+    sweep_heads          [tokenise, average]: scores of heads by effect, in place of score_heads
+    joint_effects        [tokenise, average, sweep_heads]: what sets of heads cost together
+    answer               [tokenise, substitute, scores of heads]: the head's answers in a cell
+    score_answers        [tokenise, answer]: their score, in place of probe
+    one_answer           [tokenise]: in place of baseline
+
+``aggregate`` [all of these] comes last, once for the study. The fraction is the share of heads that
+stay input-dependent: the first heads of the order become constant, the others stay. Steps with
+equal keys are one step.
 """
 
 import sys
@@ -28,18 +35,16 @@ from itertools import product
 import psutil
 
 from papa.files import sha256_of_file
-from papa.ranking.orders import scored_by
-from papa.spec.orders import SCORES, Cell, constant_count, partial_counts, without_name
+from papa.ranking.orders import scoring_method
+from papa.spec.orders import Cell, partial_counts
 from papa.tasks.aggregate import aggregate, command_line
-from papa.tasks.cell import ConstantHeads
-from papa.tasks.cell_steps import baseline_steps, cell_step, drawn_groups, draws_by_seeds
-from papa.tasks.head_scores import Rankings
+from papa.tasks.cell_steps import baseline_steps, cell_step, constant_heads_by_seeds
+from papa.tasks.head_scores import StepsBySeed
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
 from papa.tasks.rank_steps import control_steps, joint_effects_step, ranking_steps
 from papa.tasks.step import Step, with_inputs
-from papa.tasks.substitute_steps import substitute_source
 from papa.tasks.substitutes import SubstituteSource
 
 
@@ -76,8 +81,11 @@ def build_pair(pair: Pair) -> PairSteps:
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
     orders = study.orders if partial_counts(study.keep, pair.units) else []
-    methods = filter(None, map(scored_by, orders))
-    rankings: Rankings = {method: ranking_steps(pair, method) for method in methods}
+    rankings: dict[str, StepsBySeed] = {}
+    for order in orders:
+        method = scoring_method(order)
+        if method is not None:
+            rankings[method] = ranking_steps(pair, method)
     substitutes: dict[str, SubstituteSource] = {}
     cells: dict[Cell, tuple[Step, ...]] = {}
     for substitute, order, fraction in product(study.substitutes, study.orders, study.keep):
@@ -85,26 +93,14 @@ def build_pair(pair: Pair) -> PairSteps:
         # Without a constant head the substitute changes nothing, with all heads the order: cells
         # that differ in these alone have one result.
         canonical = cell.canonical(pair.units)
-        method = scored_by(order) if canonical.order else None
-        scored: list[Step] = []
-        for seeds, draw in draws_by_seeds(pair, substitute, canonical).items():
-            source = substitute_source(pair, substitute, seeds[0]) if canonical.constants else None
-            order_of_heads = without_name(order) if canonical.order else None
-            if draw and pair.heads_per_unit > 1:
-                order_of_heads = SCORES
-                draw = drawn_groups(pair, order, draw)
-            heads = ConstantHeads(
-                size=(pair.encoder.layers, pair.encoder.heads),
-                substitute=source,
-                order=order_of_heads,
-                count=constant_count(canonical.fraction, pair.heads),
-                score_steps=rankings[method] if method else {},
-                draw=draw,
-            )
-            scored.append(cell_step(pair, canonical, substitute, heads, seeds))
-            if source:
-                substitutes.setdefault(substitute.label, source)
-        cells[cell] = tuple(scored)
+        heads_by_seeds = constant_heads_by_seeds(pair, canonical, substitute, rankings)
+        cells[cell] = tuple(
+            cell_step(pair, canonical, substitute, heads, seeds)
+            for seeds, heads in heads_by_seeds.items()
+        )
+        for heads in heads_by_seeds.values():
+            if heads.substitute is not None:
+                substitutes.setdefault(substitute.label, heads.substitute)
     return PairSteps(
         encoder_label=pair.label,
         encoder=pair.encoder,

@@ -18,8 +18,8 @@ from papa.ranking.head_scores import (
     VALUED_ROWS,
     HeadScores,
     divided_rows,
-    order_of_rows,
     rows_of_seed,
+    shuffle_seed_of,
 )
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
@@ -69,11 +69,11 @@ def train_lambda(
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
     rows = len(corpus.split("train"))
-    order = order_of_rows(rows, ranking.rows, seed)
+    shuffle_seed = shuffle_seed_of(rows, ranking.rows, seed)
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
-        rows_of_native, order = divided_rows(rows, ranking.rows, seed, rows_divided_by)
+        rows_of_native, shuffle_seed = divided_rows(rows, ranking.rows, seed, rows_divided_by)
         theta_training = training.ThetaTraining(
             native=native,
             substitute=constants.to(native.device),
@@ -97,7 +97,7 @@ def train_lambda(
         )
         values = lambda_by_epoch.detach().cpu().numpy()
     with context.published(
-        epochs=len(values), order_of_rows=order, native=task.head == "native"
+        epochs=len(values), order_of_rows=shuffle_seed, native=task.head == "native"
     ) as folder:
         save_file({"lambda": values[-1].copy(), "lambda_by_epoch": values}, folder / LAMBDA)
 
@@ -166,7 +166,7 @@ def score_heads(
     """
     from papa.heads.constants import ConstantMatrices
     from papa.ranking.loss_scores import ScoringRequest
-    from papa.ranking.streamed import streamed
+    from papa.ranking.streamed import score_by_row_means
 
     entry = HEAD_SCORES[methods[0]]
     corpus = open_corpus(context.artifacts[text])
@@ -174,9 +174,9 @@ def score_heads(
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     rows = len(corpus.split("train"))
     if entry.values_sets:
-        order = order_of_rows(rows, ranking.rows or VALUED_ROWS, seed or 0)
+        shuffle_seed = shuffle_seed_of(rows, ranking.rows or VALUED_ROWS, seed or 0)
     else:
-        _, order = divided_rows(rows, ranking.rows, seed or 0, rows_divided_by)
+        _, shuffle_seed = divided_rows(rows, ranking.rows, seed or 0, rows_divided_by)
     if is_native(task):
         native = open_native_loss(context, encoder, corpus, task, unit)
         scores_by_method = _score_native_head(
@@ -194,7 +194,7 @@ def score_heads(
             progress=context.progress,
         )
         if entry.streamed:
-            scores_by_method = streamed(request, functions)
+            scores_by_method = score_by_row_means(request, functions)
         elif frozen_probe is not None:
             probe = _load_probe(context, text, task, seed or 0, frozen_probe)
             units = encoder.layers * encoder.heads
@@ -202,7 +202,7 @@ def score_heads(
             scores_by_method = {method: score(by_loss) for method, score in functions.items()}
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
-    publish_head_scores(context, scores_by_method, order)
+    publish_head_scores(context, scores_by_method, shuffle_seed)
 
 
 def _score_native_head(

@@ -6,7 +6,7 @@ are compared on the same heads.
 
 import sys
 
-from papa.ranking.head_scores import order_of_rows
+from papa.ranking.head_scores import shuffle_seed_of
 from papa.ranking.orders import HEAD_SCORES, has_joint_effects
 from papa.spec import TaskSpec
 from papa.spec.study import CONTROL_SEEDS
@@ -127,9 +127,9 @@ def control_steps(pair: Pair, lambda_steps: StepsBySeed) -> StepsBySeed:
     study = pair.study
     task = pair.task
     rows = task.train_rows or sys.maxsize
-    permutations = {order_of_rows(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
-    # Seeds have different rows where all take disjoint parts of one permutation of the rows.
-    share_rows = len(permutations) > 1 or None in permutations
+    shuffles = {shuffle_seed_of(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
+    # Seeds have different rows where all take disjoint parts of one shuffle of the rows.
+    share_rows = len(shuffles) > 1 or None in shuffles
     has_labels = task.columns.label is not None or task.kind in ("mlm", "causal")
     if (
         not study.ranking.control

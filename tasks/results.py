@@ -11,7 +11,7 @@ import pandas
 
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import COLUMN, group_scores, with_group_column
-from papa.ranking.orders import scored_by
+from papa.ranking.orders import scoring_method
 from papa.scores.intervals import SeedScores
 from papa.scores.metrics import influence
 from papa.scores.order_comparison import StudiedOrder
@@ -130,7 +130,7 @@ def head_orders(
             work = [step for step in (*score_steps, *frozen_probes) if step not in counted]
             counted.update(work)
             metadata = {step: read_metadata(artifacts[step].path) for step in work}
-            method = scored_by(cell.order)
+            method = scoring_method(cell.order)
             evaluations = [
                 facts["epochs"] if method == "lambda" else facts["evaluations"][method]
                 for step, facts in metadata.items()

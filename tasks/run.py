@@ -103,7 +103,7 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
             session.reporter.note(step.name, f"computed again: {damage_of_step.problem}")
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
-            _run_in_place(tuple(steps), session, progress)
+            _run_bodies(tuple(steps), session, progress)
     session.recomputed |= {step.key for step in steps if damage_of[step]}
 
 
@@ -119,10 +119,10 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
     return None
 
 
-def _run_in_place(steps: tuple[Step, ...], session: Session, progress: Progress) -> None:
-    """Run the body of steps, which differ in their seed alone, where their stage says."""
+def _run_bodies(steps: tuple[Step, ...], session: Session, progress: Progress) -> None:
+    """Run the body of steps, which differ in their seed alone, where ``Stage.runs_on`` says."""
     stage = steps[0].stage
-    if stage.place == "all workers":
+    if stage.runs_on == "all workers":
         context = Context(
             steps, session.store, session.execution, progress, workers=session.executor
         )
@@ -133,7 +133,7 @@ def _run_in_place(steps: tuple[Step, ...], session: Session, progress: Progress)
         model=model_of(steps[0]),
         arguments={"steps": steps, "store": session.store, "execution": session.execution},
         progress=progress,
-        at_driver=stage.place == "driver",
+        at_driver=stage.runs_on == "driver",
     )
     for step in steps:
         seeds = step["seeds"] if stage.by_seed else None

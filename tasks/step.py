@@ -34,7 +34,7 @@ _KEYED_BY_ENCODER = (
 )
 """What of an encoder enters a key: its content, not its name or where its files lie."""
 
-Place = Literal["worker", "driver", "all workers"]
+RunsOn = Literal["worker", "driver", "all workers"]
 
 
 class Stage:
@@ -48,7 +48,7 @@ class Stage:
         body: Callable[..., None],
         name: str,
         version: int,
-        place: Place,
+        runs_on: RunsOn,
         unkeyed: tuple[str, ...] = (),
         by_seed: bool = False,
         legacy_defaults: Mapping[str, object] = MappingProxyType({}),
@@ -59,7 +59,7 @@ class Stage:
         self.body = body
         self.name = name
         self.version = version
-        self.place = place
+        self.runs_on = runs_on
         self.unkeyed = frozenset(unkeyed)
         self.by_seed = by_seed
         self.legacy_defaults = legacy_defaults
@@ -82,7 +82,7 @@ def stage(
     name: str,
     *unkeyed: str,
     version: int,
-    place: Place = "worker",
+    runs_on: RunsOn = "worker",
     by_seed: bool = False,
     legacy_defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Stage]:
@@ -92,7 +92,7 @@ def stage(
         name: The stage's name.
         unkeyed: Arguments that change no result, and so are left out of the key.
         version: Raise it by hand when the function gives other results for the same arguments.
-        place: "worker": on the next idle worker, which loads the model of the step (``model_of``)
+        runs_on: "worker": on the next idle worker, which loads the model of the step (``model_of``)
             and gives it to the body as ``context.model``. "driver": on the driver's machine, where
             the input's files lie, by a worker there or else by the driver. "all workers": in a
             thread of the driver, whose body calls workers itself (``context.executor``).
@@ -101,7 +101,7 @@ def stage(
         legacy_defaults: Defaults of arguments added after the stage had artifacts. At its default
             an argument does not enter the key, so older artifacts stay valid.
     """
-    return lambda body: Stage(body, name, version, place, unkeyed, by_seed, legacy_defaults)
+    return lambda body: Stage(body, name, version, runs_on, unkeyed, by_seed, legacy_defaults)
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,7 +125,7 @@ class Step:
     def spec(self) -> dict[str, Any]:
         """The arguments as they enter the key, as JSON."""
         return {
-            argument: in_key(value)
+            argument: key_content(value)
             for argument, value in self.arguments.items()
             if argument not in self.stage.unkeyed
             and (argument, value) not in self.stage.legacy_defaults.items()
@@ -175,7 +175,7 @@ class Step:
         return store.damage(self.stage.name, self.key) is None
 
 
-def in_key(value: Any) -> Any:
+def key_content(value: Any) -> Any:
     """Return a value as it enters a key, as JSON.
 
     Steps are in it by their keys, and what has a ``digest`` by that. Of a task the name and the
@@ -194,19 +194,19 @@ def in_key(value: Any) -> Any:
             return value.model_dump(mode="json", exclude=unkeyed)
         case TaskSpec():
             return {
-                name: in_key(setting)
+                name: key_content(setting)
                 for name, setting in vars(value).items()
                 if name not in ("name", "source")
             }
         case Mapping():
-            pairs = [[in_key(key), in_key(item)] for key, item in value.items()]
+            pairs = [[key_content(key), key_content(item)] for key, item in value.items()]
             return sorted(pairs, key=repr)
         case tuple() | list():
-            return [in_key(item) for item in value]
+            return [key_content(item) for item in value]
         case _ if hasattr(value, "digest"):
             return value.digest or "not known"
         case _ if is_dataclass(value) or isinstance(value, BaseModel):
-            return {name: in_key(item) for name, item in vars(value).items()}
+            return {name: key_content(item) for name, item in vars(value).items()}
     raise TypeError(f"a key cannot hold a {type(value).__name__}")
 
 

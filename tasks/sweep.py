@@ -22,7 +22,7 @@ from papa.errors import DamagedError
 from papa.files import sha256_of_json
 from papa.models.reference import EncoderReference
 from papa.progress import Progress
-from papa.ranking.head_scores import VALUED_ROWS, order_of_rows, rows_of_seed
+from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed, shuffle_seed_of
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata, remove, verified
@@ -49,7 +49,7 @@ the layers that passes reuse, which is 3 % of 64 heads that start at the middle 
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=2, place="all workers", legacy_defaults=LEGACY_DEFAULTS)
+@stage("sweep_heads", version=2, runs_on="all workers", legacy_defaults=LEGACY_DEFAULTS)
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,
@@ -317,5 +317,9 @@ def publish_effect(
     scores = effect_of_losses(added_losses, lengths, size, by_text=True)
     texts = len(open_corpus(context.artifacts[step["text"]]).split("train"))
     ranking: RankingSpec = step["ranking"]
-    order = order_of_rows(texts, ranking.rows or VALUED_ROWS, step["seed"])
-    publish_head_scores(context, {SWEPT_METHOD: scores}, order, worker_seconds=worker_seconds)
+    publish_head_scores(
+        context,
+        {SWEPT_METHOD: scores},
+        shuffle_seed_of(texts, ranking.rows or VALUED_ROWS, step["seed"]),
+        worker_seconds=worker_seconds,
+    )

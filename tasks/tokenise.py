@@ -7,7 +7,7 @@ from papa.tasks.step import stage
 from papa.text.corpus import TOKENISE_VERSION, tokenise_corpus
 
 
-@stage("tokenise", version=TOKENISE_VERSION, place="driver")
+@stage("tokenise", version=TOKENISE_VERSION, runs_on="driver")
 def tokenise(
     context: Context,
     tokenizer: EncoderReference,

@@ -85,7 +85,7 @@ def _document(checked: Checked) -> dict[str, Any]:
             "positions": encoder.positions,
             "commit": encoder.revision,
         }
-        for encoder, label in checked.inputs.labels.items()
+        for encoder, label in checked.inputs.encoder_labels.items()
     ]
     return {
         "study": checked.inputs.study.name,

@@ -8,7 +8,7 @@ from pandas import DataFrame
 
 from papa.errors import SpecError, joined, printable
 from papa.flows.cli import options
-from papa.ranking.orders import scored_by
+from papa.ranking.orders import scoring_method
 from papa.reporting.answers import certainty
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
@@ -94,7 +94,7 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
             "heads": most and most["heads"],
             "reason": reason,
             "certainty": certainty(of_lambda)
-            if of_lambda and scored_by(key[3]) == "lambda"
+            if of_lambda and scoring_method(key[3]) == "lambda"
             else "",
             "counts": counts,
         }

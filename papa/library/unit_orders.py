@@ -15,7 +15,7 @@ from papa.native.passes import NativeHead
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scored_by
+from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scoring_method
 from papa.scores.custom import RequestedScore
 from papa.spec.orders import REVERSED, Head, Unit, scores_in
 
@@ -88,7 +88,7 @@ class UnitOrders:
     @property
     def methods(self) -> list[str]:
         """The methods whose scores the orders follow, each once."""
-        return list(dict.fromkeys(filter(None, map(scored_by, self.names))))
+        return list(dict.fromkeys(filter(None, map(scoring_method, self.names))))
 
     def arranged(
         self, order: str, scores: Mapping[str, HeadScores], seeds: tuple[int, int]
@@ -100,7 +100,7 @@ class UnitOrders:
         if name is not None:
             positions = np.argsort(np.ravel(self.external[name]), kind="stable").tolist()
             return head_order(order, None, *self.size, positions)
-        method = scored_by(order)
+        method = scoring_method(order)
         values = scores[method].mean if method else None
         return head_order(order, values, *self.size, seeds)
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pandas
@@ -29,6 +29,7 @@ from papa.native.training import (
     training_spec,
 )
 from papa.progress import Progress, bar, ignore_progress
+from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import (
     VALUED_ROWS,
     HeadScores,
@@ -44,21 +45,17 @@ from papa.spec import ProbeSpec, RankingSpec
 from papa.spec.orders import Head
 from papa.spec.task import NATIVE_TRAINING
 
-if TYPE_CHECKING:
-    import pandas
-
-
 NativeRequest: TypeAlias = LossRequest[NativeHead]
 """Which heads of a native head are scored."""
 
 
-def _training(request: NativeRequest, spec: ProbeSpec) -> ThetaTraining:
+def _theta_training(request: NativeRequest, spec: ProbeSpec) -> ThetaTraining:
     """Return how θ is trained by a spec, on the texts of the seed."""
     return ThetaTraining(request.loss, request.substitute, request.rows, spec, request.seed)
 
 
 @torch.inference_mode()
-def streamed(
+def score_by_row_means(
     native: NativeHead,
     substitute: Substitute,
     rows: Rows,
@@ -157,10 +154,12 @@ def score_heads_by(
     """
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     if HEAD_SCORES[methods[0]].streamed:
-        return streamed(request.loss, request.substitute, request.rows, functions, request.progress)
+        return score_by_row_means(
+            request.loss, request.substitute, request.rows, functions, request.progress
+        )
     if {"gates", "causal_gates"} & set(methods):
         assert spec is not None, "gates are trained"
-        training = _training(request, spec)
+        training = _theta_training(request, spec)
         if "causal_gates" in methods:
             gates = train_causal_gates(training, progress=request.progress)
             scores = CausalGateScores(
@@ -197,12 +196,12 @@ def score_native_heads(
     seeds = list(dict.fromkeys(seeds))
     rows_known: set[bytes] = set()
     by_seed: dict[int, HeadScores] = {}
-    orders: set[int | None] = set()
+    shuffles: set[int | None] = set()
     for number, seed in enumerate(seeds, start=1):
-        rows, order = divided_rows(count, ranking.rows, seed, seeds)
+        rows, shuffle_seed = divided_rows(count, ranking.rows, seed, seeds)
         if entry is not None and entry.streamed and ranking.rows is None:
             rows = np.arange(count)
-        orders.add(order)
+        shuffles.add(shuffle_seed)
         request = NativeRequest(
             loss=native,
             substitute=substitute,
@@ -219,17 +218,17 @@ def score_native_heads(
             rows_known.add(rows_read)
         description = f"{method}, seed {seed} ({number} of {len(seeds)})"
         with bar(description, show_progress) as progress:
-            by_seed[seed] = _of_seed(method, replace(request, progress=progress), ranking)
-    own_rows = len(seeds) > 1 and len(orders) == 1 and None not in orders
+            by_seed[seed] = _score_with_seed(method, replace(request, progress=progress), ranking)
+    distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles
     if method == "lambda":
         return TrainedLambda(
-            {seed: scores.by_seed for seed, scores in by_seed.items()}, own_rows, native=True
+            {seed: scores.by_seed for seed, scores in by_seed.items()}, distinct_rows, native=True
         )
     trained = "epochs" in HEAD_SCORES[method].reads
     scores = list(by_seed.values())
     if method == "causal_gates":
-        return CausalGateScores.of_seeds(scores, own_rows)
-    return HeadScores.joined(scores, certain=own_rows or not trained)
+        return CausalGateScores.of_seeds(scores, distinct_rows)
+    return HeadScores.joined(scores, certain=distinct_rows or not trained)
 
 
 def native_joint_effects(
@@ -265,53 +264,9 @@ def native_joint_effects(
     return effects.assign(count=effects["count"] * native.heads_per_unit, pair=pairs)
 
 
-def _of_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadScores:
+def _score_with_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadScores:
     spec = training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(request.rows))
     if method == "lambda":
-        by_epoch = train_lambda(_training(request, spec), progress=request.progress)
+        by_epoch = train_lambda(_theta_training(request, spec), progress=request.progress)
         return HeadScores(by_epoch[-1:])
     return score_heads_by([method], request, spec)[method]
-
-
-class CausalGateScores(HeadScores):
-    """Causal gates (Nam et al., 2025): G⁻ is the score.
-
-    A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
-    names its role. A head whose gates still moved at the end of a run has none.
-
-    Args:
-        pulled_closed: G⁻ of each seed.
-        pulled_open: G⁺, the mean over seeds.
-        settled: Whether gates no longer moved, of all seeds.
-    """
-
-    def __init__(
-        self,
-        pulled_closed: Float[np.ndarray, "seeds layers heads"],
-        pulled_open: Float[np.ndarray, "layers heads"],
-        settled: Bool[np.ndarray, "layers heads"],
-        evaluations: int = 0,
-    ) -> None:
-        super().__init__(pulled_closed, evaluations=evaluations)
-        self.pulled_open = pulled_open
-        self.settled = settled
-
-    @classmethod
-    def of_seeds(cls, scores: Sequence[HeadScores], own_rows: bool) -> CausalGateScores:
-        """Return the scores of all seeds; without rows of their own they have no interval."""
-        gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
-        pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
-        return cls(
-            pulled_closed if own_rows else pulled_closed.mean(axis=0)[None],
-            np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
-            np.all([of_seed.settled for of_seed in gates], axis=0),
-        )
-
-    def frame(self, method: str) -> pandas.DataFrame:
-        """Return a frame as of other scores, with the shares of the three roles, and ``role``."""
-        frame = super().frame(method)
-        plus = self.pulled_open.ravel()
-        minus = frame["score"]
-        roles = {"facilitating": minus, "interfering": 1 - plus, "irrelevant": plus * (1 - minus)}
-        largest = pandas.DataFrame(roles).idxmax(axis=1)
-        return frame.assign(**roles, role=largest.where(self.settled.ravel(), None))

@@ -28,15 +28,17 @@ def rows_of_seed(count: int, rows: int | None, seed: int) -> np.ndarray:
     All rows are shuffled and divided among consecutive seeds, which then share no row; when a
     shuffle is used up, the next seeds divide another one. Without ``rows`` each seed has all rows.
     """
-    order = order_of_rows(count, rows, seed)
-    if order is None or rows is None:
+    shuffle_seed = shuffle_seed_of(count, rows, seed)
+    if shuffle_seed is None or rows is None:
         return np.arange(count)
     start = seed % (count // rows) * rows
-    return np.random.default_rng(order).permutation(count)[start : start + rows]
+    return np.random.default_rng(shuffle_seed).permutation(count)[start : start + rows]
 
 
-def order_of_rows(count: int, rows: int | None, seed: int) -> int | None:
-    """Return which order ``rows_of_seed`` takes rows of; None where it takes all rows."""
+def shuffle_seed_of(count: int, rows: int | None, seed: int) -> int | None:
+    """Return the seed by which ``rows_of_seed`` shuffles all rows before it takes a part of them;
+    None where it takes all.
+    """
     return None if rows is None or rows >= count else seed // (count // rows)
 
 
@@ -49,14 +51,14 @@ way by chance, and such intervals held the truth in .78 of cases (``benchmarks.c
 def divided_rows(
     count: int, rows: int | None, seed: int, seeds: Sequence[int]
 ) -> tuple[np.ndarray, int | None]:
-    """Return the rows on which a ranking seed scores the heads of a native head, and which order of
-    all rows they are a part of; None where seeds share rows.
+    """Return the rows on which a ranking seed scores the heads of a native head, and the seed of
+    the shuffle of all rows that they are a part of; None where seeds share rows.
 
     Without a number of ``rows`` the seeds divide all rows among them, by a draw that follows from
     the seeds; where that leaves a seed fewer than ``LEAST_TEXTS``, all seeds have all rows.
     """
     if rows is not None:
-        return rows_of_seed(count, rows, seed), order_of_rows(count, rows, seed)
+        return rows_of_seed(count, rows, seed), shuffle_seed_of(count, rows, seed)
     if len(seeds) < 2 or count < LEAST_TEXTS * len(seeds):
         return np.arange(count), None
     shares = np.array_split(np.random.default_rng([*seeds]).permutation(count), len(seeds))

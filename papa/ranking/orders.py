@@ -169,6 +169,7 @@ HEAD_ORDERS: dict[str, HeadOrder] = {
 
 
 def order_named(order: str) -> HeadOrder:
+    """Return the order of this name. Raises a SpecError where there is none."""
     if order.startswith(REVERSED):
         forward = order_named(order.removeprefix(REVERSED))
         return replace(
@@ -192,12 +193,15 @@ def order_named(order: str) -> HeadOrder:
     return HEAD_ORDERS[order]
 
 
-def scored_by(order: str) -> str | None:
+def scoring_method(order: str) -> str | None:
+    """Return the method whose scores an order follows: "lambda" or a key of ``HEAD_SCORES``; None
+    for orders that follow no method.
+    """
     return order_named(order).scored_by
 
 
 def head_order(order: str, scores: Scores, layers: int, heads: int, draw: Draw = 0) -> list[Head]:
-    """Return all heads, the first to become constant first."""
+    """Return all heads as (layer, head), the first to become constant first."""
     unordered = [(layer, head) for layer in range(layers) for head in range(heads)]
     return order_named(order).arrange(unordered, scores, draw)
 

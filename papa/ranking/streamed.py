@@ -185,7 +185,9 @@ def output_norms(
 
 
 @torch.inference_mode()
-def streamed(request: ScoringRequest, methods: Mapping[str, ScoreRows]) -> dict[str, HeadScores]:
+def score_by_row_means(
+    request: ScoringRequest, methods: Mapping[str, ScoreRows]
+) -> dict[str, HeadScores]:
     """Score all heads of a plain encoder by methods that share one pass."""
     encoder = request.encoder
     split = request.corpus.split("train")

@@ -15,7 +15,7 @@ import vl_convert
 import yaml
 
 from papa.files import write_atomically
-from papa.ranking.orders import scored_by
+from papa.ranking.orders import scoring_method
 from papa.reporting import figures, heads, score_figures
 from papa.reporting.answers import (
     answers,
@@ -130,7 +130,7 @@ def page(findings: Findings) -> str:
             "Precision": f"{study.precision}, features stored in {study.features.dtype}",
             "Seeds": ", ".join(map(str, study.probe_seeds)),
         },
-        ranked=orders_matter(study.keep) and "lambda" in map(scored_by, study.orders),
+        ranked=orders_matter(study.keep) and "lambda" in map(scoring_method, study.orders),
         specification=yaml.safe_dump(
             study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
         ),

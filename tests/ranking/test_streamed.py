@@ -14,7 +14,13 @@ from papa.errors import SpecError
 from papa.models.encoder import load_encoder
 from papa.models.reference import EncoderReference
 from papa.ranking.loss_scores import ScoringRequest
-from papa.ranking.streamed import confidence, distance, output_distance, streamed, variance
+from papa.ranking.streamed import (
+    confidence,
+    distance,
+    output_distance,
+    score_by_row_means,
+    variance,
+)
 from papa.spec import RankingSpec
 from papa.text.batches import micro_batches
 from tests.make import GPT_OSS, decoder
@@ -104,7 +110,7 @@ def by_hand(request: ScoringRequest) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
 def test_scores_are_means_over_rows(scoring_request: ScoringRequest) -> None:
     scoring_request = replace(scoring_request, ranking=RankingSpec(rows=ROWS))
-    scores = streamed(scoring_request, METHODS)
+    scores = score_by_row_means(scoring_request, METHODS)
     for name, (sums, counts) in by_hand(scoring_request).items():
         mean = sums.sum(0) / counts.sum()
         np.testing.assert_allclose(scores[name].mean, mean, rtol=1e-5, atol=1e-6)
@@ -130,9 +136,9 @@ def test_a_score_changes_with_its_head_alone(
         changed[rows_of_head] = 0
         setattr(query, name_of, torch.nn.Parameter(changed, requires_grad=False))
     ranking = RankingSpec(rows=8)
-    before = streamed(replace(scoring_request, ranking=ranking), METHODS)[name].mean
-    after = streamed(replace(scoring_request, ranking=ranking, encoder=perturbed), METHODS)[
-        name
-    ].mean
+    before = score_by_row_means(replace(scoring_request, ranking=ranking), METHODS)[name].mean
+    after = score_by_row_means(
+        replace(scoring_request, ranking=ranking, encoder=perturbed), METHODS
+    )[name].mean
     moved = np.abs(before - after) > 1e-3 * np.abs(before)
     assert np.argwhere(moved).tolist() == [[1, 5]]

@@ -165,7 +165,7 @@ def test_what_a_locked_database_lacks_the_next_run_writes(
         for step in steps.steps[:-1]:
             tracking.log_step(step)
         wait_until(lambda: warnings, "a write failed")
-        tracking.results(steps.steps[-1].reference(store))
+        tracking.log_results(steps.steps[-1].reference(store))
     assert len(warnings) == 2, "as it failed, and when the study was over"
     assert all(str(tmp_path / "mlflow.db") in sentence for sentence in warnings)
     assert log_study(study, store) == []

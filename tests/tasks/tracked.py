@@ -27,9 +27,9 @@ def log_study(file: str, store: Store) -> list[str]:
     warnings: list[str] = []
     with Tracking(store, study, steps, warnings.append) as tracking:
         for step in steps.steps[:-1]:
-            tracking.epoch(step.name, 1, {seed: 0.5 + seed for seed in study.probe_seeds}, 1.0)
+            tracking.log_epoch(step.name, 1, {seed: 0.5 + seed for seed in study.probe_seeds}, 1.0)
             tracking.log_step(step)
-        tracking.results(steps.steps[-1].reference(store))
+        tracking.log_results(steps.steps[-1].reference(store))
     return warnings
 
 

@@ -1,4 +1,6 @@
-"""Calls in a thread beside a study, which neither waits for them nor fails with them."""
+"""Calls in a thread beside a study, such as those of MLflow: the study neither waits for them nor
+fails with them.
+"""
 
 import threading
 import time
@@ -6,24 +8,30 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 Job = Callable[[], object]
-_PATIENCE_SECONDS = 120.0
-_ALL_SECONDS = 600.0
-"""How long the end waits for one job, to upload matrices may take a minute; and for all jobs."""
+_SECONDS_OF_A_CALL = 120.0
+"""How long ``finish`` waits for one job: an upload of matrices may take a minute."""
+_SECONDS_OF_ALL = 600.0
+"""How long ``finish`` waits for all jobs."""
 
 
-class Writer:
-    """Calls jobs one after the other, until one fails: ``failing`` gets a sentence, and that job
-    and all later ones are tried once more at the end, up to the first that fails again.
+class BackgroundCalls:
+    """Jobs that a thread calls one after the other.
+
+    When one fails, ``failing`` gets a sentence, and that job and all later ones wait for
+    ``finish``, which tries them once more, up to the first that fails again.
     """
 
     def __init__(self, failing: Callable[[str], None]) -> None:
         self._failing = failing
-        self._missing = ""
+        self._last_failure = ""
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._ended_jobs = 0
-        self._thread = threading.Thread(target=self._call_jobs, name="writer", daemon=True)
+        self._thread = threading.Thread(
+            target=self._call_jobs, name="background calls", daemon=True
+        )
 
     def start(self) -> None:
+        """Start the thread."""
         self._thread.start()
 
     def add(self, job: Job) -> None:
@@ -34,15 +42,15 @@ class Writer:
         """Wait until every job was called, or one takes too long; return why some failed, or ""."""
         self._jobs.put(None)
         before = -1
-        until = time.monotonic() + _ALL_SECONDS
+        until = time.monotonic() + _SECONDS_OF_ALL
         while self._thread.is_alive() and self._ended_jobs != before:
             if time.monotonic() > until:
-                return f"its calls took longer than {_ALL_SECONDS:.0f} s"
+                return f"its calls took longer than {_SECONDS_OF_ALL:.0f} s"
             before = self._ended_jobs
-            self._thread.join(_PATIENCE_SECONDS)
+            self._thread.join(_SECONDS_OF_A_CALL)
         if self._thread.is_alive():
-            return f"a call took longer than {_PATIENCE_SECONDS:.0f} s"
-        return self._missing
+            return f"a call took longer than {_SECONDS_OF_A_CALL:.0f} s"
+        return self._last_failure
 
     def _call_jobs(self) -> None:
         postponed = list[Job]()
@@ -53,8 +61,8 @@ class Writer:
             if failure or postponed:
                 postponed.append(job)
         for job in postponed:
-            self._missing = self._failure_of(job)
-            if self._missing:
+            self._last_failure = self._failure_of(job)
+            if self._last_failure:
                 return
 
     def _failure_of(self, job: Job) -> str:

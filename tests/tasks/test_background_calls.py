@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from papa.tasks import writer as writing
-from papa.tasks.writer import Writer
+from papa.tasks import background_calls
+from papa.tasks.background_calls import BackgroundCalls
 
 
 @pytest.fixture
@@ -15,15 +15,17 @@ def messages() -> list[str]:
 
 
 @pytest.fixture
-def writer(messages: list[str]) -> Writer:
-    return Writer(messages.append)
+def calls(messages: list[str]) -> BackgroundCalls:
+    return BackgroundCalls(messages.append)
 
 
 def failing() -> None:
     raise ValueError("gone")
 
 
-def test_a_failed_job_is_tried_again_at_the_end(writer: Writer, messages: list[str]) -> None:
+def test_a_failed_job_is_tried_again_at_the_end(
+    calls: BackgroundCalls, messages: list[str]
+) -> None:
     attempts = list[str]()
     called = list[str]()
 
@@ -32,17 +34,17 @@ def test_a_failed_job_is_tried_again_at_the_end(writer: Writer, messages: list[s
         if len(attempts) == 1:
             raise ValueError("gone")
 
-    writer.start()
-    writer.add(fail_once)
-    writer.add(lambda: called.append("a later job"))
-    assert writer.finish() == ""
+    calls.start()
+    calls.add(fail_once)
+    calls.add(lambda: called.append("a later job"))
+    assert calls.finish() == ""
     assert len(attempts) == 2
     assert called == ["a later job"]
     (sentence,) = messages
     assert "gone" in sentence
 
 
-def test_a_job_that_fails_again_ends_the_writer(writer: Writer, messages: list[str]) -> None:
+def test_a_job_that_fails_again_is_the_last(calls: BackgroundCalls, messages: list[str]) -> None:
     attempts = list[str]()
     called = list[str]()
 
@@ -50,10 +52,10 @@ def test_a_job_that_fails_again_ends_the_writer(writer: Writer, messages: list[s
         attempts.append("an attempt")
         failing()
 
-    writer.start()
-    writer.add(fail)
-    writer.add(lambda: called.append("a later job"))
-    assert "gone" in writer.finish()
+    calls.start()
+    calls.add(fail)
+    calls.add(lambda: called.append("a later job"))
+    assert "gone" in calls.finish()
     assert len(attempts) == 2
     assert not called
     assert len(messages) == 1
@@ -67,9 +69,9 @@ def stuck() -> Iterator[threading.Event]:
 
 
 def test_the_end_waits_no_longer_than_jobs_end(
-    writer: Writer, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
+    calls: BackgroundCalls, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(writing, "_PATIENCE_SECONDS", 0.01)
-    writer.start()
-    writer.add(stuck.wait)
-    assert writer.finish() != ""
+    monkeypatch.setattr(background_calls, "_SECONDS_OF_A_CALL", 0.01)
+    calls.start()
+    calls.add(stuck.wait)
+    assert calls.finish() != ""

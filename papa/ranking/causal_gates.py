@@ -1,0 +1,55 @@
+"""The scores of causal gates, and the role of each head that follows from them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas
+from jaxtyping import Bool, Float
+
+from papa.ranking.head_scores import HeadScores
+
+
+class CausalGateScores(HeadScores):
+    """Causal gates (Nam et al., 2025): G⁻ is the score.
+
+    A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
+    names its role. A head whose gates still moved at the end of a run has none.
+
+    Args:
+        pulled_closed: G⁻ of each seed.
+        pulled_open: G⁺, the mean over seeds.
+        settled: Whether gates no longer moved, of all seeds.
+    """
+
+    def __init__(
+        self,
+        pulled_closed: Float[np.ndarray, "seeds layers heads"],
+        pulled_open: Float[np.ndarray, "layers heads"],
+        settled: Bool[np.ndarray, "layers heads"],
+        evaluations: int = 0,
+    ) -> None:
+        super().__init__(pulled_closed, evaluations=evaluations)
+        self.pulled_open = pulled_open
+        self.settled = settled
+
+    @classmethod
+    def of_seeds(cls, scores: Sequence[HeadScores], distinct_rows: bool) -> CausalGateScores:
+        """Return the scores of all seeds; without ``distinct_rows`` they have no interval."""
+        gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
+        pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
+        return cls(
+            pulled_closed if distinct_rows else pulled_closed.mean(axis=0)[None],
+            np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
+            np.all([of_seed.settled for of_seed in gates], axis=0),
+        )
+
+    def frame(self, method: str) -> pandas.DataFrame:
+        """Return a frame as of other scores, with the shares of the three roles, and ``role``."""
+        frame = super().frame(method)
+        plus = self.pulled_open.ravel()
+        minus = frame["score"]
+        roles = {"facilitating": minus, "interfering": 1 - plus, "irrelevant": plus * (1 - minus)}
+        largest = pandas.DataFrame(roles).idxmax(axis=1)
+        return frame.assign(**roles, role=largest.where(self.settled.ravel(), None))
