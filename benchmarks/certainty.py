@@ -25,7 +25,8 @@ from papa.ranking.search import search_number
 from papa.scores.drops import MaxDrop
 from papa.scores.intervals import SeedScores
 from papa.scores.order_comparison import LEVEL, agrees_more, compare_means, seed_agreement
-from papa.scores.summary import LINE, drops_of_all_lines, heads_at, summarise
+from papa.scores.summary import LINE, summarise
+from papa.scores.verdicts import drops_of_all_lines, heads_within
 from papa.spec.orders import Head
 
 HEADS = 72
@@ -156,7 +157,7 @@ def drop_rows() -> Iterator[str]:
                 ("each line alone", summarise(results)),
                 ("all lines", drops_of_all_lines(results)),
             ):
-                verdicts = heads_at(summary, {}, limit)
+                verdicts = heads_within(summary, {}, limit)
                 costly = verdicts["constant_heads"] > 8
                 errors[name] += bool((verdicts["verdict"][costly] == "within").any())
         shares = ", ".join(f"{name} {count / 200:.3f}" for name, count in errors.items())

@@ -15,7 +15,7 @@ from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import head_order, scoring_method
-from papa.scores.answers import ConstantAnswer
+from papa.scores.constant_answers import ConstantAnswer
 from papa.spec import Order, TaskSpec
 from papa.spec.orders import Head, heads_of_units
 from papa.storage.artifacts import ArtifactReference, verified

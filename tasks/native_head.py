@@ -12,12 +12,8 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
-from papa.scores.answers import (
-    best_constant_answer,
-    classes_in_words,
-    native_score,
-    same_answer,
-)
+from papa.scores.answers import classes_in_words, native_score, same_answer
+from papa.scores.constant_answers import best_constant_answer
 from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
 from papa.spec import TaskSpec

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from papa.models.reference import EncoderReference
-from papa.scores.answers import best_constant_answer
+from papa.scores.constant_answers import best_constant_answer
 from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
 from papa.spec import FeaturesSpec, TaskSpec

@@ -11,7 +11,7 @@ from papa.flows.cli.options import argument, option
 from papa.reporting.figures import FORMATS
 from papa.reporting.score_figures import scores_figure
 from papa.reporting.tables import marks, score_tables, summary_table
-from papa.scores.summary import compared
+from papa.scores.summary import compare_studies
 
 
 def compare(
@@ -29,7 +29,7 @@ def compare(
     """Compare finished studies in one table."""
     with options.one_sentence(verbose):
         console = Console()
-        comparison = compared(
+        comparison = compare_studies(
             {study: options.open_finished(store, study).results for study in studies}
         )
         shown = options.printable_names(comparison)

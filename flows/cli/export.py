@@ -16,7 +16,7 @@ from papa.models.native import native_class
 from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
-from papa.scores.summary import heads_at
+from papa.scores.verdicts import heads_within
 from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS
 from papa.tasks.manifest import CellEntry, FinishedStudy
@@ -164,7 +164,7 @@ def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
 
 def _within(line: DataFrame, max_drop: MaxDrop) -> float:
     """Return the smallest fraction whose drop is significantly within a limit."""
-    verdicts = heads_at(line, {}, max_drop)
+    verdicts = heads_within(line, {}, max_drop)
     drop = f"within {max_drop.label(line['metric'].iloc[0])}"
     reason = next(iter(verdicts["reason"]), "")
     if reason:

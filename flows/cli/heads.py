@@ -12,7 +12,8 @@ from papa.ranking.orders import scoring_method
 from papa.reporting.answers import certainty
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
-from papa.scores.summary import LINE, drops_of_all_lines, heads_at
+from papa.scores.summary import LINE
+from papa.scores.verdicts import drops_of_all_lines, heads_within
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 from papa.tasks.manifest import FinishedStudy
@@ -77,7 +78,7 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
     manifest = finished.manifest
     agreement = {(facts["encoder"], facts["task"]): facts for facts in manifest.agreement}
     constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in manifest.cells}
-    frame = heads_at(drops_of_all_lines(finished.results), constant, max_drop)
+    frame = heads_within(drops_of_all_lines(finished.results), constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
         bounds = {"low": "drop_low", "high": "drop_high"}
         counts = _records(line.drop(columns=[*LINE, "metric"]).rename(columns=bounds))

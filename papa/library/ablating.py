@@ -26,13 +26,10 @@ from papa.native.batches import InMemoryTexts, Rows
 from papa.native.losses import kl_divergence
 from papa.native.outputs import Answers, check_means, concatenated
 from papa.native.passes import NOTHING_COUNTS, NativeHead
-from papa.scores.answers import (
-    LEAST_SENTENCES,
-    AnswerArrays,
-    embedding_fidelity,
-    mean_over_examples,
-)
+from papa.scores.answers import AnswerArrays
 from papa.scores.custom import CustomScore
+from papa.scores.embeddings import LEAST_SENTENCES, embedding_fidelity
+from papa.scores.intervals import mean_over_examples
 from papa.spec.orders import Head
 
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray

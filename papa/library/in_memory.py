@@ -36,7 +36,8 @@ from papa.ranking.orders import has_joint_effects
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty
 from papa.reporting.redundancy import redundancy
-from papa.scores.answers import AnswerArrays, commonest_answer, same_answer, score_answers
+from papa.scores.answers import AnswerArrays, same_answer, score_answers
+from papa.scores.constant_answers import commonest_answer
 from papa.scores.custom import RequestedScore, custom_name
 from papa.scores.metrics import Scored, influence
 from papa.scores.summary import summarise

@@ -17,7 +17,8 @@ from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
 from papa.scores.order_comparison import compare_orders
-from papa.scores.summary import INFLUENCE, drops_of_all_lines, heads_at, summarise
+from papa.scores.summary import INFLUENCE, summarise
+from papa.scores.verdicts import drops_of_all_lines, heads_within
 from papa.spec.orders import Cell, Head
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ class Measurement:
             SpecError: The unit is none of the metric's.
         """
         limit = MaxDrop.parse(max_drop, "max_drop")
-        heads = heads_at(
+        heads = heads_within(
             drops_of_all_lines(self.results_with_influence), self.constant_heads, limit
         )
         return heads.drop(columns=["encoder", "task"])

@@ -15,8 +15,8 @@ from papa.native.batches import InMemoryTexts, Inputs
 from papa.native.losses import loss_of_answers
 from papa.native.outputs import Answers, check_means, has_many_labels
 from papa.native.passes import NativeHead
-from papa.scores.answers import LEAST_SENTENCES
 from papa.scores.custom import RequestedScore, custom_name
+from papa.scores.embeddings import LEAST_SENTENCES
 from papa.spec import Metric
 from papa.spec.orders import Unit
 from papa.spec.task import LOSS

@@ -14,8 +14,9 @@ from papa.models.weights import load_model
 from papa.native.batches import SplitTexts
 from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NativeHead
-from papa.scores.answers import check_sentences, class_ids, classes_in_words
+from papa.scores.answers import class_ids, classes_in_words
 from papa.scores.custom import CustomScore
+from papa.scores.embeddings import check_sentences
 from papa.spec import TaskSpec
 from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import special_tokens_of

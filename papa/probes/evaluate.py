@@ -32,7 +32,7 @@ from papa.probes.probes import (
 )
 from papa.probes.training import Groups, Learner, probe_window, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
-from papa.scores.answers import labels_of
+from papa.scores.answers import labels_and_lengths
 from papa.scores.custom import CustomCode, Score, load_code, scorer
 from papa.scores.metrics import Scored
 from papa.spec import ExecutionSpec, FeaturesSpec, Precision, TaskSpec
@@ -196,7 +196,7 @@ def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Score
         windows.append(torch.cat(predictions, dim=1).cpu().numpy())
         # Free this window's features before the next one's are computed.
         del features
-    labels, lengths = labels_of(source.split)
+    labels, lengths = labels_and_lengths(source.split)
     return [
         score(seed_predictions, labels, lengths)
         for seed_predictions in np.concatenate(windows, axis=1)
@@ -282,7 +282,7 @@ class FittedProbe(Probe):
             windows.append(self.inputs(features, rows[None])[0][0].cpu().numpy())
             del features
         inputs = np.concatenate(windows)
-        labels, _ = labels_of(source.split)
+        labels, _ = labels_and_lengths(source.split)
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
         for seed, seed_estimator in zip(seeds, self.fitted, strict=True):
             if _is_seeded(seed_estimator):

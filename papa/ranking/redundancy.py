@@ -14,7 +14,7 @@ from papa.progress import Progress, ignore_progress
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import HeadLoss
 from papa.ranking.set_values import effect_of_losses
-from papa.scores.intervals import holm
+from papa.scores.p_values import holm
 from papa.scores.skewness import p_values_of_skewed
 from papa.spec.orders import Head, constant_count
 

@@ -1,36 +1,24 @@
-"""What a model's own answers score, which of its classes are a task's; what a changed model keeps
-of its answers; and the baseline of a probe, the best single answer (docs/results.md).
-
-Every measure of what is kept has the jackknife's 95 % interval over examples; for similarities and
-neighbours an example is a sentence, with all of its pairs. The bootstrap will not do there: a
-sentence drawn twice is its own nearest neighbour.
+"""What the answers of a model's native head score, and which of its classes are a task's
+(docs/results.md).
 """
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int, Real, Shaped
+from jaxtyping import Int, Real, Shaped
 from scipy.special import log_softmax
 
 from papa.errors import DataError, joined
-from papa.scores.custom import CustomCode, score_by_custom_metric, scorer
-from papa.scores.intervals import Interval, clipped, over_examples, unit_of
+from papa.scores.custom import CustomCode, score_by_custom_metric
+from papa.scores.embeddings import check_sentences, embedding_score, normalised
 from papa.scores.metrics import Scored, mean_of, positive_class, score_predictions
 from papa.spec import Metric, TaskSpec
 from papa.spec.task import EMBEDDING_METRICS, LOSS, UNLABELLED_METRICS
-from papa.text.corpus import TokenisedCorpus, TokenisedSplit
+from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED
 
-_SAME = 1e-6
+_ROUNDING = 1e-6
 """Numbers that differ by less differ by rounding."""
-LEAST_SENTENCES = 4
-"""Fewer have too few similarities to rank."""
-Influenced = tuple[float, Float[np.ndarray, " sentences"]]
-"""A measure, and what it loses without each sentence."""
-MOST_SENTENCES = 2_000
-"""Whose similarities are ranked, pair by pair."""
 AnswerArrays = dict[str, np.ndarray]
 """``lengths`` [rows], the answers of each row, and ``embeddings`` [rows, width]; or ``logits``
 [answers, classes]; or ``numbers`` [answers]; or of words ``top`` and, where the true one is known,
@@ -47,17 +35,27 @@ def native_score(
     head_names: Sequence[str],
     code: CustomCode | None = None,
 ) -> Scored:
-    """Return what answers score: against the original's, or against the task's labels."""
+    """Return what the answers of a native head score on a task.
+
+    Args:
+        task: The task, whose metric says whether labels or the original's answers are compared.
+        before: The original model's answers.
+        after: The answers with some heads constant.
+        split: The rows that are answered, with their labels.
+        names: The task's classes.
+        head_names: The head's classes.
+        code: A custom metric.
+    """
     if "score" in after:
         return score_answers(task.metric, before, after)
     if task.kind == "similarity":
-        unit = _normalised(after["embeddings"])
+        unit = normalised(after["embeddings"])
         cosines = (unit[::2] * unit[1::2]).sum(1)
-        return score_predictions(task.metric, cosines, labels_of(split)[0][::2])
+        return score_predictions(task.metric, cosines, labels_and_lengths(split)[0][::2])
     if task.metric in UNLABELLED_METRICS or task.metric == LOSS:
         check_sentences(task, len(split))
         return score_answers(task.metric, before, after)
-    labels, lengths = labels_of(split)
+    labels, lengths = labels_and_lengths(split)
     if task.regression:
         return score_answers(task.metric, before, after, labels)
     ids = class_ids(names or (), head_names, task)
@@ -106,6 +104,7 @@ def score_answers(
 
 
 def _top(answers: AnswerArrays) -> Real[np.ndarray, " answers"]:
+    """Return the likeliest word or class of each answer, by its number."""
     return answers["top"] if "top" in answers else answers["logits"].argmax(1)
 
 
@@ -114,31 +113,18 @@ def same_answer(answers: AnswerArrays, classes: Sequence[str]) -> str:
     if "score" in answers or len(answers["lengths"]) < 2:
         return ""
     if "embeddings" in answers:
-        is_same = bool((np.ptp(_normalised(answers["embeddings"]), axis=0) < _SAME).all())
+        is_same = bool((np.ptp(normalised(answers["embeddings"]), axis=0) < _ROUNDING).all())
         return "one embedding" if is_same else ""
     if "numbers" in answers:
         numbers = answers["numbers"]
-        return f"{numbers[0]:g}" if np.ptp(numbers) <= _SAME * abs(numbers[0]) else ""
+        return f"{numbers[0]:g}" if np.ptp(numbers) <= _ROUNDING * abs(numbers[0]) else ""
     top = _top(answers)
     if np.ptp(top):
         return ""
     answer = int(top[0])
-    return (
-        f"token {answer}" if "top" in answers else dict(enumerate(classes)).get(answer, str(answer))
-    )
-
-
-def check_sentences(task: TaskSpec, rows: int) -> None:
-    """Raise an error if a metric of embeddings has too few or too many validation rows."""
-    if task.metric not in EMBEDDING_METRICS:
-        return
-    count = int(task.metric.removeprefix("nearest_")) if task.metric.startswith("nearest") else 0
-    fewest = max(LEAST_SENTENCES, 2 * count + 1)
-    if not fewest <= rows <= MOST_SENTENCES:
-        raise DataError(
-            f"task '{task.name}' has {rows} validation rows, and {task.metric} needs {fewest} "
-            f"to {MOST_SENTENCES}: give other rows, or set validation_rows"
-        )
+    if "top" in answers:
+        return f"token {answer}"
+    return classes[answer] if answer < len(classes) else str(answer)
 
 
 def class_ids(
@@ -177,158 +163,10 @@ def classes_in_words(names: Sequence[str] | None, head_names: Sequence[str], tas
     return ", ".join(f"{name} = {head_names[number]}" for name, number in both)
 
 
-@dataclass(frozen=True)
-class ConstantAnswer(Scored):
-    """Whose answer is None where it is no class (correlations, masked words)."""
-
-    answer: str | None
-
-
-def best_constant_answer(
-    corpus: TokenisedCorpus, task: TaskSpec, vocabulary: int, code: CustomCode | None = None
-) -> ConstantAnswer:
-    """Return the best score that one answer for every example gets on the validation split, chosen
-    there, which can only make it harder to beat.
-    """
-    labels, lengths = labels_of(corpus.split("validation"))
-    names = corpus.label_names
-    if corpus.kind == "mlm":
-        words, _ = labels_of(corpus.split("train"))
-        counts = np.bincount(words, minlength=vocabulary) + 1.0
-        names = None
-        answers = [np.log(counts / counts.sum())[labels]]
-    elif names is None or task.metric == "matthews":
-        # One answer for all ranks nothing and correlates with nothing.
-        names = None
-        answers = [np.zeros_like(labels)]
-    else:
-        answers = [np.full_like(labels, answer) for answer in range(len(names))]
-    score = scorer(task, corpus.label_names, code)
-    scores = [score(answer, labels, lengths) for answer in answers]
-    best = int(np.argmax([scored_answer.score for scored_answer in scores]))
-    return ConstantAnswer(**vars(scores[best]), answer=names[best] if names else None)
-
-
-def commonest_answer(
-    metric: Metric, labels: Int[np.ndarray, " texts"], classes: Sequence[str]
-) -> ConstantAnswer:
-    """Return the score of the commonest label as the answer to every text; by loss, of the labels'
-    shares. A text without a class has a negative number.
-    """
-    labelled = labels >= 0
-    known = labels[labelled]
-    counts = np.bincount(known, minlength=1)
-    commonest = int(counts.argmax())
-    lengths = labelled.astype(np.int64)
-    if metric == LOSS:
-        shares = np.log(counts[known] / counts.sum())
-        score = score_predictions(metric, shares, known, lengths=lengths)
-        return ConstantAnswer(**vars(score), answer=None)
-    score = score_predictions(metric, np.full_like(known, commonest), known, lengths=lengths)
-    return ConstantAnswer(**vars(score), answer=dict(enumerate(classes)).get(commonest))
-
-
-def labels_of(
+def labels_and_lengths(
     split: TokenisedSplit,
 ) -> tuple[Shaped[np.ndarray, " labels"], Int[np.ndarray, " rows"]]:
     """Return the labels of a split without the ignored ones, and how many each row has."""
     if not split.label_per_token:
         return split.labels, np.ones(len(split), np.int64)
     return split.labels[split.labels != IGNORED], split.probed_lengths
-
-
-def embedding_fidelity(
-    before: Float[np.ndarray, "sentences width"], after: Float[np.ndarray, "sentences new_width"]
-) -> dict[str, Interval]:
-    """Return how much two models' embeddings of the same sentences, at least four, agree.
-
-    ``cosine``: the mean cosine of a sentence's embedding to its own, where both have one width.
-    ``similarities``: Spearman's correlation of the cosines of all pairs of sentences.
-    ``nearest_1``, ``nearest_10``: the share of a sentence's nearest neighbours that stay among its
-    nearest, where there are more than twice as many sentences.
-    """
-    measures = ["cosine"] if before.shape == after.shape else []
-    measures.append("similarities")
-    measures += [f"nearest_{count}" for count in (1, 10) if len(before) > 2 * count]
-    return {
-        name: clipped(name, over_examples(*embedding_score(name, before, after), unit_of(name)))
-        for name in measures
-    }
-
-
-def embedding_score(
-    measure: str,
-    before: Float[np.ndarray, "sentences width"],
-    after: Float[np.ndarray, "sentences new_width"],
-) -> Influenced:
-    before, after = (_normalised(embeddings) for embeddings in (before, after))
-    if measure == "cosine":
-        return mean_of((before * after).sum(1))
-    similarities = before @ before.T, after @ after.T
-    if measure == "similarities":
-        return _rank_agreement(*similarities)
-    return _neighbours_kept(*similarities, int(measure.removeprefix("nearest_")))
-
-
-def mean_over_examples(
-    measure: str,
-    values: Shaped[np.ndarray, " answers"],
-    lengths: Int[np.ndarray, " examples"] | None = None,
-) -> Interval:
-    """Return the mean of values, numbers or booleans, with its interval over the examples that they
-    belong to, ``lengths`` values to each, within the range of the measure. Numbers that are all
-    equal have no bounds, as nobody knows their scale.
-    """
-    unit = 1.0 if values.dtype == bool else math.nan
-    return clipped(measure, over_examples(*mean_of(values, lengths), unit))
-
-
-def _normalised(
-    embeddings: Float[np.ndarray, "sentences width"],
-) -> Float[np.ndarray, "sentences width"]:
-    embeddings = embeddings.astype(np.float64)
-    return embeddings / np.maximum(np.linalg.norm(embeddings, axis=1, keepdims=True), 1e-12)
-
-
-def _rank_agreement(
-    before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"]
-) -> Influenced:
-    """Return Spearman's correlation over pairs; for a sentence left out, all of its pairs are."""
-    first, second = np.triu_indices(len(before), 1)
-    # Ranks among all pairs, so that those among fewer need no other sort.
-    dense = np.stack(
-        [np.unique(cosines[first, second], return_inverse=True)[1] for cosines in (before, after)]
-    )
-    correlation = _correlation(dense)
-    pairs_without = ((first != out) & (second != out) for out in range(len(before)))
-    return correlation, np.array(
-        [correlation - _correlation(dense[:, pairs]) for pairs in pairs_without]
-    )
-
-
-def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
-    """Return Spearman's correlation of values that are small integers; 0 where one side is
-    constant.
-    """
-    counts = [np.bincount(side) for side in values]
-    ranks = [(np.cumsum(n) - n / 2)[side] for n, side in zip(counts, values, strict=True)]
-    return float(np.corrcoef(ranks)[0, 1]) if all(map(np.ptp, ranks)) else 0.0
-
-
-def _neighbours_kept(
-    before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int
-) -> Influenced:
-    """Return the share of the nearest ``count`` that is kept; for a sentence left out, the next
-    nearest takes its place.
-    """
-    cosines = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
-    nearest = np.argsort(-cosines, axis=2, kind="stable")[:, :, : count + 1]
-
-    def share_without(out: int) -> float:
-        lists = nearest[:, np.arange(len(before)) != out]
-        remain = lists != out
-        first, second = lists[remain & (remain.cumsum(axis=2) <= count)].reshape(2, -1, count)
-        return float((first[:, :, None] == second[:, None]).sum() / first.size)
-
-    share = share_without(-1)
-    return share, share - np.array([share_without(out) for out in range(len(before))])

@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int, Shaped
 
-from papa.scores.metrics import influence
+from papa.scores.metrics import influence, mean_of
 from papa.spec import Metric
 from papa.spec.task import RANKED, is_custom_metric
 
@@ -33,7 +33,7 @@ _RANGES: dict[str, tuple[float, float]] = {
 """The range of scores and measures that do not lie from 0 to 1."""
 _CONTINUOUS = ("negative_log_perplexity", "cosine")
 _ZERO = 1e-12
-"""The size below which a score is rounding error; also the smallest p value that is reported."""
+"""The size below which a score is rounding error."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +147,19 @@ def over_examples(
     return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95))
 
 
+def mean_over_examples(
+    measure: str,
+    values: Shaped[np.ndarray, " answers"],
+    lengths: Int[np.ndarray, " examples"] | None = None,
+) -> Interval:
+    """Return the mean of values, numbers or booleans, with its interval over the examples that they
+    belong to, ``lengths`` values to each, within the range of the measure. Numbers that are all
+    equal have no bounds, as nobody knows their scale.
+    """
+    unit = 1.0 if values.dtype == bool else math.nan
+    return clipped(measure, over_examples(*mean_of(values, lengths), unit))
+
+
 def joint(scores: SeedScores) -> Interval:
     """Return the mean score and its interval over seeds and examples; bounds of nan for one of
     either.
@@ -166,7 +179,7 @@ def difference(
     second: SeedScores,
     confidence: float = 0.95,
     *,
-    unseen: bool = True,
+    rule_of_three: bool = True,
     deviation: float = 0.0,
 ) -> Interval:
     """Return the first mean score less the second, paired by seed and example.
@@ -174,10 +187,10 @@ def difference(
     Numbers of examples that differ mean other examples: the variances over them are then added. The
     bounds are nan for one seed or example; everything is nan if no seed is in both.
 
-    ``unseen`` differences that no example shows widen the interval (rule of three): needed for an
-    interval of the difference's size, not for a test whether there is any. ``deviation`` is another
-    standard deviation of the difference, such as that of single lists of heads, estimated from as
-    many draws as there are seeds.
+    By the ``rule_of_three`` the interval allows for differences that none of the examples shows
+    (``_half_over_examples``): it is needed for an interval of the difference's size, not for a test
+    whether there is any. ``deviation`` is another standard deviation of the difference, such as
+    that of single lists of heads, estimated from as many draws as there are seeds.
     """
     pair = _paired(first, second)
     if not pair:
@@ -193,7 +206,7 @@ def difference(
             ]
         )
     rows = min(len(first_influences), len(second_influences))
-    unit = first.unit if unseen else 0.0
+    unit = first.unit if rule_of_three else 0.0
     return _joint(first_scores - second_scores, effects, unit, rows, confidence, deviation)
 
 
@@ -298,42 +311,3 @@ def _half_over_examples(
 def relative_drop(full: float, score: float) -> float:
     """Return (s₁ - s_f) / |s₁|, which is positive if the score got worse; nan if s₁ is 0."""
     return (full - score) / abs(full) if full else math.nan
-
-
-def p_value(first: SeedScores, second: SeedScores, deviation: float = 0.0) -> float:
-    """Return the p value of the difference of two scores: 1e-12 or more, nan without an interval.
-
-    It is 1 minus the largest confidence at which the interval of ``difference``, by what seeds,
-    examples and ``deviation`` show, excludes 0.
-    """
-    from scipy.optimize import brentq
-
-    def excess(log_p: float) -> float:
-        """Return by how much half the interval's width exceeds the mean: above 0 where 0 is
-        inside.
-        """
-        confidence = 1 - math.exp(log_p)
-        interval = difference(first, second, confidence, unseen=False, deviation=deviation)
-        return interval.high - interval.mean - abs(interval.mean)
-
-    lowest_log_p = math.log(_ZERO)
-    if math.isnan(excess(lowest_log_p)):
-        return math.nan
-    if excess(0.0) >= 0:
-        return 1.0
-    if excess(lowest_log_p) < 0:
-        return _ZERO
-    return math.exp(brentq(excess, lowest_log_p, 0.0, xtol=1e-4))
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return the p values of comparisons adjusted for their number (Holm, 1979): the chance of any
-    below .05 is 5 % if nothing differs. nan stays nan and counts as no comparison.
-    """
-    ascending = sorted((p, index) for index, p in enumerate(p_values) if not math.isnan(p))
-    adjusted = [math.nan] * len(p_values)
-    largest = 0.0
-    for rank, (p, index) in enumerate(ascending):
-        largest = max(largest, min(1.0, (len(ascending) - rank) * p))
-        adjusted[index] = largest
-    return adjusted

@@ -19,10 +19,9 @@ from papa.scores.intervals import (
     clipped,
     deviation_of_lists,
     difference,
-    holm,
     joint,
-    p_value,
 )
+from papa.scores.p_values import holm, p_value
 from papa.scores.summary import LINE, interval_columns, seed_scores
 from papa.spec.orders import Head
 
@@ -210,7 +209,7 @@ def _mean(scores: Sequence[SeedScores]) -> SeedScores:
 
 
 def _difference_columns(first: SeedScores, second: SeedScores) -> dict[str, float]:
-    interval: Interval = difference(first, second, unseen=False)
+    interval: Interval = difference(first, second, rule_of_three=False)
     if interval.low == interval.high:
         # Examples that all agree say little of unseen ones.
         interval = difference(first, second)

@@ -1,15 +1,15 @@
-"""The summary of one study or several: every cell's score, drop and baselines; from drops, which
-heads may become constant, and means over tasks.
+"""The summary of one study or several: every cell's score, drop and baselines, and means over tasks
+of drops.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pandas
 
-from papa.errors import SpecError
-from papa.scores.drops import MaxDrop, perplexity_ratio
+from papa.scores.drops import perplexity_ratio
 from papa.scores.intervals import (
     NOT_KNOWN,
     Interval,
@@ -20,7 +20,7 @@ from papa.scores.intervals import (
     paired_drop,
     unit_of,
 )
-from papa.spec.orders import Cell, Head
+from papa.spec.orders import Cell
 from papa.spec.task import LOSS, UNLABELLED_METRICS
 
 ONE_ANSWER = "the best single answer"
@@ -29,13 +29,19 @@ LINE = ["encoder", "task", "constants", "order"]
 """The columns that the cells of one line of a table or figure share."""
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
-FAMILY_ERROR = 0.05
-"""The probability that any line of a study allows heads that cost more than the drop."""
-_SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
-_NATS_COLUMNS = ("difference", "difference_low", "difference_high")
-"""The columns with a drop and the bounds of its interval, of a loss the second."""
-_TEXTS = (*LINE, "other", "metric", "positive", "one_answer", "contrast_with", "reason", "pair")
+_TEXT_COLUMNS = (
+    *LINE,
+    "other",
+    "metric",
+    "positive",
+    "one_answer",
+    "contrast_with",
+    "reason",
+    "pair",
+)
 """The columns of stored tables that hold text."""
+_CellKey = tuple[str, str, str, str, float]
+"""The values of ``LINE`` and the fraction."""
 
 
 def summarise(results: pandas.DataFrame, drop_confidence: float = 0.95) -> pandas.DataFrame:
@@ -48,58 +54,73 @@ def summarise(results: pandas.DataFrame, drop_confidence: float = 0.95) -> panda
     scores = {key: seed_scores(group) for key, group in groups.items()}
     kinds = results["constants"].unique()
     reference_kind = "average" if "average" in kinds else kinds[0]
-    rows = []
-    for key, group in groups.items():
-        first = group.iloc[0]
-        metric = first["metric"]
-        encoder, task, kind, order, fraction = key
-        original_key = (encoder, task, kind, order, 1.0)
-        original = scores.get(original_key)
-        embeddings = seed_scores(group, "word_embeddings", "word_embeddings_influence")
-        answer = seed_scores(group, "always_one_answer", "one_answer_influence")
-        not_beaten_reason = not_beaten(original, answer, embeddings)
-        has_baseline = first[["always_one_answer", "word_embeddings"]].notna().any()
-        reason = _without_variety(groups.get(original_key)) or not_beaten_reason
-        reference = None
-        if kind != reference_kind and fraction < 1:
-            reference = scores.get((encoder, task, reference_kind, order, fraction))
-        score = clipped(metric, joint(scores[key]))
-        if metric in UNLABELLED_METRICS and not first["constant_heads"]:
-            # The model agrees with itself on any rows and seeds: there is nothing to estimate.
-            score = Interval.around(score.mean, 0.0)
-        lost = NOT_KNOWN
-        drop = NOT_KNOWN
-        if fraction == 1:
-            lost = Interval.around(0.0, 0.0)
-            drop = lost
-        elif original:
-            lost = difference(original, scores[key], drop_confidence)
-            drop = paired_drop(original, scores[key], drop_confidence)
-        ratio = NOT_KNOWN
-        if metric == LOSS:
-            drop = NOT_KNOWN
-            ratio = Interval(*map(perplexity_ratio, (lost.mean, lost.low, lost.high)))
-        rows.append(
-            {
-                **dict(zip([*LINE, "fraction"], key, strict=True)),
-                "share_of_heads": 1 - first["constant_heads"] / first["heads"],
-                "constant_heads": int(first["constant_heads"]),
-                **first[["metric", "positive"]],
-                "seeds": group["seed"].nunique(),
-                **interval_columns(score, "mean", "low", "high"),
-                "original": joint(original).mean if original else math.nan,
-                **interval_columns(lost, "difference"),
-                **interval_columns(drop, "relative_drop", "drop_low", "drop_high"),
-                **interval_columns(ratio, "perplexity_ratio"),
-                **_contrast(reference_kind, reference, scores[key]),
-                **first[["always_one_answer", "one_answer"]],
-                **interval_columns(clipped(metric, joint(embeddings)), "word_embeddings"),
-                "beats_baseline": not not_beaten_reason if has_baseline else pandas.NA,
-                "reason": reason,
-            }
-        )
+    rows = [_row_of_cell(key, groups, scores, reference_kind, drop_confidence) for key in groups]
     summary = pandas.DataFrame(rows).astype({"beats_baseline": "boolean"})
     return summary.sort_values([*LINE, "fraction"], key=_position, ignore_index=True)
+
+
+def _row_of_cell(
+    key: _CellKey,
+    groups: Mapping[_CellKey, pandas.DataFrame],
+    scores: Mapping[_CellKey, SeedScores],
+    reference_kind: str,
+    drop_confidence: float,
+) -> dict[str, Any]:
+    """Return the row of one cell of ``summarise``.
+
+    Args:
+        key: Of the cell.
+        groups: The results of every cell.
+        scores: The scores of every cell.
+        reference_kind: The substitute that others are contrasted with.
+        drop_confidence: Of the intervals of drops.
+    """
+    group = groups[key]
+    first = group.iloc[0]
+    metric = first["metric"]
+    encoder, task, kind, order, fraction = key
+    original_key = (encoder, task, kind, order, 1.0)
+    original = scores.get(original_key)
+    embeddings = seed_scores(group, "word_embeddings", "word_embeddings_influence")
+    answer = seed_scores(group, "always_one_answer", "one_answer_influence")
+    not_beaten_reason = not_beaten(original, answer, embeddings)
+    has_baseline = first[["always_one_answer", "word_embeddings"]].notna().any()
+    reference = None
+    if kind != reference_kind and fraction < 1:
+        reference = scores.get((encoder, task, reference_kind, order, fraction))
+    score = clipped(metric, joint(scores[key]))
+    if metric in UNLABELLED_METRICS and not first["constant_heads"]:
+        # The model agrees with itself on any rows and seeds: there is nothing to estimate.
+        score = Interval.around(score.mean, 0.0)
+    lost = NOT_KNOWN
+    drop = NOT_KNOWN
+    if fraction == 1:
+        lost = Interval.around(0.0, 0.0)
+        drop = lost
+    elif original:
+        lost = difference(original, scores[key], drop_confidence)
+        drop = paired_drop(original, scores[key], drop_confidence)
+    ratio = NOT_KNOWN
+    if metric == LOSS:
+        drop = NOT_KNOWN
+        ratio = Interval(*map(perplexity_ratio, (lost.mean, lost.low, lost.high)))
+    return {
+        **dict(zip([*LINE, "fraction"], key, strict=True)),
+        "share_of_heads": 1 - first["constant_heads"] / first["heads"],
+        "constant_heads": int(first["constant_heads"]),
+        **first[["metric", "positive"]],
+        "seeds": group["seed"].nunique(),
+        **interval_columns(score, "mean", "low", "high"),
+        "original": joint(original).mean if original else math.nan,
+        **interval_columns(lost, "difference"),
+        **interval_columns(drop, "relative_drop", "drop_low", "drop_high"),
+        **interval_columns(ratio, "perplexity_ratio"),
+        **_contrast(reference_kind, reference, scores[key]),
+        **first[["always_one_answer", "one_answer"]],
+        **interval_columns(clipped(metric, joint(embeddings)), "word_embeddings"),
+        "beats_baseline": not not_beaten_reason if has_baseline else pandas.NA,
+        "reason": _without_variety(groups.get(original_key)) or not_beaten_reason,
+    }
 
 
 def _position(column: pandas.Series) -> pandas.Series:
@@ -182,10 +203,10 @@ def read_table(path: Path) -> pandas.DataFrame:
     columns = pandas.read_csv(path, nrows=0).columns
     return pandas.read_csv(
         path,
-        dtype={column: str for column in columns if column in _TEXTS}
+        dtype={column: str for column in columns if column in _TEXT_COLUMNS}
         | ({"beats_baseline": "boolean"} if "beats_baseline" in columns else {}),
         keep_default_na=False,
-        na_values={column: [""] for column in columns if column not in _TEXTS},
+        na_values={column: [""] for column in columns if column not in _TEXT_COLUMNS},
     )
 
 
@@ -202,7 +223,7 @@ def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
     return summary[same]
 
 
-def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
+def compare_studies(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     """Return the summaries of studies as one table with ``study`` as its first column.
 
     Rows of the same line are adjacent. Contrasts are with the first study's same cells; seeds are
@@ -231,92 +252,6 @@ def compared(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     table = pandas.concat(summaries, ignore_index=True)
     lines = table.groupby(LINE, sort=False).ngroup()
     return table.loc[lines.sort_values(kind="stable").index].reset_index(drop=True)
-
-
-def drops_of_all_lines(results: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the summary with intervals of drops that are wide enough for a statement on all lines.
-
-    Within a line, numbers of heads are tested in a fixed order, the fewest first, until one is not
-    within the drop; so each line needs one level for all of its numbers (Maurer et al. 1995).
-    Lines share 5 % by Bonferroni: with probability 95 %, no line allows a number of heads whose
-    drop is larger. One side of a 95 % interval errs in 2.5 %, so up to two lines keep theirs.
-    """
-    lines = len(results[LINE].drop_duplicates())
-    return summarise(results, max(0.95, 1 - 2 * FAMILY_ERROR / lines))
-
-
-def heads_at(
-    summary: pandas.DataFrame,
-    constant_heads: Mapping[Cell, Sequence[Head] | None],
-    max_drop: MaxDrop,
-) -> pandas.DataFrame:
-    """Return which heads may become constant within a drop of the score (paper, Sections 3.4 and
-    4.2; docs/results.md). Raises a SpecError where the unit of the drop applies to none of the
-    metrics.
-
-    Returns:
-        A row for every cell with constant heads, in each line the fewest first: the metric, the
-        drop (a share, or the nats of a loss), the verdict, the reason why there is none ("" if
-        there is one), and ``heads``, the ``constant_heads`` of the cell, None if seeds differ.
-    """
-    mismatches = {metric: max_drop.mismatch(metric) for metric in summary["metric"].unique()}
-    if all(mismatches.values()):
-        task, metric = summary[["task", "metric"]].iloc[0]
-        raise SpecError(f"task '{task}' is scored by {metric}: {mismatches[metric]}")
-    rows = []
-    for _, line in summary.groupby(LINE, sort=False):
-        metric = line["metric"].iloc[0]
-        reason = mismatches[metric] or _doubt(line)
-        limit = max_drop.limit(metric) or 0.0
-        drop, low, high = _NATS_COLUMNS if metric == LOSS else _SHARE_COLUMNS
-        all_within = True
-        constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
-        for row in constant.to_dict("records"):
-            verdict = "undecided"
-            if not reason:
-                verdict = verdict_on(row[low], row[high], limit, all_within)
-            # A cell without an interval, as no example changed, does not stop larger cells.
-            all_within = verdict == "within" or (all_within and math.isnan(row[high]))
-            cell_columns = {
-                name: row[name] for name in (*LINE, "metric", "fraction", "constant_heads")
-            }
-            rows.append(
-                {
-                    **cell_columns,
-                    "drop": row[drop],
-                    "low": row[low],
-                    "high": row[high],
-                    "verdict": verdict,
-                    "reason": reason,
-                    "heads": constant_heads.get(Cell.from_row(row)),
-                }
-            )
-    # pandas leaves out the middle of wide frames: the last columns are what the reader came for.
-    columns = ["fraction", "heads", "reason", "drop", "low", "high", "constant_heads", "verdict"]
-    return pandas.DataFrame(rows, columns=[*LINE, "metric", *columns])
-
-
-def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
-    """Return the verdict on a drop's interval, given whether every smaller number of heads is
-    within ``max_drop``.
-    """
-    if high <= max_drop and all_within:
-        return "within"
-    return "beyond" if low > max_drop else "undecided"
-
-
-def _doubt(line: pandas.DataFrame) -> str:
-    """Return why the drops of a line allow no verdict; "" if they do."""
-    first = line.iloc[0]
-    if not (line["fraction"] == 1).any():
-        return "it has no fraction 1"
-    if first["seeds"] == 1:
-        return "one seed has no interval: give the study more seeds"
-    if first["reason"]:
-        return reason_sentence(first)
-    if first["metric"] != LOSS and line["relative_drop"].isna().any():
-        return "the original's score is near 0, and a share of it says nothing"
-    return ""
 
 
 def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[str, str]]:

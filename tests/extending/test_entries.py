@@ -26,7 +26,7 @@ from papa.ranking.loss_scores import ScoringRequest
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod
 from papa.reporting.described import described_tables
 from papa.reporting.wording import order_label
-from papa.scores.answers import best_constant_answer
+from papa.scores.constant_answers import best_constant_answer
 from papa.spec import EncoderSpec, LayoutSpec
 from papa.spec import file as spec_file
 from papa.spec.file import resolve_study

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 import papa
 from papa.errors import DataError
-from papa.scores.answers import embedding_fidelity
+from papa.scores.embeddings import embedding_fidelity
 from tests.make import outputs_of
 from tests.native.models import EVERY_HEAD, TEXTS, bert, gpt, texts, without_padding
 

@@ -13,7 +13,7 @@ from transformers import BertConfig, BertForSequenceClassification, PreTrainedMo
 
 import papa
 from papa.ranking.orders import has_joint_effects
-from papa.scores.intervals import holm
+from papa.scores.p_values import holm
 from papa.scores.skewness import p_values_of_skewed
 from tests.make import SIZES
 

@@ -10,7 +10,8 @@ import pytest
 
 from papa.scores.intervals import Interval, SeedScores, interval, paired_drop, relative_drop
 from papa.scores.metrics import score_of, score_predictions
-from papa.scores.summary import not_beaten, verdict_on
+from papa.scores.summary import not_beaten
+from papa.scores.verdicts import verdict_on
 from papa.spec import Metric
 
 pytestmark = pytest.mark.unchecked

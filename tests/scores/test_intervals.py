@@ -10,14 +10,15 @@ from papa.scores.intervals import (
     SeedScores,
     clipped,
     difference,
-    holm,
     interval,
     joint,
-    p_value,
+    mean_over_examples,
+    over_examples,
     paired_drop,
     relative_drop,
     unit_of,
 )
+from tests.scores.helpers import hits
 
 SEEDS = 5
 ROWS = 150
@@ -152,46 +153,19 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
 
 
-def scores_of(numbers: np.random.Generator, *shares: float) -> list[SeedScores]:
-    """Accuracies of orders as good as ``shares`` on the same examples, some hard for all."""
-    hard = numbers.normal(size=ROWS)
-    orders = []
-    for share in shares:
-        noise = numbers.normal(size=(SEEDS, ROWS)) + 0.05 * numbers.normal(size=(SEEDS, 1))
-        orders.append(hits((hard + noise) / math.sqrt(2) < share))
-    return orders
+def test_a_mean_stays_within_what_its_measure_can_be() -> None:
+    agreement = mean_over_examples("agreement", np.ones(8, dtype=bool))
+    assert agreement.low < agreement.mean == agreement.high == 1
+    losses = mean_over_examples("loss_after", np.array([0.9, 1.1] * 4))
+    assert 1 < losses.high < 1.2, "no unit widens what examples show"
+    assert np.isnan(mean_over_examples("loss_after", np.ones(8)).high)
 
 
-def test_the_p_value_is_where_the_interval_meets_zero() -> None:
-    first, second = scores_of(np.random.default_rng(0), 0.9, 0.6)
-    p = p_value(first, second)
-    score_difference = difference(first, second, confidence=1 - p, unseen=False)
-    assert score_difference.low == pytest.approx(0, abs=1e-4)
-    assert p == pytest.approx(p_value(second, first))
-    assert (p < 0.05) == (difference(first, second, unseen=False).low > 0)
-    assert p_value(first, first) == 1, "equal scores differ by chance"
-    single_seed = SeedScores({0: first.scores[0]}, {0: first.influence[0]})
-    assert math.isnan(p_value(single_seed, second)), "one seed tells nothing"
-
-
-def test_holm_of_a_case_by_hand() -> None:
-    # 4 × .005, 3 × .01, 2 × .03 and, as no later one may be smaller, .06 again.
-    adjusted = holm([0.01, 0.04, 0.03, 0.005])
-    assert adjusted == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([0.9, 0.8]) == [1.0, 1.0]
-    assert holm([math.nan, 0.04])[1] == 0.04, "what cannot be tested is no comparison"
-    assert holm([]) == []
-
-
-def test_a_difference_that_few_examples_show_is_told() -> None:
-    """One in fifty differs whatever the seed, which the rule of three would hide."""
-    hard = np.random.default_rng(0).normal(size=300)
-    first, second = (hits(np.tile(hard < share, (SEEDS, 1))) for share in (0.86, 0.8))
-    assert 0 < first.scores[0] - second.scores[0] < 3.84 / 300 * 2
-    assert p_value(first, second) < 0.05
-
-
-def hits(correct: np.ndarray) -> SeedScores:
-    examples = np.stack([correct.astype(float), np.ones_like(correct, float)], axis=-1)
-    scores = dict(enumerate(correct.mean(axis=1).tolist()))
-    return SeedScores.from_examples("accuracy", scores, list(examples))
+def test_a_mean_over_answers_has_an_interval_over_examples() -> None:
+    values = np.array([1.0, 3, 5, 7, 2, 4])
+    lengths = np.array([2, 1, 3])
+    means_without = [np.mean([5, 7, 2, 4]), np.mean([1, 3, 7, 2, 4]), np.mean([1, 3, 5])]
+    expected = over_examples(22 / 6, 22 / 6 - np.array(means_without), math.nan)
+    assert mean_over_examples("score_after", values, lengths) == expected
+    assert mean_over_examples("score_after", values) != expected
+    assert math.isnan(mean_over_examples("score_after", np.array([1.0])).low)

@@ -10,13 +10,14 @@ import pytest
 from papa.ranking.orders import head_order
 from papa.reporting.answers import orders_note
 from papa.reporting.order_table import order_table
-from papa.scores.intervals import SeedScores, deviation_of_lists, holm, p_value
+from papa.scores.intervals import SeedScores, deviation_of_lists
 from papa.scores.order_comparison import (
     StudiedOrder,
     compare_means,
     compare_orders,
     fewest_random_lists,
 )
+from papa.scores.p_values import holm, p_value
 from papa.scores.summary import summarise
 from tests.reporting.studies import results
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from papa.scores.intervals import holm, ratio
+from papa.scores.intervals import ratio
+from papa.scores.p_values import holm
 from papa.scores.skewness import p_values_of_skewed
 
 

@@ -5,7 +5,8 @@ import math
 import pandas
 import pytest
 
-from papa.scores.summary import compared, drops_of_all_lines, summarise
+from papa.scores.summary import compare_studies, summarise
+from papa.scores.verdicts import drops_of_all_lines
 from tests.reporting.studies import ROWS, results
 
 
@@ -37,7 +38,7 @@ def test_scores_keep_their_intervals_whatever_the_number_of_lines() -> None:
 def test_each_study_drops_from_its_own_original() -> None:
     first = results(encoders=("a", "b"))
     second = first.assign(score=2 * first["score"])
-    table = compared({"first": first, "second": second})
+    table = compare_studies({"first": first, "second": second})
     for name, frame in (("first", first), ("second", second)):
         mine = table[table["study"] == name].reset_index(drop=True)
         contrasts = [column for column in mine if column.startswith("contrast")]
@@ -52,7 +53,7 @@ def test_studies_are_contrasted_by_seed_and_example() -> None:
     second = results(seeds=(3, 4, 5))
     scores = first["score"] - 0.05 + 0.002 * (second["seed"] - 4)
     second = second.assign(score=scores, seed=second["seed"])
-    table = compared({"first": first, "other": second}).set_index(["study", "fraction"])
+    table = compare_studies({"first": first, "other": second}).set_index(["study", "fraction"])
     assert table.loc["first", "contrast"].isna().all(), "itself"
     assert set(table.loc["other", "contrast_with"]) == {"first"}
     over_seeds = 4.30265 * 0.002 / math.sqrt(3)
@@ -62,5 +63,5 @@ def test_studies_are_contrasted_by_seed_and_example() -> None:
         assert cell["contrast"] == pytest.approx(0.05)
         half = (cell["contrast_high"] - cell["contrast_low"]) / 2
         assert half == pytest.approx(paired, rel=1e-3)
-    metric = compared({"a": first, "b": first.assign(metric="f1")})
+    metric = compare_studies({"a": first, "b": first.assign(metric="f1")})
     assert metric["contrast"].isna().all()
