@@ -20,9 +20,6 @@ from papa.scores.intervals import (
 )
 from tests.scores.helpers import hits
 
-SEEDS = 5
-ROWS = 150
-
 
 def test_student_t_of_three_seeds_by_hand() -> None:
     # t(0.975, 2) = 4.30265; the standard error of 1, 2, 3 is 1/√3.
