@@ -20,6 +20,7 @@ class ScoringMethod:
     """One way to score heads.
 
     Attributes:
+        label: What a score is, in tables and figures.
         function: ``module:name`` of what computes it from a ``ScoringRequest``; from a
             ``LossRequest`` where it reads a ``frozen_probe``; or, where it is ``streamed``, a mean
             over rows of attention, from ``AttentionRows``.
@@ -64,8 +65,8 @@ class ScoringMethod:
             return max(EVALUATIONS, fewest)
         if ranking.evaluations < fewest:
             raise SpecError(
-                f"evaluations is {ranking.evaluations:,}, and {self.label} of {heads:,} heads (or "
-                f"groups of heads) take {fewest:,} at least: give as many, or leave it out"
+                f"evaluations is {ranking.evaluations:,}, and {heads:,} heads (or groups of heads) "
+                f"by {self.label} take {fewest:,} at least: give as many, or leave it out"
             )
         return ranking.evaluations
 
@@ -81,18 +82,14 @@ _valued = partial(ScoringMethod, frozen_probe=True, values_sets=True)
 HEAD_SCORES: dict[str, ScoringMethod] = {
     "confidence": _streamed("confidence", f"{_RANKING}.streamed:confidence"),
     "variance": _streamed("variance", f"{_RANKING}.streamed:variance"),
-    "distance": _streamed("distance to constant", f"{_RANKING}.streamed:distance"),
-    "output_distance": _streamed(
-        "distance of outputs to constant", f"{_RANKING}.streamed:output_distance"
-    ),
+    "distance": _streamed("distance", f"{_RANKING}.streamed:distance"),
+    "output_distance": _streamed("output distance", f"{_RANKING}.streamed:output_distance"),
     "first_token_attention": _streamed(
-        "attention on the first token", f"{_RANKING}.streamed:first_token_attention"
+        "first-token attention", f"{_RANKING}.streamed:first_token_attention"
     ),
     # No model that studies load has learned sinks.
-    "sink_share": _streamed(
-        "share of the learned sink", f"{_RANKING}.streamed:sink_share", in_studies=False
-    ),
-    "output_norm": _streamed("norm of outputs", f"{_RANKING}.streamed:output_norm"),
+    "sink_share": _streamed("sink share", f"{_RANKING}.streamed:sink_share", in_studies=False),
+    "output_norm": _streamed("output norm", f"{_RANKING}.streamed:output_norm"),
     # What compares answers with themselves has no gradient there.
     "gradient": ScoringMethod(
         "gradient",
@@ -103,25 +100,25 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
     "shapley": _valued(
-        "Shapley values",
+        "Shapley value",
         f"{_RANKING}.set_values:shapley",
         reads=("evaluations",),
         minimum_evaluations=lambda heads: 4 * heads - 2,
     ),
     "greedy": _valued(
-        "the steps of a greedy order",
+        "greedy step",
         f"{_RANKING}.set_values:greedy",
         is_deterministic=True,
         reads=("evaluations",),
         minimum_evaluations=lambda heads: heads,
     ),
     "effect": _valued("effect", f"{_RANKING}.set_values:effect", is_deterministic=True),
-    "gates": _trained("L0 gates", f"{_RANKING}.learned:gates"),
+    "gates": _trained("L0 gate", f"{_RANKING}.learned:gates"),
     "causal_gates": _trained(
-        "causal gates", "papa.native.training:train_causal_gates", native_head="words"
+        "causal gate", "papa.native.training:train_causal_gates", native_head="words"
     ),
     "self_lambda": _trained(
-        "λ that keeps hidden states",
+        "λ of hidden states",
         f"{_RANKING}.learned:self_lambda",
         label_free=True,
         in_memory=False,
@@ -135,18 +132,32 @@ Draw: TypeAlias = int | Sequence[int]
 
 @dataclass(frozen=True)
 class HeadOrder:
-    """One way to order heads: ``arrange`` takes all heads, their scores and a seed."""
+    """One way to order heads: ``arrange`` takes all heads, their scores and a seed.
+
+    Attributes:
+        label: The order in words, ``reversed_label`` that of its reverse.
+    """
 
     label: str
     arrange: Callable[[list[Head], Scores, Draw], list[Head]]
     scored_by: str | None = None
     differs_by_seed: bool = False
+    reversed_label: str = ""
 
 
 def _ascending(heads: list[Head], scores: Scores, draw: Draw) -> list[Head]:
     assert scores is not None
     # Sorting is stable: ties stay in the order of (layer, head).
     return sorted(heads, key=lambda head: float(scores[head]))
+
+
+def _by_score(score: str, scored_by: str) -> HeadOrder:
+    return HeadOrder(
+        f"smallest {score} first",
+        _ascending,
+        scored_by=scored_by,
+        reversed_label=f"largest {score} first",
+    )
 
 
 def _drawn(heads: list[Head], scores: Scores, draw: Draw) -> list[Head]:
@@ -159,7 +170,7 @@ def _as_listed(heads: list[Head], scores: Scores, draw: Draw) -> list[Head]:
 
 
 HEAD_ORDERS: dict[str, HeadOrder] = {
-    "lambda": HeadOrder("λ ascending", _ascending, scored_by="lambda"),
+    "lambda": _by_score("λ", "lambda"),
     "first_to_last": HeadOrder("first layer to last", lambda heads, scores, draw: heads),
     "last_to_first": HeadOrder(
         "last layer to first", lambda heads, scores, draw: sorted(heads, key=lambda head: -head[0])
@@ -174,16 +185,14 @@ def order_named(order: str) -> HeadOrder:
         forward = order_named(order.removeprefix(REVERSED))
         return replace(
             forward,
-            label=f"{forward.label}, reversed",
+            label=forward.reversed_label or f"{forward.label}, reversed",
             arrange=lambda heads, scores, draw: forward.arrange(heads, scores, draw)[::-1],
         )
     name = scores_in(order)
     if name is not None:
         return HeadOrder(name if module_of(name) else f"scores of {name}", _as_listed)
     if order in HEAD_SCORES:
-        method = HEAD_SCORES[order]
-        label = f"{method.label} ascending{' (label-free)' if method.label_free else ''}"
-        return HeadOrder(label, _ascending, scored_by=order)
+        return _by_score(HEAD_SCORES[order].label, order)
     if order not in HEAD_ORDERS:
         known = [*HEAD_ORDERS, *HEAD_SCORES]
         raise SpecError(

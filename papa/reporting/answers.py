@@ -178,7 +178,7 @@ def against_random(pairs: pandas.DataFrame) -> list[str]:
         axes = varying_axes(means, ("encoder", "task", "constants"))
         group = "".join(f", {name}" for name in axis_labels(row, axes).values())
         sentences.append(
-            f"{order_label(order)} less random orders{group}: {difference} in the mean score over "
+            f"{order_label(order)} minus random orders{group}: {difference} in the mean score over "
             f"{', '.join(map(fraction_label, fractions))}, "
             f"{'significant' if row['beyond_chance'] else 'not significant'} at 5 %."
         )

@@ -70,7 +70,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
             unit = "kv_group"
             scores = scores.drop_duplicates(["layer", COLUMN])
         label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
-        neutral = 0.5 if method == "lambda" else getattr(HEAD_SCORES.get(method), "nothing", np.nan)
+        neutral = 0.5 if method == "lambda" else np.nan
         # The bound nearer to the neutral value; the value itself if the interval holds it.
         nearer = np.clip(neutral, scores["low"], scores["high"])
         dots: list[Spec] = []

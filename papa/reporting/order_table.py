@@ -8,6 +8,8 @@ from papa.reporting.wording import (
     axis_labels,
     marked,
     mean_label,
+    metric_label,
+    metric_labels,
     number_label,
     order_label,
     score_label,
@@ -26,17 +28,18 @@ def order_table(
     scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
 ) -> WrittenTable:
     """Return a row for every order of each encoder, task and kind of constants, the best first,
-    with its difference to the study's first order.
+    with its difference to the study's first order. A single metric is in the heading.
 
     Args:
         scores: ``order_scores.csv``.
         pairs: ``orders.csv``, the comparisons of every two orders.
-        summary: says which tasks are marked.
+        summary: says which tasks are marked, and their metrics.
     """
     first_order = pairs["order"].iloc[0]
     varying = varying_axes(scores)
     axes = [axis for axis in GROUP if axis == "constants" or axis in varying]
-    reasons = summary.drop_duplicates(GROUP).set_index(GROUP)["reason"]
+    cells = summary.drop_duplicates(GROUP).set_index(GROUP)
+    metrics = metric_labels(summary)
     means = pairs[pairs["fraction"].isna()]
     # Every pair is stored once: with its reverse, each order has a row for every other order.
     reverse = means.assign(
@@ -49,6 +52,8 @@ def order_table(
     comparisons_of_order = pandas.concat([means, reverse]).groupby([*GROUP, "order"], sort=False)
     rows = []
     for group, scores_of_group in scores.groupby(GROUP, sort=False):
+        cell = cells.loc[group]
+        metric = {"Metric": metric_label(cell)} if len(metrics) > 1 else {}
         best_first = scores_of_group.sort_values("mean", ascending=False, kind="stable")
         for row in best_first.to_dict("records"):
             comparisons = comparisons_of_order.get_group((*group, row["order"]))
@@ -65,7 +70,8 @@ def order_table(
             rows.append(
                 {
                     **axis_labels(row, [*axes, "order"]),
-                    "Mean score": marked(mean_label(row), {"reason": reasons[group]}),
+                    **metric,
+                    "Mean score": marked(mean_label(row), cell),
                     f"Difference to {order_label(first_order)}": difference,
                     "Kendall's τ with it": tau,
                     "Better than": str((significant > 0).sum()),
@@ -74,4 +80,5 @@ def order_table(
                     "Evaluations": number_label(row["evaluations"], ",.0f"),
                 }
             )
-    return WrittenTable("Head orders", rows, _ORDERS)
+    heading = f"Head orders ({metrics[0]})" if len(metrics) == 1 else "Head orders"
+    return WrittenTable(heading, rows, _ORDERS)

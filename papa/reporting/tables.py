@@ -26,6 +26,7 @@ from papa.reporting.wording import (
     marked,
     mean_label,
     metric_label,
+    metric_labels,
     score_label,
     varying_axes,
 )
@@ -89,7 +90,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
             _CONTRASTS,
         ),
     ]
-    metrics = _metric_labels(summary)
+    metrics = metric_labels(summary)
     if len(metrics) == 1:
         tables = [replace(table, heading=f"{table.heading} ({metrics[0]})") for table in tables]
     if summary["task"].nunique() > 1:
@@ -207,14 +208,9 @@ def _table_of_lines(
 def _row_labels(cell: Row, axes: list[str], summary: pandas.DataFrame) -> dict[str, str]:
     """Return what names a row: its axes, and its metric if the summary has two or more."""
     labels = axis_labels(cell, axes)
-    if len(_metric_labels(summary)) > 1:
+    if len(metric_labels(summary)) > 1:
         labels["Metric"] = metric_label(cell)
     return labels
-
-
-def _metric_labels(summary: pandas.DataFrame) -> list[str]:
-    """Return the metrics of a summary in words, each once."""
-    return list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
 
 
 def _baselines(summary: pandas.DataFrame) -> WrittenTable:

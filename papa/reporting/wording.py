@@ -99,6 +99,11 @@ def metric_label(row: Row) -> str:
     return f"{name} of '{row['positive']}'" if row["positive"] else name
 
 
+def metric_labels(summary: pandas.DataFrame) -> list[str]:
+    """Return the metrics of a summary in words, each once."""
+    return list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
+
+
 def score_label(
     mean: float, low: float = math.nan, high: float = math.nan, decimals: int = 3
 ) -> str:
@@ -184,7 +189,7 @@ def varying_axes(summary: pandas.DataFrame, axes: Iterable[str] = tuple(HEADINGS
 
 
 def fixed_caption(summary: pandas.DataFrame) -> str:
-    """Return what all rows share: ``all-MiniLM-L6-v2 · reviews · average · λ ascending``."""
+    """Return what all rows share: ``all-MiniLM-L6-v2 · reviews · average · smallest λ first``."""
     omitted = varying_axes(summary)
     if not orders_matter(summary["fraction"]):
         omitted.append("order")

@@ -160,8 +160,8 @@ def test_a_method_entry_is_a_head_order(tmp_path: Path, monkeypatch: pytest.Monk
     scores = read_head_scores("values", {0: scoring.reference(store)}).mean
     assert scores.shape == (6, 12)
     assert scores.std() > 0
-    assert order_label("values") == "norm of values ascending (label-free)"
-    assert order_label("reversed:values") == "norm of values ascending (label-free), reversed"
+    assert order_label("values") == "smallest norm of values first"
+    assert order_label("reversed:values") == "largest norm of values first"
 
 
 ENTRY = """

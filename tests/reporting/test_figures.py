@@ -32,7 +32,7 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     assert marks(figure, "point") == 2 * 2 * 2 * 5
     assert marks(figure, "line mark") == 2 * 2 * 2
     drawn = {*texts(figure)}
-    assert {"cola", "mrpc", "a", "b", "λ ascending", "1/16 (5.6 %)", "Matthews"} <= drawn
+    assert {"cola", "mrpc", "a", "b", "smallest λ first", "1/16 (5.6 %)", "Matthews"} <= drawn
     one_seed = scores_figure(summarise(results(seeds=(0,))))
     three_seeds = scores_figure(summarise(results()))
     assert marks(three_seeds, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"

@@ -174,10 +174,10 @@ def test_a_table_by_task_has_each_original_once() -> None:
     rows = [row for row in table.rows if row[0] == "b"]
     assert [tuple(row[1:4]) for row in rows] == [
         ("–", "–", "1"),
-        ("average", "λ ascending", "1/2"),
+        ("average", "smallest λ first", "1/2"),
         ("average", "random", "1/2"),
         ("average", "–", "0"),
-        ("identity", "λ ascending", "1/2"),
+        ("identity", "smallest λ first", "1/2"),
         ("identity", "random", "1/2"),
         ("identity", "–", "0"),
     ]
@@ -203,6 +203,6 @@ def test_a_table_by_task_is_saved_as_csv_or_latex(tmp_path: Path) -> None:
     table.save(tmp_path / "table.tex")
     text = (tmp_path / "table.tex").read_text()
     assert r"cola\_1 (Matthews) \\" in text
-    assert r"$\lambda$ ascending" in text
+    assert r"smallest $\lambda$ first" in text
     with pytest.raises(SpecError, match=r"\.csv"):
         table.save(tmp_path / "table.doc")

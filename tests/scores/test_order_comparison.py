@@ -122,9 +122,10 @@ def test_the_table_of_orders_counts_significant_differences() -> None:
     rows = frame(better=0.2, seeds=seeds)
     pairs, _, scores = compared(rows, studied_orders(seeds))
     assert f"{fewest_random_lists(3)} random lists" in orders_note(pairs)
-    table = order_table(scores, pairs, summarise(rows)).rows
-    assert table[0][1] == "λ ascending"
-    assert [row[-4:-2] for row in table] == [["3", "0"], *[["0", "1"]] * 3]
+    table = order_table(scores, pairs, summarise(rows))
+    assert table.heading == "Head orders (accuracy)"
+    assert table.rows[0][1] == "smallest λ first"
+    assert [row[-4:-2] for row in table.rows] == [["3", "0"], *[["0", "1"]] * 3]
 
 
 @pytest.mark.parametrize(("lists", "significant"), [(3, False), (18, False), (19, True)])
