@@ -48,36 +48,37 @@ def mean(values: pandas.Series, digits: int = 2) -> str:
     return f"{known.mean():.{digits}f}" if len(known) else "–"
 
 
-def markdown(header: list[str], rows: list[list[str]]) -> str:
+def markdown(table: pandas.DataFrame) -> str:
     """Return a table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
+    lines = [list(table.columns), ["---"] * len(table.columns), *table.to_numpy().tolist()]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def table_by_group(results: pandas.DataFrame) -> str:
+def scores_by_group(results: pandas.DataFrame) -> pandas.DataFrame:
     """Return AUROC by method and substitute, with a column for each kind of output."""
     groups = results["output"].map(GROUPS)
-    names = list(dict.fromkeys(GROUPS.values()))
-    header = ["method", "substitute", "models", "AUROC", *names, "coverage", "passes", "seconds"]
     rows = []
     for (method, substitute), scores in results.groupby(["method", "substitute"], sort=False):
-        by_group = [scores.loc[groups[scores.index] == name, "auroc"] for name in names]
+        by_group = {
+            name: mean(scores.loc[groups[scores.index] == name, "auroc"])
+            for name in dict.fromkeys(GROUPS.values())
+        }
         rows.append(
-            [
-                f"`{method}`" if method in NAMES else str(method),
-                str(substitute),
-                str(scores["auroc"].notna().sum()),
-                mean_with_interval(scores["auroc"]),
-                *[mean(values) for values in by_group],
-                mean(scores["coverage"]),
-                mean(scores["passes"], digits=0),
-                mean(scores["seconds"], digits=1),
-            ]
+            {
+                "method": f"`{method}`" if method in NAMES else str(method),
+                "substitute": str(substitute),
+                "models": str(scores["auroc"].notna().sum()),
+                "AUROC": mean_with_interval(scores["auroc"]),
+                **by_group,
+                "coverage": mean(scores["coverage"]),
+                "passes": mean(scores["passes"], digits=0),
+                "seconds": mean(scores["seconds"], digits=1),
+            }
         )
-    return markdown(header, rows)
+    return pandas.DataFrame(rows)
 
 
-def table_by_kind(results: pandas.DataFrame) -> str:
+def scores_by_kind(results: pandas.DataFrame) -> pandas.DataFrame:
     """Return AUROC by kind of planted model and method, where others use their average
     attention.
     """
@@ -85,9 +86,12 @@ def table_by_kind(results: pandas.DataFrame) -> str:
     methods = list(dict.fromkeys(scores["method"]))
     rows = []
     for kind, of_kind in scores.groupby("kind", sort=False):
-        cells = [mean(of_kind.loc[of_kind["method"] == method, "auroc"]) for method in methods]
-        rows.append([str(kind), *cells])
-    return markdown(["kind of model", *[method.replace("_", " ") for method in methods]], rows)
+        by_method = {
+            method.replace("_", " "): mean(of_kind.loc[of_kind["method"] == method, "auroc"])
+            for method in methods
+        }
+        rows.append({"kind of model": str(kind), **by_method})
+    return pandas.DataFrame(rows)
 
 
 def all_tables(results: pandas.DataFrame) -> str:
@@ -103,8 +107,9 @@ def all_tables(results: pandas.DataFrame) -> str:
         "An entry – has no model; a kind of which no model counts against the average has no row "
         "in the second table.\n"
         f"Seconds are of one core, and of {timed} of these models.\n\n"
-        f"{models} models of {kinds} kinds:\n\n{table_by_group(results)}\n\n"
-        f"With the average as substitute, by kind of model:\n\n{table_by_kind(results)}\n"
+        f"{models} models of {kinds} kinds:\n\n{markdown(scores_by_group(results))}\n\n"
+        f"With the average as substitute, by kind of model:\n\n"
+        f"{markdown(scores_by_kind(results))}\n"
     )
 
 
@@ -112,8 +117,7 @@ def page_table(results: pandas.DataFrame) -> str:
     """Return the table of the page: AUROC by method, where others use their average attention."""
     of_average = results[results["substitute"] == "average"]
     # Seconds differ by machine.
-    lines = table_by_group(of_average).splitlines()
-    return "\n".join(f"{line.removesuffix(' |').rpartition(' |')[0]} |" for line in lines)
+    return markdown(scores_by_group(of_average).drop(columns=["substitute", "seconds"]))
 
 
 def write_tables() -> None:
