@@ -84,7 +84,7 @@ def run(
     Or evaluate a model's native head or embeddings on a text file: papa run --model
     embedded/all-MiniLM-L6-v2 --data texts.txt
     """
-    with options.one_sentence(verbose) as interruption:
+    with options.one_sentence(verbose) as interruption, ExitStack() as on_refusal:
         interruption.saved = lambda: f"finished steps are kept in {store}"
         opened = Store(store)
         errors = Console(stderr=True)
@@ -93,7 +93,7 @@ def run(
             spec = load_to_run(study, settings, allow_source or ())
         else:
             spec = _study_of_options(
-                study, encoders or [], tasks or [], data, limit, settings, opened
+                study, encoders or [], tasks or [], data, limit, settings, opened, on_refusal
             )
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
@@ -112,6 +112,7 @@ def run(
                     inputs = checked.inputs.study
                     resolved_inputs = {"code": inputs.code, "scores": inputs.scores}
                     saved = save_study(opened, spec.model_copy(update=resolved_inputs))
+                    on_refusal.pop_all()
                     own_server = server if server.use_unless_named() else None
                     finished = own_server is not None and is_finished(checked, opened)
                 # After the status, which holds the error stream.
@@ -198,11 +199,16 @@ def _study_of_options(
     limit: int | None,
     overrides: list[str],
     store: Store,
+    on_refusal: ExitStack,
 ) -> StudySpec:
-    """Return the study that options describe in place of a file, under a name that is free."""
+    """Return the study that options describe in place of a file, under a name that is free.
+    ``on_refusal`` removes what was written for it.
+    """
     if data is not None:
         has_study_or_task = study is not None or bool(tasks)
-        return study_of_texts(encoders, data, has_study_or_task, limit, overrides, store)
+        return study_of_texts(
+            encoders, data, has_study_or_task, limit, overrides, store, on_refusal
+        )
     spec = study_without_file(study, encoders, tasks, limit, overrides)
     refuse_same_name(spec, store, {})
     return spec

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
@@ -74,13 +75,14 @@ def study_of_texts(
     limit: int | None,
     overrides: Sequence[str],
     store: Store,
+    on_refusal: ExitStack,
 ) -> StudySpec:
     """Write the texts into the store and return a study of a native head, or of embeddings, on
     them: a text a line, or a table with the columns ``text``, ``text`` and ``text_pair``, or
     ``words`` and, where there are labels, ``label``. Every other text is measured, a sample of
     500 at most; the others make the averages. ``limit`` is the largest number of texts in both
     halves together. Results of another model or other texts under the same name are not
-    overwritten.
+    overwritten. ``on_refusal`` removes the files that this call added.
     """
     if has_study_or_task or len(models) != 1:
         raise SpecError(
@@ -127,6 +129,8 @@ def study_of_texts(
     refuse_same_name(study, store, contents)
     store.make()
     for path, content in contents.items():
+        if not path.exists():
+            on_refusal.callback(store.studies.remove, path.name)
         store.studies.replace(path.name, content.encode())
     return study
 

@@ -60,6 +60,7 @@ REFUSED = [
     (f"{TEXTS} --only syntax", "'syntax'"),
     ("run --encoder google-bert/bert-base-uncased --task revews", "'reviews'"),
     ("run --model embedded/all-MiniLM-L6-v2 --data absent.txt", "absent.txt"),
+    ("run --model embedded/all-MiniLM-L6-v2 --data texts --set orders=[mine:last]", "mine:last"),
     ("init taken", "taken"),
     ("deploy plain.yaml", "PREFECT_API_URL"),
     ("deploy plain.yaml --interval 6x", "'6x'"),
@@ -80,6 +81,7 @@ def folder(tiny: tuple[str, Path], tmp_path_factory: pytest.TempPathFactory) -> 
     with published(folder / "older", {}) as older:
         shutil.copy(store / "studies" / "small" / "results.parquet", older)
     (folder / "taken").write_text("a text\n")
+    (folder / "texts").write_text("".join(f"Text {number}.\n" for number in range(44)))
     cli.write_study(folder, cli.SMALL, "plain.yaml")
     cli.write_study(folder, cli.SMALL | {"orders": ["mine:last"]}, "own.yaml")
     return folder
@@ -91,12 +93,12 @@ def test_a_refused_command_writes_nothing(
     folder: Path, monkeypatch: pytest.MonkeyPatch, command: str, expected: str
 ) -> None:
     monkeypatch.chdir(folder)
+    before = {*folder.rglob("*")}
     has_store = not command.startswith(("init", "describe")) and "--store" not in command
     store = ["--store", "store"] if has_store else []
     line = cli.refusal(cli.invoke(*command.split(), *store)).replace(f"{folder}/", "")
     assert expected in line
-    names = {"store", "older", "taken", "own.yaml", "plain.yaml"}
-    assert {path.name for path in folder.iterdir()} == names
+    assert {*folder.rglob("*")} == before
 
 
 @pytest.mark.server

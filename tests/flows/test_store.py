@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from contextlib import ExitStack
 from pathlib import Path
 
 import pandas
@@ -163,7 +164,7 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     store = Store(tmp_path / "store")
     texts = tmp_path / "texts.txt"
     texts.write_text("\n".join(f"Text number {number}." for number in range(44)))
-    study = study_of_texts((EMBEDDED,), texts, False, None, [], store)
+    study = study_of_texts((EMBEDDED,), texts, False, None, [], store, ExitStack())
     for name in (study.name, "renamed"):
         save_study(store, study.model_copy(update={"name": name}))
     other_study = save_study(store, study_without_file(None, [EMBEDDED], ["reviews"], 20, []))

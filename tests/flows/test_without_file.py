@@ -2,6 +2,7 @@
 
 import json
 import re
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,9 @@ def study_of_lines(
 ) -> StudySpec:
     path.write_text("\n".join(lines))
     store = Store(path.parent / "store")
-    return study_of_texts((model,), path, every_other, None, ["probe_seeds=[0]"], store)
+    return study_of_texts(
+        (model,), path, every_other, None, ["probe_seeds=[0]"], store, ExitStack()
+    )
 
 
 def measured_texts(study: StudySpec) -> list[str]:
@@ -85,7 +88,9 @@ def test_measured_texts_are_a_sample_of_the_whole_file(tmp_path: Path) -> None:
     assert 120 < in_last_third < 220
     assert measured_texts(study_of_lines(tmp_path / "again.txt", lines)) == measured
     store = Store(tmp_path / "store")
-    limited = study_of_texts([EMBEDDED], tmp_path / "texts.txt", False, 100, ["name=few"], store)
+    limited = study_of_texts(
+        [EMBEDDED], tmp_path / "texts.txt", False, 100, ["name=few"], store, ExitStack()
+    )
     assert {*measured_texts(limited)} - {*lines[:1000]}
 
 
@@ -98,9 +103,10 @@ def test_a_limit_below_the_least_texts_is_refused_by_its_name(
     store = Store(tmp_path / "store")
     if named:
         with pytest.raises(SpecError, match=named):
-            study_of_texts([EMBEDDED], path, False, limit, [], store)
+            study_of_texts([EMBEDDED], path, False, limit, [], store, ExitStack())
     else:
-        assert len(measured_texts(study_of_texts([EMBEDDED], path, False, limit, [], store))) == 22
+        study = study_of_texts([EMBEDDED], path, False, limit, [], store, ExitStack())
+        assert len(measured_texts(study)) == 22
 
 
 def test_long_names_are_truncated_and_stay_distinct() -> None:
@@ -125,8 +131,10 @@ def test_a_name_of_other_texts_is_refused(tmp_path: Path) -> None:
     other_file.parent.mkdir()
     other_file.write_text("\n".join(reversed(TEXTS)))
     with pytest.raises(SpecError, match=re.escape(first.name)):
-        study_of_texts([EMBEDDED], other_file, False, None, ["probe_seeds=[0]"], store)
-    renamed = study_of_texts([EMBEDDED], other_file, False, None, ["name=other"], store)
+        study_of_texts([EMBEDDED], other_file, False, None, ["probe_seeds=[0]"], store, ExitStack())
+    renamed = study_of_texts(
+        [EMBEDDED], other_file, False, None, ["name=other"], store, ExitStack()
+    )
     assert measured_texts(renamed) == TEXTS[::-1][::2]
     assert measured_texts(first) == TEXTS[::2]
 
