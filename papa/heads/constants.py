@@ -103,13 +103,7 @@ class ConstantMatrices(Weights):
         return replace(self, matrices=values, kind="trained")
 
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
-        longest = chunk.slots.longest
-        if longest > self.slots:
-            raise DataError(
-                f"a text has {longest} tokens and the constant matrices have {self.slots} slots: "
-                "cut the text, make the matrices from texts as long or with more slots, or take "
-                'the substitute "relative", which has no limit'
-            )
+        check_length(chunk.slots.longest, self.slots)
         matrices = self.matrices[layer].to(chunk.value.device)
         rows = indices(heads, matrices.device)
         query_slots = chunk.slots.queries
@@ -179,6 +173,16 @@ class ConstantMatrices(Weights):
             metadata["kind"],
             tensors.get("counts"),
             special=None if special is None else tuple(special),
+        )
+
+
+def check_length(tokens: int, slots: int) -> None:
+    """Raise a DataError if a text has more tokens than constant matrices have slots."""
+    if tokens > slots:
+        raise DataError(
+            f"a text has {tokens} tokens and the constant matrices have {slots} slots: cut the "
+            "text, make the matrices from texts as long or with more slots, or take the "
+            'substitute "relative", which has no limit'
         )
 
 

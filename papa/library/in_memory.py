@@ -20,10 +20,10 @@ from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, check_answering, splits_of
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.redundancy import JointEffects
-from papa.library.substitutes import RequestedSubstitute, is_drawn, substitute_for
+from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
 from papa.library.tasks import Task, as_list
 from papa.library.unit_orders import UnitOrders, reads_score
-from papa.native.batches import Inputs
+from papa.native.batches import InMemoryTexts, Inputs
 from papa.native.in_memory import labels_of_texts, metric_of, open_in_memory
 from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NativeHead
@@ -159,16 +159,22 @@ def measure_in_memory(
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says. Averages and head scores come of
     ``train``, against the first substitute; a text that they do not fit is refused before anything
-    is trained.
+    is computed, one of images or sound before anything is trained.
     """
     pretrained = check_answering(model)
     train, validation = splits_of(data, pretrained, tokenizer, task)
     open_head = partial(open_in_memory, pretrained, part=part, unit=unit)
     native = open_head(validation, score)
-    original = native.all_answers()
     metric = metric_of(native, score)
     resolved = score if callable(score) else metric
     orders = UnitOrders.from_requested(design.orders, native)
+    if part is None:
+        # A part may attend over other tokens than those of input_ids.
+        measured = InMemoryTexts.from_batches(validation, pretrained)
+        computed_from = InMemoryTexts.from_batches(train, pretrained)
+        for substitute in substitutes:
+            check_slots(substitute, computed_from, measured)
+    original = native.all_answers()
     by_name = {
         name: _substitute_by_seed(model, substitute, train, part, design.probe_seeds)
         for name, substitute in _names_of(substitutes)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
 from papa.heads.attention_layers import attention_layers, head_count
-from papa.heads.constants import ConstantMatrices, control, derived
+from papa.heads.constants import ConstantMatrices, check_length, control, derived
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import FunctionMatrices, Substitute
 from papa.library.batches import Data, batches_of
@@ -90,6 +90,24 @@ def substitute_for(
     )
     native.observe(observer.observe)
     return observer.substitute().to(device)
+
+
+def check_slots(
+    requested: RequestedSubstitute, computed_from: InMemoryTexts, measured: InMemoryTexts
+) -> None:
+    """Raise an error if a requested substitute is no name of one, or if it is matrices with fewer
+    slots than the longest measured text has tokens, as far as the texts say how many they have.
+    """
+    slots: int | None = None
+    if isinstance(requested, str | Mapping):
+        name, _ = _name_and_parameters(requested)
+        slots = computed_from.longest if name == "average" else None
+    elif isinstance(requested, ConstantMatrices):
+        slots = requested.slots
+    elif isinstance(requested, Tensor | np.ndarray):
+        slots = requested.shape[-1]
+    if slots is not None and measured.longest is not None:
+        check_length(measured.longest, slots)
 
 
 def is_drawn(requested: RequestedSubstitute) -> bool:

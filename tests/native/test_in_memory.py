@@ -14,6 +14,7 @@ from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
+from papa.native.passes import NativeHead
 from tests.make import inputs_of, outputs_of, random_model
 from tests.native.models import EVERY_HEAD, bert, gpt, labelled, splits, texts
 from tests.probes.sentences import sentence_encoder
@@ -238,6 +239,24 @@ def test_what_does_not_fit_is_refused_before_anything_is_trained(
     monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=re.escape(expected)):
         call(gpt(), data, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("substitutes", "expected"),
+    [
+        (["zeros", "average"], "9 tokens"),
+        (["zeros", torch.ones(2, 4, 8, 8)], "8 slots"),
+        (["zeroes", "average"], "'zeroes'"),
+    ],
+)
+def test_substitutes_that_do_not_fit_are_refused_before_any_pass(
+    substitutes: list[object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(NativeHead, "all_answers", lambda *_, **__: pytest.fail("late"))
+    monkeypatch.setattr(NativeHead, "observe", lambda *_, **__: pytest.fail("late"))
+    data = {"train": [SHORT], "validation": [BATCH]}
+    with pytest.raises(papa.PapaError, match=re.escape(expected)):
+        quick_measure(gpt(), data, substitutes=substitutes)
 
 
 def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:
