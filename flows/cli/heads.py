@@ -44,11 +44,17 @@ def heads(
         if as_tsv:
             by_method = finished.heads.groupby(["encoder", "task", "method"], sort=False)
             names = [" · ".join(key) for key, _ in by_method]
-            if len(names) != 1:
+            if not names:
                 raise SpecError(
-                    f"study '{finished.manifest.study}' has "
-                    f"{joined(names) or 'no head scores'}, and --tsv prints the scores of "
-                    f"one method, encoder and task: read heads.parquet in {finished.folder}"
+                    f"study '{finished.manifest.study}' has no head scores: its orders "
+                    f"({joined(finished.study.orders)}) follow none; run it with an order that "
+                    "does, such as lambda or distance"
+                )
+            if len(names) > 1:
+                raise SpecError(
+                    f"study '{finished.manifest.study}' has the head scores {joined(names)}, and "
+                    "--tsv prints those of one method, encoder and task: read them with --json, "
+                    f"or heads.parquet in {finished.folder}"
                 )
             grid = finished.heads.pivot(index="layer", columns="head", values="score")
             typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
