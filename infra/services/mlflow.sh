@@ -11,15 +11,18 @@ set -euo pipefail
 : "${MLFLOW_AUTH_ADMIN_PASSWORD:?}"
 export MLFLOW_DISABLE_TELEMETRY=true MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false
 
-# Users are kept beside the runs; MLflow takes that address from a file only.
+# Users are kept beside the runs; MLflow takes that address from a file only. It lies in memory, as
+# /tmp is on the disk, and has no name, so that nothing is left when the server ends.
 umask 077
-# In memory: /tmp is on the disk.
-MLFLOW_AUTH_CONFIG_PATH="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
-export MLFLOW_AUTH_CONFIG_PATH
-cat >"$MLFLOW_AUTH_CONFIG_PATH" <<EOF
+file="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
+exec 3<>"$file"
+rm "$file"
+cat >&3 <<EOF
 [mlflow]
 default_permission = NO_PERMISSIONS
 database_uri = ${MLFLOW_BACKEND_STORE_URI//%/%%}
 EOF
+# The server's process is this one, and its workers read the file through it.
+export MLFLOW_AUTH_CONFIG_PATH="/proc/$$/fd/3"
 
 exec mlflow server --app-name basic-auth --workers "${MLFLOW_WORKERS:-2}"

@@ -10,12 +10,18 @@
 #   S3_INNER_PORTS       seven free ports for its inner servers, from 9333 on without it
 set -euo pipefail
 : "${S3_FOLDER:?}"
-if [[ -z "${S3_CONFIG:-}" ]]; then
+if [[ -n "${S3_CONFIG:-}" ]]; then
+  S3_CONFIG="$(realpath "$S3_CONFIG")"
+else
   : "${S3_ACCESS_KEY:?}" "${S3_SECRET_KEY:?}"
   umask 077
-  # In memory: /tmp is on the disk.
-  S3_CONFIG="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
-  python3 - >"$S3_CONFIG" <<'EOF'
+  # In memory, as /tmp is on the disk, and without a name, so that nothing is left when the server
+  # ends; its process is this one.
+  file="$(mktemp --tmpdir="$(test -w /dev/shm && echo /dev/shm)")"
+  exec 3<>"$file"
+  rm "$file"
+  S3_CONFIG="/proc/$$/fd/3"
+  python3 - >&3 <<'EOF'
 import json, os
 
 def identity(name, secret, *actions):
@@ -31,7 +37,6 @@ EOF
 fi
 read -r master volume filer master_grpc volume_grpc filer_grpc s3_grpc \
   <<<"${S3_INNER_PORTS:-9333 9340 9388 19333 19340 19388 18333}"
-S3_CONFIG="$(realpath "$S3_CONFIG")"
 mkdir -p "$S3_FOLDER/log" "$S3_FOLDER/data"
 S3_FOLDER="$(realpath "$S3_FOLDER")"
 
