@@ -1,8 +1,9 @@
 #!/usr/bin/env python
 """Create the work pool, the deployments of infra/prefect.yaml and the automation of dead runs.
 
-Again is safe: a schedule that somebody resumed stays active. Its times, and parameters, that were
-changed in the UI are set back to those of the file.
+Again is safe: deployments of ``papa deploy`` have other names, and a schedule that somebody resumed
+stays active. Its times, and parameters, that were changed in the UI are set back to those of the
+file.
 
 Environment: ``PREFECT_API_URL``, ``PREFECT_API_AUTH_STRING``.
 """

@@ -43,14 +43,14 @@ def test_deploying_again_leaves_a_resumed_schedule_active(prefect: Service) -> N
     run([SCRIPTS / "deploy.py"], prefect.environment)
 
     def schedule_of_demo() -> dict[str, Any]:
-        demo_filter = {"deployments": {"name": {"any_": ["demo"]}}}
+        demo_filter = {"deployments": {"name": {"any_": ["stack:demo"]}}}
         (deployment,) = ask(prefect.environment, "deployments/filter", demo_filter)
         (schedule,) = deployment["schedules"]
         return {**schedule, "deployment": deployment["id"]}
 
     paused = schedule_of_demo()
     assert not paused["active"], "the control: the file's schedule is paused"
-    words = ["prefect", "deployment", "schedule", "resume", "papa-study/demo", paused["id"]]
+    words = ["prefect", "deployment", "schedule", "resume", "papa-study/stack:demo", paused["id"]]
     run(words, prefect.environment)
     run([SCRIPTS / "deploy.py"], prefect.environment)
     assert schedule_of_demo()["active"]
@@ -93,12 +93,12 @@ def test_a_scheduled_run_reuses_everything(
     study.write_text(reviews("scheduled", 128, 2, [1, 0]))
     run([SCRIPTS / "deploy.py"], prefect.environment)
     deploy = ["prefect", "--no-prompt", "deploy", "--prefect-file", "infra/prefect.yaml"]
-    arguments = ["--name", "demo", "--param", f"study={json.dumps(str(study))}"]
+    arguments = ["--name", "stack:demo", "--param", f"study={json.dumps(str(study))}"]
     with prefect_worker(short_folder / "worker", environment) as worker:
         run([*deploy, *arguments, "--cron", "* * * * *"], prefect.environment)
         two = f"two runs: {worker.log}"
-        wait_until(lambda: len(finished(prefect, "demo")) >= 2, two, worker.process)
-    runs = finished(prefect, "demo")[:2]
+        wait_until(lambda: len(finished(prefect, "stack:demo")) >= 2, two, worker.process)
+    runs = finished(prefect, "stack:demo")[:2]
     states = []
     for flow_run in runs:
         outcome = flow_run["state_type"], flow_run["auto_scheduled"]

@@ -54,7 +54,7 @@ def test_a_run_goes_on_later(short_folder: Path, deployed: Service, undisturbed:
     study = short_folder / "disturbed.yaml"
     store = short_folder / "disturbed"
     study.write_text(json.dumps(STUDY))
-    fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/demo"]
+    fire = ["prefect", "--no-prompt", "deployment", "run", "papa-study/stack:demo"]
     for name, value in (("study", study), ("store", store)):
         fire += ["--param", f"{name}={json.dumps(str(value))}"]
     with prefect_worker(short_folder / "first-worker", deployed.environment) as worker:
