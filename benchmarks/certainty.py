@@ -135,7 +135,9 @@ def lambda_rows() -> Iterator[str]:
             generator = torch.Generator().manual_seed(seed)
             ids = torch.randint(1, 99, (texts, 8), generator=generator)
             batches = [{"input_ids": ids}]
-            scores = papa.head_scores(model, batches, ranking_seeds=range(seeds), progress=False)
+            scores = papa.head_scores(
+                model, batches, method="lambda", ranking_seeds=range(seeds), progress=False
+            )
             frames.append(scores)
         truth = np.mean([frame["score"] for frame in frames], axis=0)
         held = [(frame["low"] <= truth) & (truth <= frame["high"]) for frame in frames]

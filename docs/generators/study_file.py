@@ -110,7 +110,11 @@ def _section(
     yield "| Key | Meaning | Type | Default | Example |\n| --- | --- | --- | --- | --- |"
     hints = get_type_hints(model, include_extras=True)
     for name, field in model.model_fields.items():
-        default = "required" if field.is_required() else f"`{_yaml(plain(field.get_default()))}`"
+        default = "required"
+        if field.default_factory is not None:
+            default = "by other keys"
+        elif not field.is_required():
+            default = f"`{_yaml(plain(field.get_default()))}`"
         path, value = found[model, name]
         written = _yaml(value)
         example = (

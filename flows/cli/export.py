@@ -17,6 +17,7 @@ from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
 from papa.scores.verdicts import heads_within
+from papa.spec.orders import default_order
 from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS
 from papa.tasks.manifest import CellEntry, FinishedStudy
@@ -29,8 +30,6 @@ _OPTIONS = {
     "order": "--order",
 }
 """The option that chooses a value of each column."""
-_PREFERRED = {"constants": "average", "order": "lambda"}
-"""What is exported of a study that has it among others."""
 _Encoder = Annotated[
     str | None, option(metavar="NAME", help="Encoder of the study (default: its only one).")
 ]
@@ -59,7 +58,11 @@ def export(
         str | None, option(metavar="NAME", help="Substitute (default: average, or the only one).")
     ] = None,
     order: Annotated[
-        str | None, option(metavar="NAME", help="Head order (default: lambda, or the only one).")
+        str | None,
+        option(
+            metavar="NAME",
+            help="Head order (default: effect for a native head, lambda, or the only one).",
+        ),
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
@@ -94,7 +97,7 @@ def export_cell(
     from papa.models.supported import family_of
     from papa.models.weights import load_model
 
-    line = _line(finished.summary, wanted)
+    line = _line(finished, wanted)
     share = keep if max_drop is None else _within(line, max_drop)
     names = tuple(line[_LINE].iloc[0])
     cells = {entry.fraction: entry for entry in finished.manifest.cells if entry.line == names}
@@ -147,19 +150,32 @@ def export_cell(
     typer.echo(f"\nWritten to {folder}.")
 
 
-def _line(rows: DataFrame, wanted: Mapping[str, str]) -> DataFrame:
-    """Return the rows of a summary with these names."""
+def _line(finished: FinishedStudy, wanted: Mapping[str, str]) -> DataFrame:
+    """Return the rows of a study's summary with these names."""
+    rows = finished.summary
     for column in _LINE:
         names = list(rows[column].unique())
-        default = names[0] if len(names) == 1 else _PREFERRED.get(column)
+        preferred = names if len(names) == 1 else _preferred(column, rows, finished)
+        default = next((name for name in preferred if name in names), None)
         name = wanted.get(column, default)
         option_name = _OPTIONS[column]
-        if name is None or (column not in wanted and name not in names):
+        if name is None:
             raise SpecError(f"the study has {joined(names)}: choose one with {option_name}")
         if name not in names:
             raise SpecError(f"{option_name} {name}: the study has {nearest_first(name, names)}")
         rows = rows[rows[column] == name]
     return rows
+
+
+def _preferred(column: str, rows: DataFrame, finished: FinishedStudy) -> list[str]:
+    """Return the names in a column of which the first that a study has is exported."""
+    if column == "constants":
+        return ["average"]
+    if column == "order":
+        task = finished.task(rows["task"].iloc[0])
+        # A study of probes and native heads that names no order has λ for both.
+        return [default_order([task.head]), "lambda"]
+    return []
 
 
 def _within(line: DataFrame, max_drop: MaxDrop) -> float:

@@ -118,6 +118,7 @@ def study_of_texts(
     shared = {"source": source, "slots": _slots(reference, sides), "head": "native"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
     document["tasks"] = [{**shared, **task} for task in tasks]
+    # A first look: the default order of native heads takes a pass over the text for each head.
     document["orders"] = ["first_to_last", "random"]
     if reference.causal:
         document["substitutes"] = ["average", "relative", "zeros"]

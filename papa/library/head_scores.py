@@ -32,7 +32,7 @@ from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.scores.custom import RequestedScore
 from papa.spec import RankingSpec
 from papa.spec.file import sentence
-from papa.spec.orders import Head, Unit, heads_of_units, read_scores
+from papa.spec.orders import Head, Unit, default_order, heads_of_units, read_scores
 from papa.spec.orders import constant_heads as first_heads
 from papa.storage.store import Store
 from papa.tasks.head_scores import read_head_scores
@@ -47,7 +47,7 @@ def head_scores(
     data: Data,
     *,
     task: Task | None = None,
-    method: str = "lambda",
+    method: str | None = None,
     substitute: RequestedSubstitute = "average",
     ranking_seeds: Sequence[int] = (0, 1, 2),
     rows: int | None = None,
@@ -83,14 +83,18 @@ def head_scores(
             in-memory model, batches, or texts with ``tokenizer``.
         task: For an encoder, which columns of ``data`` hold what; None takes the columns ``text``,
             ``label`` and, if there is one, ``text_pair``.
-        method: How heads are scored: "lambda" or another method of docs/method.md.
+        method: How heads are scored: "lambda" or another method of docs/method.md. None takes
+            "effect" for a native head (an in-memory model, or ``papa.Task(head="native")``), and
+            "lambda" for a probe. "effect" takes one pass over ``rows`` texts for each head and each
+            seed with a sample of its own, which is slow for a large model.
         substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
             over the training texts.
         ranking_seeds: Seeds of all that is drawn or trained: scores are means over them, intervals
             are over them (Student t). For an in-memory model those of "lambda" and gates divide the
             texts among them; if that leaves a seed fewer than 8, each has all texts, and intervals
             are NaN.
-        rows: The size of a sample of training rows for each seed; None takes the method's.
+        rows: The size of a sample of training rows for each seed; None takes the method's: up to
+            256 for "effect".
         epochs: Passes of what is trained; None takes the task's, for an in-memory model 3, and for
             "causal_gates" as many as 240 steps take.
         learning_rate: The rate of what is trained; None takes the task's, for an in-memory model
@@ -129,7 +133,7 @@ def head_scores(
     in_memory = isinstance(model, nn.Module)
     studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
     known = METHODS if in_memory else ("lambda", *studied)
-    if method not in known:
+    if method is not None and method not in known:
         near = f"there is no method '{method}' for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {', '.join(known)}")
     check_unit(unit)
@@ -151,6 +155,7 @@ def head_scores(
         "learning_rate": learning_rate,
     }
     if isinstance(model, nn.Module):
+        method = default_order(["native"]) if method is None else method
         pretrained = check_answering(model)
         is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
         seeds = [*ranking_seeds] if is_listed else []
@@ -178,13 +183,14 @@ def head_scores(
     check_loaded(model, accepts_decoders=True, whole=True)
     document = {
         "substitutes": ["zeros"],
-        "orders": [method],
         "keep": [0.5],
         "unit": unit,
         "ranking_seeds": as_list(ranking_seeds),
         "ranking": settings,
     }
-    return _scores_of_encoder(model, data, task, method, substitute, document, progress)
+    if method is not None:
+        document["orders"] = [method]
+    return _scores_of_encoder(model, data, task, substitute, document, progress)
 
 
 def _check_evaluations(
@@ -205,12 +211,13 @@ def _scores_of_encoder(
     encoder: Encoder,
     data: object,
     task: Task | None,
-    method: str,
     substitute: object,
     document: Mapping[str, object],
     progress: bool,
 ) -> pandas.DataFrame:
-    """Run the ranking steps of a study with the settings of ``document`` in this process."""
+    """Run the ranking steps of a study with the settings of ``document``, among them one order at
+    most, in this process.
+    """
     average = None
     if not isinstance(substitute, str) or substitute != "average":
         matrices = constants_for(encoder, substitute)
@@ -222,6 +229,7 @@ def _scores_of_encoder(
         TemporaryDirectory(prefix="papa-") as folder,
     ):
         (pair,) = build_pipeline(inputs).pairs
+        (method,) = inputs.study.orders
         steps = pair.rankings[method]
         if average:
             steps = {seed: step.changed(average=average) for seed, step in steps.items()}

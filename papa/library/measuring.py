@@ -32,7 +32,7 @@ from papa.reporting.redundancy import redundancy
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order, StudySpec
-from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit
+from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit, default_order
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
@@ -53,7 +53,7 @@ def measure(
     *,
     task: Task | None = None,
     substitutes: Sequence[RequestedSubstitute] = ("average",),
-    orders: Sequence[Order | CustomOrder] = ("lambda",),
+    orders: Sequence[Order | CustomOrder] | None = None,
     keep: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     probe_seeds: Sequence[int] = (0, 1, 2),
     ranking_seeds: Sequence[int] = (0, 1, 2),
@@ -87,8 +87,8 @@ def measure(
         model: An ``Encoder``, or an in-memory model of transformers in eval mode.
         data: For an encoder, a task's name (``papa tasks``), or tables under "train" and
             "validation". For an in-memory model, batches or texts under "train" (for averages and
-            λ) and "validation" (measured); or one set, of which every other text, by length, is
-            either.
+            head scores) and "validation" (measured); or one set, of which every other text, by
+            length, is either.
         task: Which columns of ``data`` hold what; None takes ``text``, ``label`` and, if there is
             one, ``text_pair``. A loaded decoder takes ``papa.Task(label=None,
             metric="negative_log_perplexity", head="native")``.
@@ -98,12 +98,14 @@ def measure(
         orders: In which order heads become constant: names (docs/method.md); or custom orders,
             which tables call by the function's name, or ``scores:custom``, ``scores:custom 2``, …:
             a list of heads, scores, or a function of (layer, head), the smallest first. Orders of
-            an in-memory model follow the first of the substitutes.
+            an in-memory model follow the first of the substitutes. None takes ["effect"] for a
+            native head, with a pass over up to 256 texts for each head and each of up to 120 pairs,
+            and ["lambda"] for a probe.
         keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
         probe_seeds: Seeds: a probe is trained with each; intervals need two or more. Of an
             in-memory model nothing is trained with them: they draw random orders, and the texts of
             "resampled_output", each by a pass over the training texts.
-        ranking_seeds: Seeds: λ is trained once with each, and its mean is followed.
+        ranking_seeds: Seeds: heads are scored once with each, and the mean is followed.
         train_rows: For an encoder, the size of a sample of training rows; None takes all.
         validation_rows: For an encoder, the size of a sample of validation rows; None takes all.
         ranking_rows: For an encoder, the size of the sample that heads are scored on; None takes
@@ -145,7 +147,12 @@ def measure(
         return measure_in_memory(
             model,
             data,
-            Design(orders, keep, probe_seeds, ranking_seeds),
+            Design(
+                [default_order(["native"])] if orders is None else orders,
+                keep,
+                probe_seeds,
+                ranking_seeds,
+            ),
             substitutes=substitutes,
             task=task,
             tokenizer=tokenizer,
@@ -173,10 +180,11 @@ def measure(
         f"custom-{number}" if number > 1 else "custom": constants_for(model, matrices)
         for number, matrices in enumerate(supplied, 1)
     }
+    ordered = {} if orders is None else named_orders(orders, model.layers, model.heads)
     settings = {
         # A study names at least one substitute; where all are matrices, they take its place below.
         "substitutes": by_name or ["zeros"],
-        **named_orders(orders, model.layers, model.heads),
+        **ordered,
         "keep": as_list(keep),
         "unit": unit,
         "probe_seeds": as_list(probe_seeds),

@@ -132,14 +132,21 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
     try:
         study = StudySpec.model_validate(resolved)
     except ValidationError as error:
-        # A list all of whose entries are wrong counts as too short as well.
         faults = [
             Problem(origin, SpecError(sentence(fault)))
             for fault in error.errors()
-            if fault["type"] != "too_short" or not fault["input"]
+            if not _follows_from_another(fault)
         ]
         raise CheckError(faults) from None
     return _with_scores_of_files(study, folder)
+
+
+def _follows_from_another(fault: ErrorDetails) -> bool:
+    """Return whether pydantic names a fault only because of another: a list all of whose entries
+    are wrong is too short as well, and defaults that depend on wrong keys are unknown.
+    """
+    is_emptied = fault["type"] == "too_short" and bool(fault["input"])
+    return is_emptied or fault["type"] == "default_factory_not_called"
 
 
 def _with_scores_of_files(study: StudySpec, folder: Path) -> StudySpec:

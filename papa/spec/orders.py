@@ -68,6 +68,17 @@ def without_name(order: str) -> str:
 
 Order = str
 """An order by its name, ``scores:NAME``, the user's code, or one from its end: ``reversed:…``."""
+AnsweringHead = Literal["probe", "native"]
+"""What answers a task: a probe, trained on the frozen encoder, or the model's native head."""
+
+
+def default_order(heads: Iterable[AnsweringHead]) -> Order:
+    """Return the order of heads where none is named, by what answers each task.
+
+    On native heads ``effect`` finds needed heads best (docs/how-to/which-method.md). On probes
+    orders hardly differ, and a study repeats the paper by λ.
+    """
+    return "effect" if all(head == "native" for head in heads) else "lambda"
 
 
 def _scores_in_text(text: str) -> np.ndarray:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
 from papa.errors import shown
-from papa.spec.orders import Order, Unit
+from papa.spec.orders import Order, Unit, default_order
 from papa.spec.substitutes import SUBSTITUTES, entry_of
 from papa.spec.task import (
     Amount,
@@ -206,6 +206,13 @@ class ExecutionSpec(Frozen):
     """Disk for one cell's features; beyond it the encoder runs once per epoch for all seeds."""
 
 
+def _default_orders(validated: dict[str, Any]) -> tuple[Order, ...]:
+    """Return the head orders of a study that names none."""
+    # pydantic before 2.12 calls this without tasks, too, if they are refused.
+    tasks: tuple[TaskSpec, ...] = validated.get("tasks", ())
+    return (default_order(task.head for task in tasks),)
+
+
 class StudySpec(Frozen):
     """A study: encoders × tasks × substitutes × head orders × keep × probe seeds."""
 
@@ -219,9 +226,12 @@ class StudySpec(Frozen):
         ConstantsSpec(kind="average"),
     )
     """What replaces attention (docs/method.md)."""
-    orders: Annotated[tuple[Order, ...], Field(min_length=1)] = ("lambda",)
+    orders: Annotated[tuple[Order, ...], Field(min_length=1)] = Field(
+        default_factory=_default_orders
+    )
     """In which order heads become constant (docs/how-to/rank-heads.md): names, 'scores:FILE', or
-    custom code, module:name. Each also from its end: reversed:distance."""
+    custom code, module:name. Each also from its end: reversed:distance. Without this key [effect]
+    if all tasks have head: native, else [lambda]."""
     scores: tuple[HeadScores, ...] = ()
     """Scores of heads that orders name; those of files and of code are added automatically."""
     code: tuple[CodeSpec, ...] = ()

@@ -10,7 +10,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validat
 from pydantic_core import PydanticKnownError
 
 from papa.errors import joined
-from papa.spec.orders import module_of
+from papa.spec.orders import AnsweringHead, module_of
 
 
 class Frozen(BaseModel):
@@ -203,7 +203,7 @@ class TaskSpec(Frozen):
     """How the probe is trained."""
     custom_probe: str | None = None
     """A custom probe, ``module:name`` (docs/how-to/own-data.md)."""
-    head: Literal["probe", "native"] = "probe"
+    head: AnsweringHead = "probe"
     """What answers: a probe that is trained on the frozen encoder, or the model's native head."""
     train_rows: Positive | None = None
     """A sample of so many training rows, shuffled by ``sample_seed``; None keeps all, in order."""

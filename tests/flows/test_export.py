@@ -53,6 +53,17 @@ def test_one_of_several_orders_must_be_named(study: FinishedStudy, tmp_path: Pat
 
 
 @pytest.mark.server
+def test_of_a_native_head_the_default_order_is_effect(shallow: str, tmp_path: Path) -> None:
+    native = TASK | {"head": "native", "metric": "cosine", "base": "reviews", "train_rows": 8}
+    design = {"encoders": [shallow], "tasks": [native], "orders": ["random", "effect"]}
+    finish_study(write_study(tmp_path, STUDY | design), tmp_path / "store")
+    finished = open_study(Store(tmp_path / "store"), "small")
+    done = export(finished, "--keep", "0.5", to=tmp_path / "to")
+    assert done.code == 0, done.err
+    assert "effect" in (tmp_path / "to" / "README.md").read_text()
+
+
+@pytest.mark.server
 def test_a_cell_is_written_as_measured(study: FinishedStudy, shallow: str, tmp_path: Path) -> None:
     done = export(study, *FIRST_HEADS, "--keep", "0.5", to=tmp_path)
     assert done.code == 0, done.err

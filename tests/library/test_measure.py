@@ -104,6 +104,24 @@ def test_a_measurement_serves_other_calls(encoder: Encoder, reviews: Reviews) ->
     assert by_zeros["low"].isna().all(), "one seed has no interval"
 
 
+OWN_ANSWERS = papa.Task(text="review", label=None, metric="cosine", head="native")
+
+
+@pytest.mark.parametrize(
+    ("task", "method"), [(TASK, "lambda"), (OWN_ANSWERS, "effect")], ids=["probe", "native head"]
+)
+def test_the_default_method_of_an_encoder_follows_what_answers(
+    encoder: Encoder, reviews: Reviews, task: papa.Task, method: str
+) -> None:
+    measurement = quick_measure(
+        encoder, reviews, task=task, keep=[1, 0.5], ranking_rows=8, ranking_seeds=[0]
+    )
+    scores = papa.head_scores(
+        encoder, reviews, task=task, rows=8, ranking_seeds=[0], progress=False
+    )
+    assert set(scores["method"]) == {method} == set(measurement.results["order"])
+
+
 def test_a_study_file_finds_what_is_stored(encoder: Encoder, shallow: str, tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     rows = {"train_rows": 40, "validation_rows": 30}

@@ -112,6 +112,12 @@ def test_a_score_is_the_same_in_measure_and_in_head_scores(
     pandas.testing.assert_frame_equal(scores, measured)
 
 
+def test_the_default_method_is_effect() -> None:
+    scores = papa.head_scores(CLASSIFIER, labelled(), score=of_first_class, progress=False)
+    measured = papa.measure(CLASSIFIER, splits(labelled()), keep=[1], progress=False)
+    assert set(scores["method"]) == {"effect"} == set(measured.results["order"])
+
+
 @pytest.mark.parametrize(
     "call",
     [

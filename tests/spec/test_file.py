@@ -48,6 +48,26 @@ def test_a_named_task_keeps_what_an_entry_does_not_change(tmp_path: Path) -> Non
     assert (task.probe.epochs, task.probe.batch_size) == (1, 16)
 
 
+NATIVE = OWN | {"head": "native"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "overrides", "order"),
+    [
+        ({"tasks": [NATIVE, NATIVE | {"name": "other"}]}, [], "effect"),
+        ({"tasks": [NATIVE, "reviews"]}, [], "lambda"),
+        ({"tasks": [OWN]}, ["tasks.0.head=native"], "effect"),
+        ({"tasks": [NATIVE], "orders": ["lambda"]}, [], "lambda"),
+        ({"tasks": [NATIVE]}, ["orders=[random]"], "random"),
+    ],
+    ids=["native heads", "also a probe", "native by an override", "named", "named by an override"],
+)
+def test_the_order_of_a_study_that_names_none(
+    tmp_path: Path, changes: dict[str, object], overrides: list[str], order: str
+) -> None:
+    assert study(tmp_path, SMALLEST | changes, *overrides).orders == (order,)
+
+
 def test_paths_are_of_the_files_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
@@ -120,7 +140,7 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(DECODER | {"validation_slots": 32}), "validation_slots 32"),
     (of_task(SIMILAR), "'similarity'"),
     (of_task(OWN | {"metric": "cosine"}), "head: probe"),
-    (of_task(OWN | {"head": "native"}, substitutes=["trained"]), "probe"),
+    (of_task(NATIVE, substitutes=["trained"]), "probe"),
     ({"hue": 1}, "'hue'"),
     ({"workers": 2}, "execution.workers"),
     (of_task(OWN | {"colum": {}}), "'tasks.0.colum'"),
@@ -157,7 +177,7 @@ def test_what_is_wrong_is_named_in_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("task", [OWN, DECODER, OWN | {"head": "native"}])
+@pytest.mark.parametrize("task", [OWN, DECODER, NATIVE])
 def test_what_refused_ones_differ_from_is_sound(tmp_path: Path, task: dict[str, object]) -> None:
     assert study(tmp_path, SMALLEST | {"tasks": [task]}).tasks[0].slots == 16
 
