@@ -233,10 +233,11 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
         (partial(papa.measure, score=first_logits), [BATCH], "each"),
     ],
 )
-def test_what_does_not_fit_is_refused_before_anything_is_trained(
+def test_what_does_not_fit_is_refused_before_heads_are_scored(
     call: Callable[..., object], data: object, expected: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("papa.native.scores.train_lambda", lambda *_, **__: pytest.fail("late"))
+    score_heads = "papa.library.in_memory.score_native_heads"
+    monkeypatch.setattr(score_heads, lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=re.escape(expected)):
         call(gpt(), data, progress=False)
 
