@@ -54,7 +54,8 @@ def test_one_of_several_orders_must_be_named(study: FinishedStudy, tmp_path: Pat
 
 @pytest.mark.server
 def test_of_a_native_head_the_default_order_is_effect(shallow: str, tmp_path: Path) -> None:
-    native = TASK | {"head": "native", "metric": "cosine", "base": "reviews", "train_rows": 8}
+    native = TASK | {"head": "native", "metric": "cosine", "base": "reviews"}
+    native |= {"train_rows": 8, "validation_rows": 8}
     design = {"encoders": [shallow], "tasks": [native], "orders": ["random", "effect"]}
     finish_study(write_study(tmp_path, STUDY | design), tmp_path / "store")
     finished = open_study(Store(tmp_path / "store"), "small")
