@@ -282,7 +282,7 @@ class WrittenTable:
         table = Table(title=escape(self.heading), caption=escape(self.note), show_lines=True)
         table.add_column(escape(", ".join(self.headings[:name_columns])), overflow="fold")
         for heading in self.headings[name_columns:]:
-            table.add_column(escape(heading), justify="right", no_wrap=True)
+            table.add_column(escape(heading), justify="right", overflow="fold")
         for row in self.rows:
             numbers = [
                 cell.replace(" ± ", "\n±").replace("; ", "\n").replace(" (", "\n(")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy
 import pandas
 import pytest
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from papa.errors import SpecError
 from papa.reporting.tables import by_task, score_tables, summary_table
@@ -27,10 +27,14 @@ KINDS = ("average", "identity", "zeros")
 ORDERS = ("lambda", "random")
 
 
-def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
+def printed(table: RenderableType, width: int = 80) -> str:
     console = Console(file=io.StringIO(), width=width, color_system=None)
-    console.print(summary_table(summary))
+    console.print(table)
     return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def rendered(summary: pandas.DataFrame, width: int = 80) -> str:
+    return printed(summary_table(summary), width)
 
 
 def written(frame: pandas.DataFrame) -> dict[str, WrittenTable]:
@@ -194,6 +198,13 @@ def test_names_that_look_like_numbers_are_aligned_as_names(encoder: str) -> None
         True,
     ]
     assert table.terminal().columns[0].header == "Encoder, Task"
+
+
+def test_a_narrow_terminal_shows_every_name_and_number() -> None:
+    shares = {f"1/{number}": "0.500 (0.123 to 0.987)" for number in range(2, 8)}
+    text = printed(WrittenTable("Scores", [{"Task": "nearest", **shares}]).terminal())
+    assert [text.count(number) for number in ("0.500", "(0.123", "0.987)")] == [6, 6, 6]
+    assert "nearest" in text
 
 
 def test_a_table_by_task_is_saved_as_csv_or_latex(tmp_path: Path) -> None:
