@@ -32,13 +32,16 @@ class Reporter(Protocol):
 
 
 @contextmanager
-def bar(description: str, shown: bool) -> Iterator[Progress]:
-    """Yield a progress function that moves a bar; ``TQDM_DISABLE=1`` hides all bars."""
+def bar(description: str, shown: bool, unit: str = "it") -> Iterator[Progress]:
+    """Yield a progress function that moves a bar; ``TQDM_DISABLE=1`` hides all bars. ``unit`` is
+    what progress counts, "it" where nobody knows.
+    """
     # Most commands have no bar.
     from tqdm.auto import tqdm
 
     # An argument, also of False, would win over the variable.
-    meter = tqdm(desc=description) if shown else tqdm(desc=description, disable=True)
+    hidden = {} if shown else {"disable": True}
+    meter = tqdm(desc=description, unit=f" {unit}", **hidden)
     with meter:
 
         def report(done: int, total: int) -> None:

@@ -202,7 +202,7 @@ def measure_in_memory(
     if "effect" in orders.names and has_joint_effects(design.keep, len(native.units)):
         compared = _open_ranked(open_head, validation, "effect", resolved)
         order = orders.arranged("effect", scores, (0, 0))
-        with bar("joint effects", progress) as report:
+        with bar("joint effects", progress, "pass") as report:
             frame = native_joint_effects(compared, first, order, design.keep, progress=report)
         effects = JointEffects(frame)
         cell = results[["encoder", "task"]].iloc[0]
@@ -258,7 +258,7 @@ def _score_cells(
     combinations = [
         (name, *key, share) for name in cells.substitutes for key in ordered for share in keep
     ]
-    with bar("measuring", progress) as report:
+    with bar("measuring", progress, "cell") as report:
         for done, (name, order, seed, share) in enumerate(combinations, 1):
             cell = Cell(label, task, name, order, float(share))
             units = constant_heads(ordered[order, seed], share)

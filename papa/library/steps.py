@@ -101,7 +101,7 @@ def average(
     running = encoder.encoder
     inputs = laid_out(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
-    with bar("averaging", progress) as report:
+    with bar("averaging", progress, "text") as report:
         running.observe(averager.observe, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
     matrices = averager.result().average()
@@ -187,7 +187,7 @@ def features(
     check_loaded(encoder)
     inputs = laid_out(encoder, data, text, text_pair)
     states_by_text: dict[int, Tensor] = {}
-    with bar("features", progress) as report:
+    with bar("features", progress, "text") as report:
         for batch in inputs.batches():
             states = torch.stack(encoder.encoder.token_states(batch), dim=1).cpu()
             lengths = batch.inputs_of_tokens.bincount(minlength=len(batch.rows)).tolist()
@@ -253,7 +253,7 @@ def describe(
         data = LaidOut(laid.tokens, encoder.encoder.tokens_per_batch(None))
     inputs = laid_out(encoder, data, text, text_pair)
     constants = average(encoder, inputs, progress=progress)
-    with bar("describing", progress) as report:
+    with bar("describing", progress, "text") as report:
         return described(
             encoder.encoder,
             constants,

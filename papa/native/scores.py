@@ -192,6 +192,9 @@ def score_native_heads(
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
     evaluations = 0 if entry is None else entry.evaluations(ranking, len(native.units))
+    unit = "text"
+    if entry is not None and entry.values_sets:
+        unit = "evaluation" if evaluations else "pass"
     count = len(native.texts)
     seeds = list(dict.fromkeys(seeds))
     rows_known: set[bytes] = set()
@@ -217,7 +220,7 @@ def score_native_heads(
                 continue
             rows_known.add(rows_read)
         description = f"{method}, seed {seed} ({number} of {len(seeds)})"
-        with bar(description, show_progress) as progress:
+        with bar(description, show_progress, unit) as progress:
             by_seed[seed] = _score_with_seed(method, replace(request, progress=progress), ranking)
     distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles
     if method == "lambda":
