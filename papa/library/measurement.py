@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pandas
 
@@ -23,6 +23,9 @@ from papa.spec.orders import Cell, Head
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
+
+_MOST_PRINTED = 3
+"""Heads that a frame prints in full."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,29 @@ class Tables:
 
     __repr__ = __str__
     _repr_markdown_ = __str__
+
+
+class HeadsFrame(pandas.DataFrame):
+    """A data frame that prints long entries of its column ``heads`` by their first and last heads;
+    selections of it are ordinary frames.
+    """
+
+    def to_string(self, *arguments: Any, **options: Any) -> Any:
+        return self._printed().to_string(*arguments, **options)
+
+    def _repr_html_(self) -> str | None:
+        return self._printed()._repr_html_()
+
+    def _printed(self) -> pandas.DataFrame:
+        return pandas.DataFrame(self).assign(heads=self["heads"].map(_short))
+
+
+def _short(heads: tuple[Head, ...] | None) -> str | None:
+    if heads is None:
+        return None
+    if len(heads) <= _MOST_PRINTED:
+        return ", ".join(map(str, heads))
+    return f"{heads[0]}, {heads[1]}, …, {heads[-1]}"
 
 
 @dataclass(frozen=True)
@@ -133,7 +159,7 @@ class Measurement:
         heads = heads_within(
             drops_of_all_lines(self.results_with_influence), self.constant_heads, limit
         )
-        return heads.drop(columns=["encoder", "task"])
+        return HeadsFrame(heads.drop(columns=["encoder", "task"]))
 
     def plot(self) -> Figure:
         """Return the figure of scores by the share of heads that stay input-dependent (paper,
