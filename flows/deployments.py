@@ -30,12 +30,12 @@ def create_deployment(
     period: timedelta | None,
 ) -> str:
     """Create or replace a deployment of ``run_study``, and the automation for dead runs; return the
-    address of its page. It runs by ``cron`` in a time zone, or once every ``period``, or when
-    asked.
+    address of its page. It runs by ``cron`` in a time zone, or once every ``period``, or on
+    request alone.
 
     Raises:
         PapaError: No server is set, or it refuses the deployment.
-        SpecError: ``cron`` or ``timezone`` is none.
+        SpecError: ``cron`` or ``timezone`` is not valid.
     """
     server = PREFECT_API_URL.value()
     if not server:

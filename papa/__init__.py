@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from papa.errors import PapaError as PapaError
     from papa.library.ablating import ablated as ablated
     from papa.library.ablating import fidelity as fidelity
+    from papa.library.describing import describe as describe
     from papa.library.encoder import Encoder as Encoder
     from papa.library.encoder import load_encoder as load_encoder
     from papa.library.exporting import export as export
@@ -22,34 +23,34 @@ if TYPE_CHECKING:
     from papa.library.head_scores import head_scores as head_scores
     from papa.library.head_scores import load_scores as load_scores
     from papa.library.matrices import ConstantMatrices as ConstantMatrices
+    from papa.library.matrices import average as average
+    from papa.library.matrices import constants as constants
     from papa.library.measurement import Measurement as Measurement
     from papa.library.measuring import measure as measure
     from papa.library.redundancy import JointEffects as JointEffects
     from papa.library.redundancy import joint_effects as joint_effects
+    from papa.library.replacing import features as features
+    from papa.library.replacing import replaced as replaced
     from papa.library.score_files import save_scores as save_scores
     from papa.library.search import HeadSearch as HeadSearch
     from papa.library.search import search_heads as search_heads
-    from papa.library.steps import average as average
-    from papa.library.steps import constants as constants
-    from papa.library.steps import describe as describe
-    from papa.library.steps import features as features
-    from papa.library.steps import replaced as replaced
     from papa.library.tasks import Task as Task
     from papa.spec.orders import Cell as Cell
 
 _NAMES = {
     "papa.errors": "PapaError",
     "papa.library.ablating": "ablated fidelity",
+    "papa.library.describing": "describe",
     "papa.library.encoder": "Encoder load_encoder",
     "papa.library.exporting": "export",
     "papa.library.head_scores": "constant_heads head_scores load_scores",
-    "papa.library.matrices": "ConstantMatrices",
+    "papa.library.matrices": "ConstantMatrices average constants",
     "papa.library.measurement": "Measurement",
     "papa.library.measuring": "measure",
     "papa.library.redundancy": "JointEffects joint_effects",
+    "papa.library.replacing": "features replaced",
     "papa.library.score_files": "save_scores",
     "papa.library.search": "HeadSearch search_heads",
-    "papa.library.steps": "average constants describe features replaced",
     "papa.library.tasks": "Task",
     "papa.spec.orders": "Cell",
 }

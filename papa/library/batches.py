@@ -51,7 +51,7 @@ def batches_of(
     if _is_batch(data):
         data = [data]
     if is_tabular(data):
-        texts, labels = _read(data, model, columns or {})
+        texts, labels = _texts_and_labels(data, cast("PreTrainedModel", model), columns or {})
     else:
         texts = [] if data is None else list(data)
         labels = None
@@ -146,33 +146,58 @@ def _is_batch(data: object) -> bool:
     return isinstance(data, Mapping) and any(isinstance(value, Tensor) for value in data.values())
 
 
-def _read(
-    data: Texts, model: Any, columns: Mapping[str, str | None]
+def _texts_and_labels(
+    data: Texts, model: PreTrainedModel, columns: Mapping[str, str | None]
 ) -> tuple[list[Any], Labels | None]:
     """Return the texts of a table, and their labels as the numbers of the model's classes.
 
     Labels are None for a model that takes none, and for a language model, whose labels are tokens.
+
+    Args:
+        data: The table.
+        model: The model that answers.
+        columns: The columns of "text", "text_pair" and "label"; None where there is none. What is
+            not named is the column of that name, if the table has it.
     """
     table = table_of(data, "the table of texts")
-    column_names = {name: columns.get(name, name) for name in ("text", "text_pair", "label")}
-    values = {
-        name: (table.column if name == "label" else table.texts)(column).to_pylist()
-        for name, column in column_names.items()
-        if column and (column != name or name == "text" or name in table.rows.column_names)
-    }
-    texts = values["text"]
-    if "text_pair" in values:
-        texts = list(zip(texts, values["text_pair"], strict=True))
-    labels = values.get("label")
-    known = model.config.label2id or {}
+
+    def column_of(name: str) -> str | None:
+        """Return the column that holds this; None if the table has none."""
+        column = columns.get(name, name)
+        is_there = column != name or name in table.rows.column_names
+        return column if column and is_there else None
+
+    texts = table.texts(columns.get("text") or "text").to_pylist()
+    second_column = column_of("text_pair")
+    if second_column:
+        texts = list(zip(texts, table.texts(second_column).to_pylist(), strict=True))
+    label_column = column_of("label")
+    if not label_column:
+        return texts, None
+    labels = table.column(label_column).to_pylist()
     takes_labels = "labels" in inspect.signature(model.forward).parameters
     if not takes_labels or model.get_output_embeddings() is not None:
-        # A model without classes is not called with them, and a language model's are tokens.
         return texts, None
-    names = table.class_names.get(column_names["label"] or "")
-    if labels and names and not isinstance(labels[0], list):
-        labels = _named_classes(table.origin, labels, names, known)
-    if labels and isinstance(labels[0], str):
+    names = table.class_names.get(label_column)
+    return texts, _labels_of_head(table.origin, labels, names, model)
+
+
+def _labels_of_head(
+    origin: str, labels: Labels, names: Sequence[str] | None, model: PreTrainedModel
+) -> Labels:
+    """Return labels, numbers or names of classes, as a model's head takes them.
+
+    Args:
+        origin: What the table is called in messages.
+        labels: Of each text.
+        names: The classes of a ``ClassLabel`` column.
+        model: The model that answers.
+    """
+    config: Any = model.config
+    known: Mapping[str, int] = config.label2id or {}
+    if names and not isinstance(labels[0], list):
+        labels = _named_classes(origin, labels, names, known)
+    if isinstance(labels[0], str):
         unknown = sorted({label for label in labels if label not in known})
         if unknown:
             raise DataError(
@@ -180,18 +205,18 @@ def _read(
                 f"{joined(known)}, or their numbers"
             )
         labels = [known[label] for label in labels]
-    classes = model.config.num_labels
-    if labels and has_many_labels(model.config):
-        return texts, _label_vectors(table.origin, labels, classes)
-    if labels and classes > 1 and model.config.problem_type != "regression":
-        wrong = next((label for label in labels if label not in (-100, *range(classes))), None)
-        if wrong is not None:
-            raise DataError(
-                f"label {wrong!r:.40} is not a class of the model's head: give 0 to "
-                f"{classes - 1}, or {joined(known)} (its label2id)"
-            )
-        labels = [int(label) for label in labels]
-    return texts, labels
+    classes = config.num_labels
+    if has_many_labels(config):
+        return _label_vectors(origin, labels, classes)
+    if classes == 1 or config.problem_type == "regression":
+        return labels
+    wrong = next((label for label in labels if label not in (-100, *range(classes))), None)
+    if wrong is not None:
+        raise DataError(
+            f"label {wrong!r:.40} is not a class of the model's head: give 0 to "
+            f"{classes - 1}, or {joined(known)} (its label2id)"
+        )
+    return [int(label) for label in labels]
 
 
 def _named_classes(

@@ -45,7 +45,7 @@ class Encoder:
         reference: Its name, shape and digests.
         slots: S, the length of the layout of its inputs; of a decoder the tokens that are read of
             a text.
-        encoder: What computes; None of a decoder.
+        encoder: The model that computes hidden states; None for a decoder.
     """
 
     reference: EncoderReference
@@ -89,8 +89,8 @@ class Encoder:
 
 
 def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool = False) -> None:
-    """Raise SpecError unless ``encoder`` was loaded by ``load_encoder``, is no decoder, unless
-    these are accepted, and, if ``whole``, has input-dependent heads alone.
+    """Raise a SpecError unless ``encoder`` is from ``load_encoder``, is an encoder (or a decoder,
+    where ``accepts_decoders``), and, if ``whole``, is outside of a block of ``replaced``.
     """
     if not isinstance(encoder, Encoder):
         raise SpecError(
@@ -221,7 +221,13 @@ def _wrapped(
 
 @dataclass(frozen=True)
 class LaidOut:
-    """Texts in the slots of an encoder's layout, and the slots of [CLS] and [SEP] where known."""
+    """Texts in the slots of an encoder's layout.
+
+    Attributes:
+        tokens: The tokens of all texts.
+        batch_tokens: How many tokens a micro-batch may have.
+        special: The slots of [CLS] and [SEP], where all texts have them there.
+    """
 
     tokens: PackedTokens
     batch_tokens: int
@@ -238,7 +244,9 @@ class LaidOut:
 
 
 def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
-    """Tokenise texts and lay them out in the encoder's slots (paper, App. A), unless they are."""
+    """Tokenise texts and lay them out in the encoder's slots (paper, App. A); ``text`` and
+    ``text_pair`` are columns of a table. Texts that are laid out already are returned as they are.
+    """
     if isinstance(texts, LaidOut):
         return texts
     if isinstance(texts, str | bytes):
@@ -276,12 +284,14 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
 
 
 def is_tabular(data: object) -> bool:
-    """Return whether it has columns."""
+    """Return whether data have columns, as a table or a mapping has."""
     return isinstance(data, Mapping) or hasattr(data, "columns") or hasattr(data, "column_names")
 
 
 def table_of(data: Table, origin: str) -> SourceTable:
-    """Return a table with rows."""
+    """Return data with columns as a table that messages call by its ``origin``; raise a DataError
+    where it has no rows or cannot be read.
+    """
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
         raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts")

@@ -1,13 +1,20 @@
-"""Constant matrices as the library returns them: with a figure, and a summary in a few lines."""
+"""Constant matrices: averages of attention, those with a name, and what they show."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
+
 from papa.descriptions.patterns import head_patterns
 from papa.errors import SpecError
-from papa.heads import constants
+from papa.heads import constants as matrices_of_heads
+from papa.heads.average import AttentionAverager, check_sums
+from papa.library.encoder import Encoder, Texts, check_loaded, laid_out
+from papa.library.renamed import formerly
+from papa.library.substitutes import named_matrices
+from papa.progress import bar
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
@@ -21,7 +28,7 @@ _PATTERNS = {
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class ConstantMatrices(constants.ConstantMatrices):
+class ConstantMatrices(matrices_of_heads.ConstantMatrices):
     """Constant matrices of all heads, as ``average`` and ``constants`` return them.
 
     Examples:
@@ -76,3 +83,84 @@ class ConstantMatrices(constants.ConstantMatrices):
                 lines.append(f"{'shares' if unit == 'heads' else 'weights'}: {', '.join(shares)}")
         lines.append(f"digest {self.digest[:12]}")
         return "<" + "\n ".join(lines) + ">"
+
+
+@formerly(kind="substitute")
+def constants(
+    encoder: Encoder, substitute: str, *, average: ConstantMatrices | None = None, **parameters: int
+) -> ConstantMatrices:
+    """Return constant matrices of all heads by the name of a substitute (paper, Section 5.2;
+    docs/method.md).
+
+    Examples:
+        >>> papa.constants(encoder, "toeplitz").matrices[0, 0, 0, :4]
+        tensor([1.0000, 0.5000, 0.3333, 0.2500])
+
+    Args:
+        encoder: The encoder that the matrices are for.
+        substitute: "identity", "toeplitz", "zeros", "first", "previous", "next", "local" or
+            "fibonacci"; or "low_rank" or "relative", which are computed from an average.
+        average: The average that "low_rank" and "relative" are computed from.
+        parameters: Keys of the substitute in a study: ``window`` of "local" (default: 2); ``rank``
+            (default: 4) and ``largest`` (default: 0) of "low_rank".
+
+    Returns:
+        Matrices [layers, heads, slots, slots].
+
+    Raises:
+        SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
+    """
+    check_loaded(encoder, accepts_decoders=True)
+    matrices = named_matrices(substitute, encoder, average, **parameters)
+    return ConstantMatrices(**vars(matrices))
+
+
+@formerly(texts="data")
+@torch.no_grad()
+def average(
+    encoder: Encoder,
+    data: Texts,
+    *,
+    text: str = "text",
+    text_pair: str | None = None,
+    progress: bool = True,
+) -> ConstantMatrices:
+    """Return the average of the encoder's attention over texts, head by head (paper, Section 3.1).
+
+    Examples:
+        >>> papa.average(encoder, ["A text."]).matrices.shape  # layers, heads, slots, slots
+        torch.Size([6, 12, 32, 32])
+
+    Args:
+        encoder: The encoder, outside of a block of ``replaced``.
+        data: Strings, pairs of strings, or a table with a column of strings: a data set, a data
+            frame, a ``pyarrow.Table``, or a mapping of columns. Texts are truncated to the slots.
+        text: The column of a table that holds texts.
+        text_pair: The column of a table that holds second texts; None for single texts.
+        progress: Whether to show a progress bar.
+
+    Returns:
+        Matrices [layers, heads, slots, slots]: for each pair of slots the mean attention over the
+        texts with tokens in both. ``plot(layer=, head=)`` draws one.
+
+    Raises:
+        DataError: The texts are missing or unreadable.
+        SpecError: ``encoder`` is not from ``load_encoder``, or some of its heads are constant.
+        NumbersError: The encoder computes NaN or infinity.
+    """
+    check_loaded(encoder, whole=True)
+    running = encoder.encoder
+    inputs = laid_out(encoder, data, text, text_pair)
+    averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
+    with bar("averaging", progress, "text") as report:
+        running.observe(averager.observe, inputs.batches(), len(inputs), report)
+    check_sums(averager.sums, running, inputs.batches(), "the texts")
+    averaged = averager.result().average()
+    return ConstantMatrices(
+        averaged.matrices,
+        averaged.seen,
+        "average",
+        averaged.counts,
+        encoder_digest=encoder.reference.digest,
+        special=inputs.special,
+    )

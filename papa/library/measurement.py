@@ -46,7 +46,7 @@ class Tables:
                 ``booktabs``), or for a single table in ``.csv``.
 
         Raises:
-            SpecError: The name has another ending, or several tables were to be one CSV.
+            SpecError: The name has another ending, or is ``.csv`` for more than one table.
         """
         path = Path(path)
         if path.suffix == ".md":
@@ -95,7 +95,7 @@ def _short(heads: tuple[Head, ...] | None) -> str | None:
 class Measurement:
     """The scores of a model with more and more of its heads constant.
 
-    Printed it is its ``answers`` and its ``table``.
+    Printed, it shows its ``answers`` and its ``table``.
 
     Attributes:
         results_with_influence: ``results``, and what each example adds to a score, from which
@@ -153,7 +153,7 @@ class Measurement:
             "undecided" or "beyond").
 
         Raises:
-            SpecError: The unit is none of the metric's.
+            SpecError: ``max_drop`` is not a drop, or its unit does not apply to the metric.
         """
         limit = MaxDrop.parse(max_drop, "max_drop")
         heads = heads_within(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas
@@ -15,7 +15,7 @@ from papa.errors import SpecError
 from papa.heads.attention_layers import attention_layers
 from papa.library.ablating import checked_heads
 from papa.library.batches import Data, batches_of, check_answering
-from papa.library.substitutes import substitute_for
+from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.native.in_memory import open_scored
 from papa.progress import bar
 from papa.ranking.redundancy import joint_effects_of
@@ -61,7 +61,7 @@ def joint_effects(
     data: Data,
     *,
     head_sets: Iterable[Sequence[Head]],
-    substitute: Any = "average",
+    substitute: RequestedSubstitute = "average",
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: RequestedScore | None = None,
     progress: bool = True,

@@ -45,20 +45,20 @@ def save_scores(
         '{"0-0": [0.5], "0-1": [0.1]}'
 
     Args:
-        scores: a frame as ``papa.head_scores`` gives it, or numbers [layers, heads]; for
+        scores: A frame as ``papa.head_scores`` returns it, or numbers [layers, heads]; for
             "duo_attention" [layers, groups]. Without a column ``kv_group`` each head is a group.
-        path: a folder for "duo_attention", a file for "retrieval_head".
+        path: A folder for "duo_attention", a file for "retrieval_head".
         format: "duo_attention" writes ``full_attention_heads.tsv``, a line for each layer with a
             number from 0 to 1 for each group of heads, and ``config.json``, which DuoAttention and
             kvpress' DuoAttentionPress read (Xiao et al., 2025). The numbers are the share of groups
             with a lower score, so that a threshold keeps that share. "retrieval_head" writes JSON
             with a list of one score under each "layer-head" (Wu et al., 2025).
-        sink_size: first tokens that heads which are not kept see; "duo_attention" alone.
-        recent_size: last tokens that they see; "duo_attention" alone.
+        sink_size: For "duo_attention", how many first tokens a head attends to that is not kept.
+        recent_size: For "duo_attention", how many last tokens it attends to.
 
     Raises:
-        SpecError: there is no such format, or ``kv_group`` numbers no groups of equal size.
-        OSError: the path cannot be written.
+        SpecError: There is no such format, or ``kv_group`` numbers no groups of equal size.
+        OSError: The path cannot be written.
     """
     if format not in _FORMATS:
         raise SpecError(f"format is {format!r}{meant(format, _FORMATS)}: give one of {_FORMATS}")

@@ -59,7 +59,7 @@ def search_heads(
     scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
     max_effect: float | str,
     substitute: RequestedSubstitute = "average",
-    substitute_data: Data | None = None,
+    substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: RequestedScore | None = None,
     progress: bool = True,
@@ -91,7 +91,8 @@ def search_heads(
             as ``score`` gives the model as it is on ``data``, or of the cosine of embeddings,
             whichever score they have.
         substitute: What heads output instead, as for ``ablated``.
-        substitute_data: What averages, mean outputs and donors come of; None takes ``data``.
+        substitute_data: Other texts or batches, for a substitute that is computed from text. None
+            takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
         score: As for ``head_scores``: without one, labels in ``data`` are not read.
         progress: Whether to show a progress bar.
@@ -100,18 +101,18 @@ def search_heads(
         The heads, and the trials that found them.
 
     Raises:
-        SpecError: ``max_effect`` is no positive number and has no unit of this loss, scores do not
-            fit the model, or there are fewer than two texts.
+        SpecError: ``max_effect`` is not positive or its unit is not of this loss, scores do not fit
+            the model, or ``data`` has fewer than two texts.
         DataError: ``data`` cannot be read.
     """
-    asked = _requested_limit(max_effect)
+    requested_limit = _requested_limit(max_effect)
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
     native = open_scored(pretrained, batches, score, unit=unit)
-    _check_unit_of_limit(asked, native)
+    _check_unit_of_limit(requested_limit, native)
     texts = len(native.texts)
     if texts < 2:
         raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
@@ -121,7 +122,7 @@ def search_heads(
     computed_from = batches if substitute_data is None else substitute_data
     replacement = substitute_for(model, substitute, computed_from, 0, tokenizer)
     replacement = replacement.to(native.device)
-    # Those of bisection, and of the original model.
+    # On all texts: the tries of bisection, and the original model.
     most_passes = texts * (len(units).bit_length() + 1)
     passes = 0
 
@@ -137,7 +138,7 @@ def search_heads(
         original = loss(0, np.arange(texts))
         if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        limit = _limit_in_units_of_loss(asked, native.loss, original)
+        limit = _limit_in_units_of_loss(requested_limit, native.loss, original)
         trials = search_number(loss, original, len(units), limit)
         report(most_passes, most_passes)
     most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
@@ -151,7 +152,7 @@ def search_heads(
 
 
 def _requested_limit(max_effect: float | str) -> float | MaxDrop:
-    """Return the largest effect as it was asked for: in units of the loss, or a limit with a unit.
+    """Return the largest effect as a number in units of the loss, or as a limit with a unit.
 
     Raises:
         SpecError: It is no positive limit.

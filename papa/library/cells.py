@@ -1,0 +1,207 @@
+"""The cells of an in-memory model: its answers with heads constant, scored, as rows of results."""
+
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas
+from jaxtyping import Float
+
+from papa.heads.substitutes import Substitute
+from papa.native.in_memory import labels_of_texts
+from papa.native.outputs import class_names, has_many_labels
+from papa.native.passes import NativeHead
+from papa.progress import bar
+from papa.scores.answers import AnswerArrays, same_answer, score_answers
+from papa.scores.constant_answers import commonest_answer
+from papa.scores.metrics import Scored, influence
+from papa.spec import Metric
+from papa.spec.orders import Cell, Head, constant_heads, heads_of_units
+from papa.spec.task import LOSS
+
+
+@dataclass(frozen=True)
+class _CellResult:
+    """What a model's answers score in a cell.
+
+    Attributes:
+        scored: The score, and what each text adds to it.
+        same_answer: The answer that every text gets; "" where answers differ.
+        seconds: Of the passes.
+    """
+
+    scored: Scored
+    same_answer: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class SubstituteBySeed:
+    """What takes attention's place in the cells of each probe seed.
+
+    Attributes:
+        draws: By probe seed; where nothing is drawn, one substitute by None.
+    """
+
+    draws: Mapping[int | None, Substitute]
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether each seed has a substitute of its own."""
+        return None not in self.draws
+
+    @property
+    def first(self) -> Substitute:
+        """The substitute by which heads are scored, whatever the seed."""
+        return next(iter(self.draws.values()))
+
+    def of_seed(self, seed: int) -> Substitute:
+        """Return the substitute in the cells of a probe seed."""
+        return self.draws[seed if self.is_drawn else None]
+
+
+@dataclass
+class Cells:
+    """The results of cells on the measured texts; each set of constant units is scored once for a
+    draw of a substitute.
+
+    Attributes:
+        native: The native head, on the measured texts.
+        metric: What its answers are scored by.
+        substitutes: By the name that tables call them.
+        original: The answers of the original model.
+    """
+
+    native: NativeHead
+    metric: Metric
+    substitutes: Mapping[str, SubstituteBySeed]
+    original: AnswerArrays
+    _results: dict[tuple[str, int | None, frozenset[Head]], _CellResult] = field(
+        default_factory=dict
+    )
+
+    def __post_init__(self) -> None:
+        # Of a head that answers each label by itself no class is the answer to a text.
+        is_multilabel = has_many_labels(self.native.model.config)
+        self._classes = () if is_multilabel else class_names(self.native.model)
+        self._labels = labels_of_texts(self.native)
+
+    def result(self, name: str, seed: int, units: Sequence[Head]) -> _CellResult:
+        """Return the result of a cell whose units, by the index of their layer, are constant, for a
+        probe seed.
+        """
+        substitute = self.substitutes[name]
+        key = (name, seed if substitute.is_drawn else None, frozenset(units))
+        if not units:
+            key = ("", None, frozenset())
+        if key not in self._results:
+            start = time.monotonic()
+            answers = self.original
+            if units:
+                answers = self.native.all_answers(substitute.of_seed(seed), units)
+            scored = score_answers(self.metric, self.original, answers, self._labels)
+            same = "" if self.metric == LOSS else same_answer(answers, self._classes)
+            self._results[key] = _CellResult(scored, same, time.monotonic() - start)
+        return self._results[key]
+
+
+def score_cells(
+    cells: Cells,
+    units_in_order: Mapping[tuple[str, int], Sequence[Head]],
+    keep: Sequence[float],
+    task: str,
+    progress: bool,
+) -> tuple[pandas.DataFrame, dict[Cell, tuple[Head, ...] | None]]:
+    """Return a row for each cell and seed, and the constant heads of each cell, None where seeds
+    have others.
+
+    Args:
+        cells: What scores them.
+        units_in_order: All units, the first to become constant first, by order and seed.
+        keep: Shares of units that stay input-dependent.
+        task: The task's name.
+        progress: Whether to show a progress bar.
+    """
+    native = cells.native
+    head_count = len(native.layers.numbers) * native.heads_per_layer
+    baseline = _one_answer(native, cells.metric)
+    name_or_path = str(getattr(native.model, "name_or_path", ""))
+    label = name_or_path.rstrip("/").rpartition("/")[2] or type(native.model).__name__
+    rows: list[dict[str, Any]] = []
+    heads_of_cell: dict[Cell, set[tuple[Head, ...]]] = {}
+    combinations = [
+        (name, *key, share)
+        for name in cells.substitutes
+        for key in units_in_order
+        for share in keep
+    ]
+    with bar("measuring", progress, "cell") as report:
+        for done, (name, order, seed, share) in enumerate(combinations, 1):
+            cell = Cell(label, task, name, order, float(share))
+            units = constant_heads(units_in_order[order, seed], share)
+            result = cells.result(name, seed, units)
+            heads = heads_of_units(units, native.heads_per_unit)
+            numbered_heads = sorted((native.layers.numbers[layer], head) for layer, head in heads)
+            row = _row(cell, seed, len(heads), head_count, cells.metric, result, baseline)
+            rows.append(row)
+            heads_of_cell.setdefault(Cell.from_row(row), set()).add(tuple(numbered_heads))
+            report(done, len(combinations))
+    constant = {
+        cell: next(iter(lists)) if len(lists) == 1 else None
+        for cell, lists in heads_of_cell.items()
+    }
+    return pandas.DataFrame(rows), constant
+
+
+@dataclass(frozen=True)
+class _Baseline:
+    """What the best single answer scores; NaN and "" where labels do not say."""
+
+    score: float = math.nan
+    answer: str = ""
+    influence: Float[np.ndarray, " texts"] = field(default_factory=lambda: np.zeros(0))
+
+
+def _one_answer(native: NativeHead, metric: Metric) -> _Baseline:
+    """Return what the best single answer scores on labels of texts, as far as these have any."""
+    labels = labels_of_texts(native)
+    if metric not in ("accuracy", LOSS) or labels is None or len(labels) != len(native.texts):
+        return _Baseline()
+    if has_many_labels(native.model.config):
+        return _Baseline()
+    constant = commonest_answer(metric, labels, class_names(native.model))
+    return _Baseline(constant.score, constant.answer or "", influence(metric, constant.examples))
+
+
+def _row(
+    cell: Cell,
+    seed: int,
+    constant: int,
+    heads: int,
+    metric: Metric,
+    result: _CellResult,
+    baseline: _Baseline,
+) -> dict[str, Any]:
+    """Return a row as a study's results have it."""
+    return {
+        **vars(cell),
+        "constant_heads": constant,
+        "seed": seed,
+        "metric": metric,
+        "score": result.scored.score,
+        "seconds": result.seconds,
+        "unseen_share": math.nan,
+        "heads": heads,
+        "positive": "",
+        "classes": "",
+        "same_answer": result.same_answer,
+        "always_one_answer": baseline.score,
+        "one_answer": baseline.answer,
+        "word_embeddings": math.nan,
+        "influence": influence(metric, result.scored.examples).astype(np.float32),
+        "one_answer_influence": baseline.influence.astype(np.float32),
+        "word_embeddings_influence": np.zeros(0, np.float32),
+    }
