@@ -17,7 +17,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
 from papa.heads.substitutes import Substitute, Zeros
-from papa.probes.training import Summed
+from papa.probes.training import SummedLoss
 from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.redundancy import joint_effects_of_order
@@ -304,7 +304,9 @@ class PlantedLosses:
         """Yield nothing: no gradient is read."""
         yield from ()
 
-    def summed(self, batch: np.ndarray, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+    def summed(
+        self, batch: np.ndarray, substitute: Substitute, heads: Sequence[Head]
+    ) -> SummedLoss:
         """Refuse: no gradient is read."""
         raise NotImplementedError
 

@@ -64,7 +64,7 @@ class SubstituteSource:
 
         from papa.heads.average import ByDistance
         from papa.heads.constants import ConstantMatrices, control, derived
-        from papa.heads.outputs import read_outputs
+        from papa.heads.stored_outputs import read_outputs
 
         entry = entry_of(self.kind)
         if entry.origin == "attention":
@@ -115,7 +115,7 @@ def constant_outputs(
     In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
     head. Out: values [L, H, positions, d / H]. Where: a worker.
     """
-    from papa.heads.outputs import FILE, outputs_over
+    from papa.heads.stored_outputs import FILE, outputs_over
     from papa.text.batches import micro_batches
 
     split = open_corpus(context.artifacts[text]).split("train")

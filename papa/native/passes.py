@@ -24,7 +24,7 @@ from papa.native.batches import Batch, Inputs, Rows, Texts
 from papa.native.losses import ANSWERS, AnswerLosses, Loss
 from papa.native.outputs import Answers, answers_of, concatenated
 from papa.probes.chunks import chunk_tokens
-from papa.probes.training import Summed
+from papa.probes.training import SummedLoss
 from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.scores.answers import AnswerArrays
@@ -147,7 +147,7 @@ class NativeHead:
         """Yield batches of these texts with as many tokens as gradients allow."""
         yield from self.texts.batches(rows, chunk_tokens(self.device))
 
-    def summed(self, batch: Batch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+    def summed(self, batch: Batch, substitute: Substitute, heads: Sequence[Head]) -> SummedLoss:
         """Return the sum of a batch's losses while units output a substitute, and how many each
         text has; gradients pass.
         """

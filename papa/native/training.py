@@ -14,7 +14,7 @@ from papa.heads.substitutes import Mixed, Substitute
 from papa.native.batches import Batch, Rows
 from papa.native.losses import WORDS
 from papa.native.passes import NativeHead
-from papa.probes.training import Summed, seed_of, train_theta
+from papa.probes.training import SummedLoss, seed_of, train_theta
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.learned import GATE_COST, drawn_gates, open_probability
 from papa.spec import ProbeSpec, RankingSpec
@@ -84,7 +84,7 @@ def train_shares(
         theta.data = torch.from_numpy(start).logit().float().to(native.device)
     by_step: list[Float[Tensor, "layers heads"]] = []
 
-    def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> Summed:
+    def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> SummedLoss:
         summed, lengths = native.summed(
             batch, Mixed(training.substitute, shares(values)), native.units
         )
@@ -104,7 +104,7 @@ def train_shares(
         training.rows,
         training.spec,
         training.seed,
-        window=max(len(training.rows), training.spec.batch_size),
+        rows_per_window=max(len(training.rows), training.spec.batch_size),
         progress=after_step,
         on_epoch=on_epoch,
     )

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 
 from papa.cores import free_threads, map_in_threads
 from papa.models.encoder import Encoder
-from papa.probes.features import active_dropout, live_features, window_of
+from papa.probes.features import active_dropout, window_rows
+from papa.probes.packed_features import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import Groups, Learner, Rows, seed_of, single_seed_window, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
@@ -97,7 +98,7 @@ def train_in_chunks(
     groups, loss = learned
     rows = split.rows if rows is None else rows
     tokens = chunk_tokens(encoder.device)
-    window = window_of(encoder, split, spec.batch_size)
+    rows_per_window = window_rows(encoder, split, spec.batch_size)
     parameters = [parameter for group in groups for parameter in group["params"]]
     losses_of_threads = [loss]
 
@@ -110,10 +111,10 @@ def train_in_chunks(
 
     train(
         [Learner(groups, [seed])],
-        single_seed_window(rows, losses, window // spec.batch_size),
+        single_seed_window(rows, losses, rows_per_window // spec.batch_size),
         spec,
         rows=len(rows),
-        window=window,
+        rows_per_window=rows_per_window,
         progress=progress,
         on_epoch=on_epoch,
     )

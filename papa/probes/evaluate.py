@@ -19,7 +19,8 @@ from papa.heads.replacement import replaced
 from papa.heads.substitutes import Substitute
 from papa.models.encoder import Encoder
 from papa.probes.chunks import probe_loss, train_in_chunks
-from papa.probes.features import FeatureModel, FeatureSource, PackedFeatures, features_of, window_of
+from papa.probes.features import FeatureModel, FeatureSource, features_of, window_rows
+from papa.probes.packed_features import PackedFeatures
 from papa.probes.probes import (
     Inputs,
     Labels,
@@ -162,7 +163,6 @@ def train_probe(
     ) as source:
         if estimator is not None:
             return FittedProbe(estimator, source, seeds)
-        window = window_of(encoder, split, spec.batch_size)
         # On a CPU each seed has a probe of its own: products over several seeds at once round in
         # another way than those of one, and a seed's score depends on no seed beside it. Also,
         # unused cores train separate probes side by side.
@@ -180,7 +180,7 @@ def train_probe(
             probe_window(probes, seeds_of_probes, source),
             spec,
             rows=rows,
-            window=window,
+            rows_per_window=window_rows(encoder, split, spec.batch_size),
             progress=lambda done, _: progress(rows + done, total),
             on_epoch=on_epoch,
         )

@@ -1,4 +1,6 @@
-"""Features of a frozen encoder, or of its word embeddings, packed without padding."""
+"""Features of a frozen encoder, or of its word embeddings: computed, stored on disk, or computed
+anew for each window of rows.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -16,99 +18,23 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from papa.cores import free_threads, map_in_threads
 from papa.errors import DataError, PapaError
 from papa.models.encoder import Encoder, check_states, numbers_of
+from papa.probes.packed_features import PackedFeatures, live_features, pack_features
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
 from papa.text.batches import MicroBatch, micro_batches
 from papa.text.corpus import TokenisedSplit
 from papa.text.layout import offsets_of, positions_in_spans
-from papa.text.tokens import IGNORED
 
 WINDOW_ROWS = 4096
+"""Rows in a window at most."""
 WINDOW_BYTES = 4 * 2**30
-
-
-@dataclass(frozen=True)
-class PackedFeatures:
-    """A frozen encoder's hidden states of the tokens that a probe reads.
-
-    The tokens of row r are ``values[offsets[r] : offsets[r + 1]]``: all its real tokens if a row
-    has one label, its labelled ones with ``token_labels``. ``values`` are of the L+1 layers,
-    embeddings first; ``offsets`` stay on the CPU; labels are int64 classes or float32 numbers.
-    """
-
-    values: Float[Tensor, "tokens layers width"]
-    offsets: Int[Tensor, " rows_and_one"]
-    slot_ids: Int[Tensor, " tokens"]
-    labels: Shaped[Tensor, " rows_or_tokens"]
-    token_labels: bool
-
-    def __len__(self) -> int:
-        return len(self.offsets) - 1
-
-    @property
-    def lengths(self) -> Int[Tensor, " rows"]:
-        return self.offsets.diff()
-
-    def select(self, rows: Int[Tensor, " n"], device: torch.device) -> PackedFeatures:
-        """Return a copy of these rows, in this order, on a device."""
-        tokens, _ = self.tokens_of(rows)
-        return PackedFeatures(
-            self.values[tokens].to(device),
-            torch.from_numpy(offsets_of(self.lengths[rows].numpy())),
-            self.slot_ids[tokens].to(device),
-            self.labels[tokens if self.token_labels else rows].to(device),
-            self.token_labels,
-        )
-
-    def tokens_of(
-        self, rows: Int[Tensor, " n"]
-    ) -> tuple[Int[Tensor, " chosen"], Int[Tensor, " chosen"]]:
-        """Return the tokens of rows, which may repeat, one after another, and for each token the
-        position of its row in ``rows``; all on the CPU.
-        """
-        starts = self.offsets[rows]
-        lengths = (self.offsets[rows + 1] - starts).numpy()
-        tokens = positions_in_spans(starts.numpy(), lengths)
-        return torch.from_numpy(tokens), torch.from_numpy(np.repeat(np.arange(len(rows)), lengths))
-
-
-def pack_features(
-    values: Float[Tensor, "kept layers width"],
-    split: TokenisedSplit,
-    rows: Int[np.ndarray, " rows"],
-) -> PackedFeatures:
-    """Return the features of the tokens that a probe reads with slots and labels, row by row."""
-    slot_ids = split.tokens(rows).slot_ids
-    labels = split.labels_of(rows)
-    if split.label_per_token:
-        is_labelled = labels != IGNORED
-        slot_ids = slot_ids[is_labelled]
-        labels = labels[is_labelled]
-    return PackedFeatures(
-        values,
-        torch.from_numpy(offsets_of(split.probed_lengths[split.index_of(rows)])),
-        torch.from_numpy(slot_ids).to(values.device),
-        torch.from_numpy(labels).to(values.device),
-        split.label_per_token,
-    )
-
-
-def live_features(
-    token_states: Sequence[Float[Tensor, "tokens width"]], split: TokenisedSplit, batch: MicroBatch
-) -> PackedFeatures:
-    """Return the features that a probe reads of a batch, row by row; gradients flow through."""
-    rows = batch.rows.numpy()
-    if split.label_per_token:
-        mask = torch.from_numpy(split.labels_of(rows) != IGNORED).to(token_states[0].device)
-        # One layer at a time: all layers of all tokens would need much more memory.
-        token_states = [layer[mask] for layer in token_states]
-    return pack_features(torch.stack([*token_states], dim=1), split, rows)
+"""Size of a window's features in float32 at most."""
 
 
 class WordEmbeddings:
@@ -168,7 +94,7 @@ class FeatureSource:
         not fit into memory.
         """
         rows = torch.arange(len(self.split))
-        for members in rows.split(window_of(self.encoder, self.split)):
+        for members in rows.split(window_rows(self.encoder, self.split)):
             yield self.window(members.numpy())
 
     def window(
@@ -234,13 +160,13 @@ def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int
     return tokens, encoder.layers + 1, encoder.width
 
 
-def window_of(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
+def window_rows(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
     """Return how many rows a window has when a probe is trained or scored on a split."""
     tokens, layers, width = values_shape(encoder, split)
-    return window_rows(len(split), tokens, layers * width, batch_size)
+    return _window_rows(len(split), tokens, layers * width, batch_size)
 
 
-def window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
+def _window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
     """Return how many rows a window has: 4,096, or fewer if their features would exceed 4 GiB in
     float32; a multiple of ``batch_size``. It depends on corpus and encoder alone, and so does the
     order of rows in training.

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor, nn
 
-from papa.probes.features import PackedFeatures
+from papa.probes.packed_features import PackedFeatures
 from papa.text.layout import offsets_of, positions_in_rows
 from papa.text.tokens import IGNORED
 

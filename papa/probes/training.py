@@ -27,12 +27,17 @@ from papa.spec import ProbeSpec
 
 Batch = TypeVar("Batch")
 Rows = Int[np.ndarray, " rows"]
-Summed = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
-"""The sum of the losses of what rows are asked, and how much each is; gradients pass."""
-Losses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
-"""The loss of each seed on positions in a window, with their step there; adds to ``.grad``."""
-Window = Callable[[Rows, int, int], Sequence[Losses]]
-"""From the rows of a window, of what epoch and which of its windows, to the losses of each learner.
+SummedLoss = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
+"""The sum of the losses of some rows, through which gradients pass; and how many losses each row
+has.
+"""
+MinibatchLosses = Callable[[Int[Tensor, "seeds batch"], int], Float[Tensor, " seeds"]]
+"""Returns the loss of each seed on its minibatch, and adds its gradients to ``.grad``. Arguments:
+the positions of the minibatch's rows in a window; the number of the step in the window, from 0.
+"""
+OpenWindow = Callable[[Rows, int, int], Sequence[MinibatchLosses]]
+"""Opens a window, as by computing the features of its rows; returns what computes the losses of
+each learner there. Arguments: the rows; the epoch; the number of the window in it, both from 0.
 """
 Groups = list[dict[str, Any]]
 """Parameters with settings of their own, as optimisers of PyTorch take them."""
@@ -61,14 +66,14 @@ def seed_of(*entropy: int) -> int:
 
 def probe_window(
     probes: Sequence[Probe], seeds_of_probes: Sequence[Sequence[int]], source: FeatureSource
-) -> Window:
-    """Return the window of probes, each of one or more seeds, which share the features."""
+) -> OpenWindow:
+    """Return what opens windows of probes, each of one or more seeds, which share the features."""
 
-    def window(rows: Rows, epoch: int, index: int) -> Sequence[Losses]:
+    def window(rows: Rows, epoch: int, index: int) -> Sequence[MinibatchLosses]:
         # One seed for the encoder's dropout: all probes share the pass.
         features, positions = source.window(rows, dropout_seed=epoch * 2**20 + index)
 
-        def losses_of(probe: Probe, seeds: Sequence[int]) -> Losses:
+        def losses_of(probe: Probe, seeds: Sequence[int]) -> MinibatchLosses:
             window_seeds = [seed_of(seed, epoch, index) for seed in seeds]
 
             def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
@@ -88,12 +93,16 @@ def probe_window(
 
 def single_seed_window(
     rows: Rows, losses: Callable[[Rows, int, int], Float[Tensor, " 1"]], steps: int
-) -> Window:
-    """Return the window of one seed, of so many steps; ``losses`` takes a minibatch's rows, epoch
-    and number.
+) -> OpenWindow:
+    """Return what opens windows of one seed.
+
+    Args:
+        rows: All rows.
+        losses: Takes a minibatch's rows, epoch, and number in the epoch.
+        steps: How many minibatches a window has.
     """
 
-    def window(members: Rows, epoch: int, index: int) -> Sequence[Losses]:
+    def window(members: Rows, epoch: int, index: int) -> Sequence[MinibatchLosses]:
         first = index * steps
         return [lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)]
 
@@ -102,17 +111,29 @@ def single_seed_window(
 
 def train_theta(
     theta: nn.Parameter,
-    loss: Callable[[Batch, Float[Tensor, "layers heads"]], Summed],
+    loss: Callable[[Batch, Float[Tensor, "layers heads"]], SummedLoss],
     batches: Callable[[Rows], Iterable[Batch]],
     rows: Rows,
     spec: ProbeSpec,
     seed: int,
-    window: int,
+    rows_per_window: int,
     *,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train θ alone, by a loss of a batch and θ; ``batches`` are those of a minibatch's rows."""
+    """Train θ alone, with one seed.
+
+    Args:
+        theta: θ of every head.
+        loss: Of a batch and θ.
+        batches: Yields the batches of a minibatch's rows.
+        rows: All rows.
+        spec: Epochs, batch size and the optimizer's settings.
+        seed: Of the order of rows.
+        rows_per_window: As for ``train``.
+        progress: As for ``train``.
+        on_epoch: As for ``train``.
+    """
 
     def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
         total = 0.0
@@ -131,10 +152,10 @@ def train_theta(
 
     train(
         [Learner([{"params": [theta]}], [seed])],
-        single_seed_window(rows, losses, window // spec.batch_size),
+        single_seed_window(rows, losses, rows_per_window // spec.batch_size),
         spec,
         rows=len(rows),
-        window=window,
+        rows_per_window=rows_per_window,
         progress=progress,
         on_epoch=on_epoch,
     )
@@ -142,11 +163,11 @@ def train_theta(
 
 def train(
     learners: Sequence[Learner],
-    learn: Window,
+    open_window: OpenWindow,
     spec: ProbeSpec,
     *,
     rows: int,
-    window: int,
+    rows_per_window: int,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
@@ -155,26 +176,26 @@ def train(
     Args:
         learners: What is trained; none depends on another, so any number of threads trains them
             with equal results.
-        learn: Opens a window of rows.
+        open_window: Opens a window of rows.
         spec: Epochs, batch size and the optimizer's settings.
         rows: How many rows there are.
-        window: How many rows a window has at most, a multiple of the batch size.
+        rows_per_window: How many rows a window has at most, a multiple of the batch size.
         progress: Called with (done, total) rows of all epochs; of one learner after every step.
         on_epoch: Called after each epoch.
 
     Raises:
         SpecError: A loss, or the norm of its gradient, is not finite.
     """
-    trainings = [_Training(learner, spec, window) for learner in learners]
+    trainings = [_Training(learner, spec, rows_per_window) for learner in learners]
     rows_done = 0
     for epoch in range(spec.epochs):
         # Sequences of different lengths may hash alike where the longer one ends in zeros; the
         # first number distinguishes this from a seed's order.
         shared = np.random.default_rng((0, epoch, 0)).permutation(rows)
-        for index, start in enumerate(range(0, rows, window)):
+        for index, start in enumerate(range(0, rows, rows_per_window)):
             # Ascending: features are read from the disk in one direction.
-            members = np.sort(shared[start : start + window])
-            losses_of_learners = learn(members, epoch, index)
+            members = np.sort(shared[start : start + rows_per_window])
+            losses_of_learners = open_window(members, epoch, index)
             chains = [
                 training.steps_of_window(losses, len(members), epoch, index)
                 for training, losses in zip(trainings, losses_of_learners, strict=True)
@@ -217,15 +238,17 @@ def _take_steps(chain: Iterator[int]) -> list[int]:
 class _Training:
     """The optimizer of a learner, and its losses in the current epoch."""
 
-    def __init__(self, learner: Learner, spec: ProbeSpec, window: int) -> None:
+    def __init__(self, learner: Learner, spec: ProbeSpec, rows_per_window: int) -> None:
         self.seeds = learner.seeds
         self.spec = spec
-        self.steps_in_window = window // spec.batch_size
+        self.steps_in_window = rows_per_window // spec.batch_size
         self.optimizer = adamw(learner.groups, spec)
         self.summed: Float[np.ndarray, " seeds"] = np.zeros(len(learner.seeds))
         self.steps = 0
 
-    def steps_of_window(self, losses: Losses, rows: int, epoch: int, index: int) -> Iterator[int]:
+    def steps_of_window(
+        self, losses: MinibatchLosses, rows: int, epoch: int, index: int
+    ) -> Iterator[int]:
         """Take the optimiser steps of a window of rows; yield the number of rows of each step."""
         orders = [
             np.random.default_rng((1, epoch, index, seed)).permutation(rows) for seed in self.seeds
@@ -263,7 +286,7 @@ class _Training:
 
 
 def take_step(
-    losses: Losses,
+    losses: MinibatchLosses,
     batch: Int[Tensor, "seeds batch"],
     step: int,
     optimizer: torch.optim.Optimizer,

@@ -16,9 +16,9 @@ from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
 from papa.heads.substitutes import Mixed, Substitute, Zeros
 from papa.models.encoder import Encoder, numbers_of
-from papa.probes.features import live_features
+from papa.probes.packed_features import live_features
 from papa.probes.probes import Probe
-from papa.probes.training import Rows, Summed
+from papa.probes.training import Rows, SummedLoss
 from papa.progress import Progress, ignore_progress
 from papa.ranking.head_scores import VALUED_ROWS, HeadScores, rows_of_seed
 from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
@@ -74,7 +74,7 @@ class HeadLoss(Protocol):
         """Yield batches of these rows, for ``summed``, with as many tokens as gradients allow."""
         ...
 
-    def summed(self, batch: Any, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+    def summed(self, batch: Any, substitute: Substitute, heads: Sequence[Head]) -> SummedLoss:
         """Return the sum of a batch's losses, and how many each row has; gradients pass."""
         ...
 
@@ -138,7 +138,9 @@ class ProbeLoss:
         for batch in rows_of_like_length(split.first_lengths[rows], split.lengths[rows], tokens):
             yield micro_batch(split, rows[batch])
 
-    def summed(self, batch: MicroBatch, substitute: Substitute, heads: Sequence[Head]) -> Summed:
+    def summed(
+        self, batch: MicroBatch, substitute: Substitute, heads: Sequence[Head]
+    ) -> SummedLoss:
         split = self.corpus.split("train")
         with replaced(self.encoder, substitute, heads), numbers_of("the train split"):
             states = self.encoder.token_states(batch)

@@ -91,7 +91,7 @@ SUBSTITUTES: dict[str, SubstituteEntry] = {
         in_memory=False,
     ),
     "resampled_output": SubstituteEntry(
-        "outputs", observer=f"{_HEADS}.outputs:drawn_outputs", decoders=False, drawn=True
+        "outputs", observer=f"{_HEADS}.resampling:drawn_outputs", decoders=False, drawn=True
     ),
     "optimal_output": SubstituteEntry(
         "training", starts=("mean_output",), decoders=False, in_memory=False

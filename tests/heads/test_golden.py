@@ -10,7 +10,7 @@ from papa.heads.average import AttentionAverager
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder
 from papa.models.layer import Heads, LayerAttention, Rule, states_of_heads
-from papa.probes.features import PackedFeatures
+from papa.probes.packed_features import PackedFeatures
 from papa.probes.probes import SequenceProbe
 from papa.text.layout import offsets_of
 from tests.golden.tensors import SLOTS, GoldenTensors, load_golden

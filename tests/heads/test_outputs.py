@@ -8,7 +8,8 @@ from torch import Tensor
 from transformers import DiffLlamaConfig, DiffLlamaForCausalLM
 
 import papa
-from papa.heads.outputs import ConstantOutputs, Resampled
+from papa.heads.outputs import ConstantOutputs
+from papa.heads.resampling import Resampled
 from papa.library.substitutes import substitute_for
 from tests.make import SIZES
 

@@ -12,8 +12,10 @@ from transformers import AutoModel, PreTrainedModel
 
 import papa
 from papa.errors import DataError
-from papa.heads.outputs import ConstantOutputs, drawn_rows, outputs_over
+from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
+from papa.heads.resampling import drawn_rows
+from papa.heads.stored_outputs import outputs_over
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.layer import Observe
 from papa.models.reference import EncoderReference

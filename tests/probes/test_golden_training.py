@@ -13,8 +13,9 @@ from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
 from papa.probes.chunks import accumulate_gradients, chunks_of
 from papa.probes.evaluate import build_probe
-from papa.probes.features import PackedFeatures, compute_features
-from papa.probes.training import Losses, adamw, take_step
+from papa.probes.features import compute_features
+from papa.probes.packed_features import PackedFeatures
+from papa.probes.training import MinibatchLosses, adamw, take_step
 from papa.ranking.learned import trainable_mix
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
@@ -63,7 +64,7 @@ class Golden(GoldenTensors):
                 parameter[:] = turned(self.tensors[f"probe.{name}"], parameter.shape[1:])
 
     def ten_steps(
-        self, name: str, groups: Any, losses: Losses, rows: Tensor, spec: ProbeSpec
+        self, name: str, groups: Any, losses: MinibatchLosses, rows: Tensor, spec: ProbeSpec
     ) -> dict[str, float]:
         """Return the largest difference from the authors' run by quantity; of losses relative."""
         optimizer = adamw(groups, spec)

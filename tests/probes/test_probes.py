@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from papa.models.encoder import Encoder
-from papa.probes.features import PackedFeatures, compute_features
+from papa.probes.features import compute_features
+from papa.probes.packed_features import PackedFeatures
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from tests.probes.conftest import LAYERS, Corpora
 

@@ -9,16 +9,16 @@ from torch import nn
 
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.training import Learner, Losses, Window, adamw, train
+from papa.probes.training import Learner, MinibatchLosses, OpenWindow, adamw, train
 from papa.spec import ProbeSpec
 from tests.probes.conftest import Corpora, Tasks, with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
 
-def noting(rows_by_epoch: dict[int, list[np.ndarray]]) -> Window:
+def noting(rows_by_epoch: dict[int, list[np.ndarray]]) -> OpenWindow:
 
-    def window(rows: np.ndarray, epoch: int, index: int) -> list[Losses]:
+    def window(rows: np.ndarray, epoch: int, index: int) -> list[MinibatchLosses]:
         def losses(batch: torch.Tensor, step: int) -> torch.Tensor:
             rows_by_epoch.setdefault(epoch, []).append(rows[batch.numpy()])
             return torch.ones(2)
@@ -40,7 +40,7 @@ def test_each_epoch_of_a_seed_shuffles_all_rows(rows: int, window: int) -> None:
             noting(rows_by_epoch),
             spec,
             rows=rows,
-            window=window,
+            rows_per_window=window,
             progress=lambda *both: progress_calls.append(both),
         )
     orders, rerun = ([np.concatenate(order, axis=1) for order in each.values()] for each in twice)

@@ -12,7 +12,7 @@ from torch import Tensor, ones
 
 from papa.heads.replacement import replaced
 from papa.native.passes import NativeHead
-from papa.probes.features import live_features
+from papa.probes.packed_features import live_features
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import gradient
 from papa.ranking.orders import HEAD_SCORES
