@@ -57,13 +57,14 @@ class ConstantHeads:
         """Return all units that scores are of, the first to become constant first: heads, where the
         order follows no scores.
         """
-        order: Order = self.order or "first_to_last"  # Any will do where it changes nothing.
+        # Any order will do where it changes nothing.
+        order: Order = self.order or "first_to_last"
         method = scoring_method(order)
         scores = None
         layers, units = self.size
         if method:
-            of_seeds = {seed: artifacts[step] for seed, step in self.score_steps.items()}
-            scores = read_head_scores(method, of_seeds).mean
+            by_seed = {seed: artifacts[step] for seed, step in self.score_steps.items()}
+            scores = read_head_scores(method, by_seed).mean
             layers, units = scores.shape
         return head_order(order, scores, layers, units, self.draw)
 

@@ -1,10 +1,9 @@
 """What a study starts from: its encoders and its sources' content, resolved concurrently."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import product
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,15 +12,15 @@ from tqdm import tqdm
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.ranking.orders import HEAD_SCORES, order_named, scoring_method
+from papa.ranking.orders import order_named
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
-from papa.spec.substitutes import entry_of
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.context import in_threads
+from papa.tasks.misfits import misfits
 from papa.text.sources import fingerprint, pinned
 
-Of = TypeVar("Of")
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -49,19 +48,28 @@ def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     """Return the inputs of a study whose one encoder is at hand."""
     (spec,) = study.encoders
     study = with_code(study, {})
-    sources = {text.source: _described(None, text.source) for text in named_texts(study)}
+    sources = {
+        text.source: (pinned(text.source), fingerprint(text.source)) for text in named_texts(study)
+    }
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
-    for _, reason in _misfits(resolved):
+    for _, reason in misfits(resolved.study, resolved.encoders.values()):
         raise SpecError(reason)
     return resolved.inputs()
 
 
 @dataclass
 class ResolvedInputs:
-    """The inputs of a study as far as they could be resolved, and what is wrong with the others:
-    the study as asked for, its precision resolved; each source at its commit, with its fingerprint;
-    the hub's failures that published shapes and sizes make up for; the ``texts`` of files of code,
-    by what the study calls them; what could not be looked at, and what a reader should know.
+    """The inputs of a study as far as they could be resolved, and what is wrong with the others.
+
+    Attributes:
+        study: The study as requested, its precision resolved.
+        encoders: The encoders that were resolved.
+        sources: Each source at its commit, and its fingerprint.
+        problems: What is wrong.
+        unreachable: Failures of the hub that published shapes and sizes make up for.
+        texts: The text of each file of custom code, by the name that the study gives it.
+        unchecked: What could not be looked at.
+        notes: What a reader should know.
     """
 
     study: StudySpec
@@ -117,7 +125,6 @@ def resolve_inputs(
     study = with_code(study, texts)
     for order in study.orders:
         order_named(order)  # Refused before anything is downloaded.
-    names = [spec.name for spec in study.encoders]
     precision: Precision = "float32" if study.precision == "auto" else study.precision
     resolved = ResolvedInputs(study, texts=texts)
     positions: dict[Any, str] = {
@@ -127,7 +134,7 @@ def resolve_inputs(
         positions.setdefault(text.source, where)
     if any(isinstance(requested, HubSource) for requested in positions):
         import datasets  # noqa: F401 — once and here instead of by several threads
-    if any(not name.startswith(("/", "embedded/")) for name in names):
+    if any(not spec.name.startswith(("/", "embedded/")) for spec in study.encoders):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
     for requested, result in run_concurrently(partial(_described, precision), positions).items():
         if isinstance(result, EncoderReference):
@@ -136,13 +143,10 @@ def resolve_inputs(
             # One after another: several at once would need several times the memory.
             result = attempted(_with_weights, requested, result, fetch_weights)
         if isinstance(result, HubUnreachableError) and shapes_suffice:
-            unreachable = result
-            if isinstance(requested, EncoderSpec):
-                result = known_shape(requested, precision) or unreachable
-            else:
-                result = (requested, f"unknown, of {requested.model_dump_json()}")
-            if result is not unreachable:
-                resolved.unreachable.append(unreachable)
+            published = _published(requested, precision)
+            if published is not None:
+                resolved.unreachable.append(result)
+                result = published
         if isinstance(result, PapaError):
             resolved.problems.append(Problem(positions[requested], result))
         elif isinstance(result, EncoderReference):
@@ -155,9 +159,21 @@ def resolve_inputs(
         resolved.study = resolved.study.model_copy(update={"precision": precisions.pop()})
     if known:
         resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
-    resolved.problems += [Problem(where, SpecError(reason)) for where, reason in _misfits(resolved)]
+    for where, reason in misfits(resolved.study, known):
+        resolved.problems.append(Problem(where, SpecError(reason)))
     resolved.problems += problems_of("encoders", partial(short_names, known))
     return resolved
+
+
+def _published(
+    requested: EncoderSpec | Source, precision: Precision
+) -> EncoderReference | tuple[Source, str] | None:
+    """Return what is known without the hub: an encoder's published shape, if it has one; a source
+    as requested, with a fingerprint that no content has.
+    """
+    if isinstance(requested, EncoderSpec):
+        return known_shape(requested, precision)
+    return requested, f"unknown, of {requested.model_dump_json()}"
 
 
 def _precision_of_checkpoint(encoder: EncoderReference, study: StudySpec) -> Precision:
@@ -186,11 +202,11 @@ def attempted(job: Callable[..., Any], *arguments: Any) -> Any:
         return error
 
 
-def run_concurrently(job: Callable[[Of], Any], each: Iterable[Of]) -> dict[Of, Any]:
+def run_concurrently(job: Callable[[_Item], Any], items: Iterable[_Item]) -> dict[_Item, Any]:
     """Run the job on every item in threads; return its ``attempted`` results by item."""
     # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
-    return in_threads(partial(attempted, job), each)
+    return in_threads(partial(attempted, job), items)
 
 
 def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
@@ -203,105 +219,13 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     return names
 
 
-def _described(precision: Any, requested: Any) -> Any:
+def _described(
+    precision: Precision, requested: EncoderSpec | Source
+) -> EncoderReference | tuple[Source, str]:
     """Return an encoder by its small files; a source at its commit, with its fingerprint."""
     if isinstance(requested, EncoderSpec):
         return describe_encoder(requested, precision)
     return pinned(requested), fingerprint(requested)
-
-
-def _misfits(resolved: ResolvedInputs) -> Iterator[tuple[str, str]]:
-    """Yield what in the study does not fit its tasks or one of its encoders: where, and why."""
-    study = resolved.study
-    methods = sorted(HEAD_SCORES.keys() & set(map(scoring_method, study.orders)))
-    for method in methods:
-        if not HEAD_SCORES[method].in_studies:
-            yield "orders", f"{method} is a score of models in memory alone: take another order"
-    for task, method in product(study.tasks, methods):
-        yield from _unscored_task(task, method)
-    for encoder in resolved.encoders.values():
-        yield from _misfits_of_encoder(encoder, study)
-        for method in methods:
-            yield from _too_few_evaluations(method, encoder, study)
-
-
-def _unscored_task(task: TaskSpec, method: str) -> Iterator[tuple[str, str]]:
-    """Yield why a method scores no heads for a task."""
-    entry = HEAD_SCORES[method]
-    of_words = task.kind in ("mlm", "causal") and task.head == "native"
-    if entry.native_head == "words" and not of_words:
-        yield (
-            "orders",
-            f"{method} follows the loss of a language model's native head, and task "
-            f"{task.name} has none: take another order",
-        )
-    if entry.native_head == "with a loss" and task.ranks_by_divergence:
-        yield (
-            "orders",
-            f"{method} follows the loss against labels, and task {task.name} compares the model "
-            f"with its own answers (metric {task.metric}): take lambda, first_to_last or random, "
-            "give scores:FILE, or name a metric that reads labels",
-        )
-    # Hidden states are kept by a plain encoder alone.
-    if method == "self_lambda" and task.kind == "causal" and task.head == "native":
-        yield (
-            "orders",
-            f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
-            "head: native: take lambda, first_to_last or random, or give scores:FILE",
-        )
-
-
-def _misfits_of_encoder(encoder: EncoderReference, study: StudySpec) -> Iterator[tuple[str, str]]:
-    """Yield what in the study does not fit an encoder: its unit, tasks, substitutes, scores."""
-    name = encoder.name
-    # Published shapes do not say which heads share keys and values.
-    if study.unit == "kv_group" and encoder.heads_per_unit(study.unit) == 1 and encoder.folder:
-        yield (
-            "unit",
-            f"each of the {encoder.heads} heads of a layer of '{name}' has keys and values of its "
-            "own, and kv_group is for heads that share them: set unit: head",
-        )
-    for index, task in enumerate(study.tasks):
-        where = f"tasks.{index} ({task.name})"
-        slots = max(task.slots, task.validation_slots or 0)
-        if slots > encoder.positions:
-            yield (
-                where,
-                f"task '{task.name}' has slots {slots}, but encoder '{name}' takes "
-                f"{encoder.positions} at most: set slots to {encoder.positions} or less",
-            )
-        if encoder.causal != (task.kind == "causal"):
-            advice = "an encoder: take another kind, or a decoder"
-            if encoder.causal:
-                advice = "a decoder: take kind: causal with head: native, or an encoder"
-            yield where, f"task '{task.name}' is of kind {task.kind}, and '{name}' is {advice}"
-    for index, substitute in enumerate(study.substitutes):
-        kind = substitute.kind
-        if not (entry_of(kind).encoders or encoder.causal):
-            yield (
-                f"substitutes.{index}",
-                f"'{kind}' is for decoders, and '{name}' is an encoder: take local",
-            )
-    for scores in study.scores:
-        shape = (len(scores.values), len(scores.values[0]))
-        if shape != (encoder.layers, encoder.heads):
-            yield (
-                f"scores ({scores.name})",
-                f"they are of {shape[0]} layers of {shape[1]} heads, and encoder '{name}' has "
-                f"{encoder.layers} layers of {encoder.heads} heads: give scores of this encoder's "
-                "heads",
-            )
-
-
-def _too_few_evaluations(
-    method: str, encoder: EncoderReference, study: StudySpec
-) -> Iterator[tuple[str, str]]:
-    """Yield that a method needs more evaluations for an encoder's heads than the study has."""
-    units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
-    try:
-        HEAD_SCORES[method].evaluations(study.ranking, units)
-    except SpecError as error:
-        yield "ranking", str(error)
 
 
 def device_of(study: StudySpec) -> str:

@@ -26,20 +26,20 @@ from papa.storage.store import Store
 from papa.tasks.substitutes import SubstituteSource
 
 VERSION = 20
-"""Of the stage that writes results."""
+"""The version of the stage ``aggregate``, which writes all of these files."""
 MANIFEST = "manifest.json"
 SPECIFICATION = "study.yaml"
 SUMMARY = "summary.csv"
 RESULTS = "results.parquet"
 HEADS = "heads.parquet"
 OF_ORDERS = ("orders.csv", "order_scores.csv")
+"""Of a study with two head orders or more."""
 JOINT_EFFECTS = "joint_effects.csv"
+"""Of a study with an order by effect of a native head."""
 PAPER = "paper.csv"
-"""Where a study has several head orders, an order by effect of a native head, or numbers of the
-paper to be compared with.
-"""
+"""Of a study whose ``reference`` names numbers to compare with."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
-"""What is made from the others, and made again by ``papa report``."""
+"""Files that are drawn from the others, and drawn again by ``papa report``."""
 
 
 class _Frozen(BaseModel):
@@ -63,7 +63,9 @@ class ScoringEntry(_Frozen):
 
 
 class CellEntry(_Frozen):
-    """A cell: a probe for each seed; a native head has one for seeds with the same heads."""
+    """A cell. Its ``probes`` are a step for each seed; of a native head, one for all seeds with the
+    same constant heads.
+    """
 
     encoder: str
     task: str
@@ -96,7 +98,13 @@ class AverageEntry(_Frozen):
 
 
 class Manifest(_Frozen):
-    """The file; ``agreement`` says how alike the seeds' orders by λ are, ``texts`` what was cut."""
+    """The content of ``manifest.json``.
+
+    Attributes:
+        agreement: How much the orders by λ of several seeds agree, by encoder and task.
+        texts: By task, how many rows and tokens its text has, and how many texts were truncated.
+        provenance: When, where and from which content results were computed.
+    """
 
     study: str
     encoders: Mapping[str, EncoderReference]

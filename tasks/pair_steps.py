@@ -60,6 +60,6 @@ class PairSteps:
         controls = {seed: artifacts[step] for seed, step in self.controls.items()}
         scores_by_method = {}
         for method, steps_by_seed in self.rankings.items():
-            of_seeds = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
-            scores_by_method[method] = read_head_scores(method, of_seeds, controls)
+            by_seed = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
+            scores_by_method[method] = read_head_scores(method, by_seed, controls)
         return scores_by_method

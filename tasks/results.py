@@ -4,10 +4,12 @@ and head orders.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas
+from jaxtyping import Float
 
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import COLUMN, group_scores, with_group_column
@@ -23,6 +25,9 @@ from papa.tasks.context import in_threads
 from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
 
+_NO_INFLUENCE = np.zeros(0, np.float32)
+"""What rows add to a baseline that does not exist."""
+
 
 def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> pandas.DataFrame:
     """Return the frame of ``results.parquet``; cells that share a result have rows of their own."""
@@ -32,32 +37,15 @@ def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> pandas.Da
 def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     """Yield a row for each cell of a pair and each seed that scores it."""
     metric = pair.task.metric
-    steps = {step for scoring in pair.cells.values() for step in scoring}
+    steps = {step for cell_steps in pair.cells.values() for step in cell_steps}
     scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
     examples_of = in_threads(lambda step: read_examples(artifacts[step]), steps)
-    no_influence = np.zeros(0, np.float32)
-    always_one_answer = math.nan
-    one_answer = ""
-    one_answer_influence = no_influence
-    word_embeddings: SeedScores | None = None
-    if pair.cells and pair.baselines:
-        baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
-        answer = baselines[0].one_answer
-        always_one_answer = answer.score
-        one_answer = answer.answer or ""
-        one_answer_influence = influence(metric, answer.examples).astype(np.float32)
-        if baselines[0].word_embeddings:
-            word_embeddings = _measured(
-                metric, [(baseline.word_embeddings, baseline.examples) for baseline in baselines]
-            )
-    for cell, scoring in pair.cells.items():
-        measured = _measured(
-            metric, [(scores_of[step].scores, examples_of[step]) for step in scoring]
+    baselines = _baselines(pair, artifacts)
+    for cell, cell_steps in pair.cells.items():
+        cell_scores = _seed_scores(
+            metric, [(scores_of[step].scores, examples_of[step]) for step in cell_steps]
         )
-        beside = word_embeddings or SeedScores(
-            dict.fromkeys(measured.scores, math.nan), dict.fromkeys(measured.scores, no_influence)
-        )
-        for step in scoring:
+        for step in cell_steps:
             scores = scores_of[step]
             unseen_share = math.nan if scores.unseen_share is None else scores.unseen_share
             for scored_seed in scores.scores:
@@ -74,25 +62,73 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "positive": scores.positive or "",
                     "classes": scores.classes,
                     "same_answer": scores.same_answer,
-                    "always_one_answer": always_one_answer,
-                    "one_answer": one_answer,
-                    "word_embeddings": beside.scores[seed],
-                    "influence": measured.influence[seed].astype(np.float32),
-                    "one_answer_influence": one_answer_influence,
-                    "word_embeddings_influence": beside.influence[seed].astype(np.float32),
+                    "always_one_answer": baselines.always_one_answer,
+                    "one_answer": baselines.one_answer,
+                    "word_embeddings": baselines.word_embeddings.get(seed, math.nan),
+                    "influence": cell_scores.influence[seed].astype(np.float32),
+                    "one_answer_influence": baselines.one_answer_influence,
+                    "word_embeddings_influence": baselines.word_embeddings_influence.get(
+                        seed, _NO_INFLUENCE
+                    ),
                 }
 
 
-def _measured(
-    metric: Metric, scored: Iterable[tuple[tuple[ScoredSeed, ...], np.ndarray]]
+@dataclass(frozen=True)
+class _Baselines:
+    """The baselines of a pair as results hold them; NaN and empty where there are none.
+
+    Attributes:
+        always_one_answer: The best score of one answer to every row.
+        one_answer: That answer.
+        one_answer_influence: What that score loses without each row, float32.
+        word_embeddings: By seed the score of the probe on word embeddings alone.
+        word_embeddings_influence: By seed what that score loses without each row, float32.
+    """
+
+    always_one_answer: float = math.nan
+    one_answer: str = ""
+    one_answer_influence: Float[np.ndarray, " rows"] = field(default_factory=_NO_INFLUENCE.copy)
+    word_embeddings: Mapping[int, float] = field(default_factory=dict)
+    word_embeddings_influence: Mapping[int, Float[np.ndarray, " rows"]] = field(
+        default_factory=dict
+    )
+
+
+def _baselines(pair: PairSteps, artifacts: Artifacts) -> _Baselines:
+    """Read the baselines of a pair."""
+    if not (pair.cells and pair.baselines):
+        return _Baselines()
+    metric = pair.task.metric
+    by_step = [read_baseline(artifacts[step]) for step in pair.baselines]
+    answer = by_step[0].one_answer
+    word_embeddings = SeedScores({}, {})
+    if by_step[0].word_embeddings:
+        word_embeddings = _seed_scores(
+            metric, [(baseline.word_embeddings, baseline.examples) for baseline in by_step]
+        )
+    return _Baselines(
+        always_one_answer=answer.score,
+        one_answer=answer.answer or "",
+        one_answer_influence=influence(metric, answer.examples).astype(np.float32),
+        word_embeddings=word_embeddings.scores,
+        word_embeddings_influence={
+            seed: influences.astype(np.float32)
+            for seed, influences in word_embeddings.influence.items()
+        },
+    )
+
+
+def _seed_scores(
+    metric: Metric,
+    scored: Iterable[tuple[tuple[ScoredSeed, ...], Float[np.ndarray, "seeds rows k"]]],
 ) -> SeedScores:
-    """Return the scores of all seeds, from those of some seeds and what examples add to them."""
+    """Return the scores of all seeds, from each step's scores and what rows add to them."""
     scores: dict[int, float] = {}
-    examples_by_seed: list[np.ndarray] = []
+    examples_by_seed: list[Float[np.ndarray, "rows k"]] = []
     for scored_seeds, examples in scored:
-        for scored_seed, of_seed in zip(scored_seeds, examples, strict=True):
+        for scored_seed, seed_examples in zip(scored_seeds, examples, strict=True):
             scores[scored_seed.seed] = scored_seed.score
-            examples_by_seed.append(of_seed)
+            examples_by_seed.append(seed_examples)
     return SeedScores.from_examples(metric, scores, examples_by_seed)
 
 
@@ -106,23 +142,14 @@ def head_orders(
     """
     orders: dict[tuple[str, str], dict[str, StudiedOrder]] = {}
     for pair in pairs:
-        heads_per_unit = pair.encoder.heads_per_unit(unit)
         orders_of_pair = orders.setdefault(pair.names, {})
         counted: set[Step] = set()
-        for cell, scoring in pair.cells.items():
-            heads = scoring[0]["heads"]
+        for cell, cell_steps in pair.cells.items():
+            heads = cell_steps[0]["heads"]
             layers, heads_per_layer = heads.size
             is_partial = 0 < heads.count < layers * heads_per_layer
             if cell.order in orders_of_pair or not is_partial:
                 continue
-            heads_by_seed: dict[int, list[Head]] = {}
-            for step in scoring:
-                order = [
-                    (layer, head)
-                    for layer, head in step["heads"].in_order(artifacts)
-                    if head % heads_per_unit == 0
-                ]
-                heads_by_seed |= dict.fromkeys(step["seeds"], order)
             score_steps = dict.fromkeys(heads.score_steps.values())
             frozen_probes = {
                 step["frozen_probe"] for step in score_steps if step.arguments.get("frozen_probe")
@@ -138,11 +165,26 @@ def head_orders(
             ]
             seconds = sum(facts["worker_seconds"] for facts in metadata.values())
             orders_of_pair[cell.order] = StudiedOrder(
-                heads_by_seed,
+                _units_by_seed(cell_steps, artifacts, pair.encoder.heads_per_unit(unit)),
                 seconds if metadata else None,
                 sum(evaluations) if evaluations else None,
             )
     return orders
+
+
+def _units_by_seed(
+    cell_steps: Iterable[Step], artifacts: Artifacts, heads_per_unit: int
+) -> dict[int, list[Head]]:
+    """Return by probe seed all units in the order of a cell; a group is its first head."""
+    units_by_seed: dict[int, list[Head]] = {}
+    for step in cell_steps:
+        order = [
+            (layer, head)
+            for layer, head in step["heads"].in_order(artifacts)
+            if head % heads_per_unit == 0
+        ]
+        units_by_seed |= dict.fromkeys(step["seeds"], order)
+    return units_by_seed
 
 
 def heads_table(

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from papa.models.encoder import Encoder
 
 Epoch = tuple[int, Mapping[int, float], float]
-"""Its number, from 1; each seed's mean training loss; when it ended, in seconds since 1970."""
+"""The number of an epoch, from 1; each seed's mean training loss; when it ended, in seconds since
+1970.
+"""
 
 
 def ignore_epoch_of_step(step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:

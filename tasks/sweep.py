@@ -41,10 +41,13 @@ if TYPE_CHECKING:
 SWEPT_METHOD = "effect"
 LOSSES = "losses.safetensors"
 _LEAST_SHARDS = 32
-"""Into so many a sweep is divided, as a killed run loses those that it was computing."""
+"""The number of shards that a sweep is divided into at least: a killed run loses those that it was
+computing.
+"""
 _LEAST_SETS = 64
-"""Of a smaller shard of heads: each shard passes its texts once more, for the original answers and
-the layers that passes reuse, which is 3 % of 64 heads that start at the middle layer.
+"""The number of heads in a shard at least, where batches are divided by heads too. Each such shard
+passes its texts once more, for the original answers and the layers that passes reuse: 3 % of the
+work for 64 heads that start at the middle layer.
 """
 _Rows = Int[np.ndarray, " texts"]
 
@@ -73,7 +76,7 @@ def sweep_heads(
     texts: SweptTexts = executor.run(batches_to_sweep, model=model, arguments=step_arguments)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
     units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
-    table = LossTable(np.sort(np.concatenate(texts.batches)), sets=len(units) + 1)
+    table = LossTable(np.sort(np.concatenate(texts.batches)), set_count=len(units) + 1)
     for losses in _finished_shards(folder):
         table.add(losses)
 
@@ -157,20 +160,20 @@ class LossTable:
 
     Attributes:
         rows: The texts, sorted.
-        sets: How many sets of heads there are.
+        set_count: How many sets of heads there are.
         sums: The sum of each text's losses, float64; NaN where it is missing.
         lengths: Number of losses in each sum.
         worker_seconds: What its shards took.
     """
 
     rows: _Rows
-    sets: int
+    set_count: int
     sums: Float[np.ndarray, "sets texts"] = field(init=False)
     lengths: Int[np.ndarray, " texts"] = field(init=False)
     worker_seconds: float = 0.0
 
     def __post_init__(self) -> None:
-        self.sums = np.full((self.sets, len(self.rows)), np.nan)
+        self.sums = np.full((self.set_count, len(self.rows)), np.nan)
         self.lengths = np.zeros(len(self.rows), dtype=np.int64)
 
     def add(self, losses: ShardLosses) -> None:
@@ -203,8 +206,8 @@ def _finished_shards(folder: str) -> Iterator[ShardLosses]:
 def _shards(
     batches: Sequence[_Rows], head_sets: Sequence[tuple[Head, ...]], workers: int, table: LossTable
 ) -> list[WorkerCall]:
-    """Divide batches among as many calls as keep the workers busy; and where batches are fewer,
-    the sets of heads too. What the table has is left out.
+    """Divide batches among as many calls as keep the workers busy, and where there are fewer
+    batches, the sets of heads too; leave out what the table holds.
     """
     calls = CALLS_PER_WORKER * workers
     batches_per_call = -(-len(batches) // max(calls, _LEAST_SHARDS))
@@ -265,7 +268,7 @@ def losses_of_shard(
     progress: Progress,
     model: PreTrainedModel,
 ) -> ShardLosses:
-    """Compute and publish the losses of some batches without each of some sets of heads, on a
+    """Compute and publish the losses of some batches with each of some sets of heads replaced, on a
     worker.
     """
     from papa.heads.constants import ConstantMatrices
