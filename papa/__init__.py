@@ -56,7 +56,7 @@ _NAMES = {
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_HOMES)
-_HOMES["ConstantHeadsConfig"] = "papa.exported"
+_HOMES["ConstantHeadsConfig"] = "papa.exported.model"
 
 
 def __getattr__(name: str) -> Any:

@@ -141,12 +141,12 @@ def _hook_before_pass(
         if requested is None:
             requested = module.config.output_attentions
         # The outer model may be asked for matrices without passing that on to the one inside.
-        inherited = dispatch.matrices and module is not model
-        dispatch.matrices = bool(requested) or inherited
+        inherited = dispatch.returns_matrices and module is not model
+        dispatch.returns_matrices = bool(requested) or inherited
         mask = inputs.get("attention_mask")
         real = real_tokens(mask)
         dispatch.seen_real = real
-        dispatch.before = lost_tokens(inputs, real)
+        dispatch.tokens_before = lost_tokens(inputs, real)
         check_rows(mask, real)
         _check_positions(inputs.get("position_ids"), real)
         tensors = [inputs[name] for name in INPUTS if isinstance(inputs.get(name), Tensor)]

@@ -11,7 +11,7 @@ from huggingface_hub import ModelCard, ModelCardData
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, EncoderError, SpecError
-from papa.exported import CLASS_SETTINGS, KINDS, ConstantHeadsConfig
+from papa.exported.model import CLASS_SETTINGS, KINDS, ConstantHeadsConfig
 from papa.files import scratch_beside
 from papa.heads.constants import ConstantMatrices
 from papa.library.ablating import Heads, checked_heads

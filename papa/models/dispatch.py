@@ -22,15 +22,15 @@ from papa.models.slots import TokenSlots, no_slots, packed_slots, padded_slots
 from papa.text.batches import MicroBatch
 
 ScoreBias = Callable[[Tensor, Tensor], Float[Tensor, "#batch #heads queries keys"] | None]
-"""What is added to scaled scores, from the queries and keys of the heads that need them."""
+"""Returns what is added to scaled scores, from the queries and keys of the heads that need them."""
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
-"""Computes attention as ``attend`` does, called as it is."""
+"""A function with the arguments and results of ``attend``."""
 
 
 @runtime_checkable
 class AttentionPass(Protocol):
-    """What families whose layers do not call transformers' interface ask of the current pass."""
+    """The current pass, for families whose layers do not call transformers' interface."""
 
     def attention_function(self) -> Attend:
         """Return what computes the attention of this pass, also where a layer runs again after
@@ -55,18 +55,18 @@ class Dispatch:
     """What the attention modules of one model share; an ``AttentionPass``.
 
     Attributes:
-        modules: that of each layer; one stands for several layers where they share weights.
-        heads: number of heads of each layer, counted by query.
-        rules: of the layers that have some, those of outer blocks first.
-        batch: the packed batch of the current pass; None where tokens are padded.
-        seen_real: which tokens of the current pass and of those cached are real; None if unknown.
-        before: number of tokens of each text before those of ``seen_real``, as a cache of a window
-            has lost them.
-        texts: a digest of each text of the pass; None if unknown.
-        matrices: whether a pass of padded tokens returns attention matrices, too.
-        reached: whether attention came by since the last pass began; None before any.
-        calls: of each module in the current pass.
-        slots_by_size: slots by number of queries and keys, computed once a pass.
+        modules: The attention module of each layer; layers that share weights have one module.
+        heads: The number of heads of each layer, counted by query.
+        rules: The rules of each layer that has some, those of outer blocks first.
+        batch: The packed batch of the current pass; None where tokens are padded.
+        seen_real: Which tokens of the current pass and of its cache are real; None if unknown.
+        tokens_before: The number of tokens of each text before those of ``seen_real``, which a
+            cache with a window has lost.
+        texts: A digest of each text of the pass; None if unknown.
+        returns_matrices: Whether a pass of padded tokens returns attention matrices, too.
+        reached: Whether ``attend`` was called since the last pass began; None before any pass.
+        calls: How often each module was called in the current pass.
+        slots_by_size: Slots by number of queries and keys, computed once a pass.
     """
 
     modules: Sequence[nn.Module]
@@ -74,9 +74,9 @@ class Dispatch:
     rules: Mapping[int, tuple[Rule, ...]] = field(default_factory=dict)
     batch: MicroBatch | None = None
     seen_real: Bool[Tensor, "batch seen"] | None = None
-    before: Int[Tensor, "batch 1"] | int = 0
+    tokens_before: Int[Tensor, "batch 1"] | int = 0
     texts: PassTexts | None = None
-    matrices: bool = False
+    returns_matrices: bool = False
     reached: bool | None = None
     calls: Counter[nn.Module] = field(default_factory=Counter)
     slots_by_size: dict[tuple[int, int, torch.device], TokenSlots] = field(default_factory=dict)
@@ -152,7 +152,13 @@ class Dispatch:
             slots = packed_slots(self.batch.columns[None], self.batch.attention_mask, causal)
         else:
             slots = padded_slots(
-                query, key, mask, position_ids, causal, seen_real=self.seen_real, before=self.before
+                query,
+                key,
+                mask,
+                position_ids,
+                causal,
+                seen_real=self.seen_real,
+                before=self.tokens_before,
             )
         self.slots_by_size[size] = slots
         return slots
@@ -175,17 +181,27 @@ def split_heads(
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
-# The mask holds the first; the others say what to return, or how to compute the same.
-_WITHOUT_EFFECT = {
-    *("is_causal", "cache_position", "token_type_ids", "mm_token_type_ids", "deterministic"),
-    *("output_attentions", "output_hidden_states", "output_router_logits", "return_dict"),
-    *("use_cache", "num_items_in_batch", "logits_to_keep"),
+_IN_MASK = {"is_causal", "cache_position", "token_type_ids", "mm_token_type_ids"}
+"""Arguments of attention functions whose effect the mask already has."""
+_WITHOUT_EFFECT = _IN_MASK | {
+    "deterministic",
+    "output_attentions",
+    "output_hidden_states",
+    "output_router_logits",
+    "return_dict",
+    "use_cache",
+    "num_items_in_batch",
+    "logits_to_keep",
 }
-"""Arguments of attention functions that do not change what attention is."""
+"""Arguments that do not change what attention is: also those that say what a model returns, or how
+the same is computed.
+"""
 _OF_FLASH = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
-"""Arguments that models give to flash attention alone."""
+"""Arguments that flash attention alone reads."""
 _LEAST_VISIBLE = -9e3
-"""An additive mask of less hides a key: masks by hand hold -10,000, which bfloat16 rounds."""
+"""An additive mask hides a key where it is less: masks written by hand hold -10,000, which bfloat16
+rounds.
+"""
 
 
 def visible(mask: Tensor) -> Bool[Tensor, "..."]:
@@ -280,7 +296,7 @@ def attend(
     output = attention.output(attention.all_heads).to(value.dtype)
     if batch is not None:
         output = batch.pack(output)
-    matrices = attention.matrices() if dispatch.matrices and batch is None else None
+    matrices = attention.matrices() if dispatch.returns_matrices and batch is None else None
     return output.transpose(1, 2).contiguous(), matrices
 
 

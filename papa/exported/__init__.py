@@ -1,0 +1,1 @@
+"""An encoder with constant heads as an ordinary model of ``transformers``."""
