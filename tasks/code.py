@@ -94,7 +94,7 @@ def _check(custom: NamedCode, *, is_probe: bool) -> None:
     code = custom.load()
     try:
         if is_probe:
-            from papa.probes.evaluate import check_probe
+            from papa.probes.estimators import check_probe
 
             return check_probe(code)
         inspect.signature(code).bind(None, None)

@@ -15,7 +15,7 @@ import pyarrow.parquet
 from papa.errors import DataError, SpecError
 from papa.library.encoder import Encoder, is_tabular, table_of
 from papa.native.loading import check_native
-from papa.probes.evaluate import Estimator, check_probe
+from papa.probes.estimators import Estimator, check_probe
 from papa.scores.custom import CustomCode, CustomMetric, CustomScore, custom_name
 from papa.spec import NamedMetric, TaskKind
 from papa.spec.file import resolve_study

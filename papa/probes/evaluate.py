@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices, EntryCounts
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
 from papa.heads.substitutes import Substitute
 from papa.models.encoder import Encoder
 from papa.probes.chunks import probe_loss, train_in_chunks
+from papa.probes.estimators import Estimator, FittedProbe
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_rows
-from papa.probes.packed_features import PackedFeatures
 from papa.probes.probes import (
-    Inputs,
-    Labels,
     MaskedProbe,
     Probe,
-    Rows,
     SeparateProbes,
     SequenceProbe,
     TokenProbe,
@@ -86,29 +80,13 @@ def evaluate_cell(
     if trained and heads:
         assert isinstance(encoder, Encoder)
         assert isinstance(constants, ConstantMatrices | ConstantOutputs)
-        train_split = corpus.split("train")
         tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
         scores: list[Scored] = []
         for seed in seeds:
-            seed_probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
-            values = nn.Parameter(constants.values.to(encoder.device, copy=True))
-            groups: Groups = [{"params": [values]}, {"params": [*seed_probe.parameters()]}]
-            if isinstance(constants, ConstantOutputs):
-                groups[0]["lr"] = _OPTIMAL_RATE
-            loss = probe_loss(encoder, seed_probe, train_split, task.probe.encoder_dropout)
-            # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are
-            # masked and divided by their absolute sum, as training may make entries negative.
-            with replaced(encoder, constants.with_values(values), heads):
-                train_in_chunks(
-                    (groups, loss),
-                    encoder,
-                    train_split,
-                    task.probe,
-                    seed,
-                    progress=progress,
-                    on_epoch=on_epoch,
-                )
+            with _trained_with_probe(
+                encoder, corpus, task, seed, constants, heads, progress, on_epoch
+            ) as seed_probe:
                 scores += score_probe(seed_probe, source, score)
         return scores
     replacement: AbstractContextManager[object] = nullcontext()
@@ -131,6 +109,42 @@ def evaluate_cell(
         )
         with features_of(encoder, validation, scratch, execution, features.dtype) as source:
             return score_probe(probe, source, score)
+
+
+@contextmanager
+def _trained_with_probe(
+    encoder: Encoder,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seed: int,
+    constants: ConstantMatrices | ConstantOutputs,
+    heads: Sequence[Head],
+    progress: Progress,
+    on_epoch: OnEpoch,
+) -> Iterator[Probe]:
+    """Train constants and the probe of one seed together; yield the probe, while ``heads`` have the
+    trained constants.
+    """
+    split = corpus.split("train")
+    probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
+    values = nn.Parameter(constants.values.to(encoder.device, copy=True))
+    groups: Groups = [{"params": [values]}, {"params": [*probe.parameters()]}]
+    if isinstance(constants, ConstantOutputs):
+        groups[0]["lr"] = _OPTIMAL_RATE
+    loss = probe_loss(encoder, probe, split, task.probe.encoder_dropout)
+    # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are masked
+    # and divided by their absolute sum, as training may make entries negative.
+    with replaced(encoder, constants.with_values(values), heads):
+        train_in_chunks(
+            (groups, loss),
+            encoder,
+            split,
+            task.probe,
+            seed,
+            progress=progress,
+            on_epoch=on_epoch,
+        )
+        yield probe
 
 
 def train_probe(
@@ -234,82 +248,3 @@ def build_probe(
         regression=task.regression,
         dropout=dropout,
     )
-
-
-@runtime_checkable
-class Estimator(Protocol):
-    """A classifier as scikit-learn's, which takes float32 [inputs, width] and classes [inputs]."""
-
-    def fit(self, inputs: np.ndarray, labels: np.ndarray, /) -> object:
-        """Train on all inputs."""
-
-    def predict(self, inputs: np.ndarray, /) -> np.ndarray:
-        """Return a class for each input."""
-
-
-@runtime_checkable
-class _Settable(Protocol):
-    def get_params(self) -> Mapping[str, object]: ...
-
-    def set_params(self, **settings: object) -> object: ...
-
-
-def _is_seeded(estimator: object) -> TypeGuard[_Settable]:
-    return isinstance(estimator, _Settable) and "random_state" in estimator.get_params()
-
-
-def check_probe(probe: object) -> None:
-    """Raise a SpecError unless ``probe`` is an estimator with fit and predict, as
-    scikit-learn's.
-    """
-    if isinstance(probe, type) or not isinstance(probe, Estimator):
-        raise SpecError(
-            f"probe is a {type(probe).__name__}, expected an estimator with fit and predict"
-        )
-
-
-class FittedProbe(Probe):
-    """Copies of an estimator, one for each seed, which is its ``random_state`` if it has one.
-
-    It reads the mean over a text's tokens of all layers, or the states of labelled words.
-    """
-
-    def __init__(self, estimator: Estimator, source: FeatureSource, seeds: Sequence[int]) -> None:
-        super().__init__(seeds[:1])  # All estimators read the same inputs.
-        windows: list[np.ndarray] = []
-        # All tokens of a window are in memory at once; of all rows only a probe's inputs.
-        for features, rows in source.windows():
-            windows.append(self.inputs(features, rows[None])[0][0].cpu().numpy())
-            del features
-        inputs = np.concatenate(windows)
-        labels, _ = labels_and_lengths(source.split)
-        self.fitted = [copy.deepcopy(estimator) for _ in seeds]
-        for seed, seed_estimator in zip(seeds, self.fitted, strict=True):
-            if _is_seeded(seed_estimator):
-                seed_estimator.set_params(random_state=seed)
-            seed_estimator.fit(inputs, labels)
-
-    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
-        if features.token_labels:
-            return super().inputs(features, rows)
-        texts = rows[0]
-        device = features.values.device
-        tokens, position = features.tokens_of(texts)
-        values = features.values[tokens.to(device)].flatten(1).float()
-        sums = values.new_zeros(len(texts), values.shape[1])
-        sums.index_add_(0, position.to(device), values)
-        means = sums / features.lengths[texts].to(device)[:, None]
-        return means[None], features.labels[texts.to(device)][None]
-
-    def predicted(self, inputs: Inputs, labels: Labels) -> Tensor:
-        features = inputs[0].cpu().numpy()
-        if not len(features):  # Rows without a labelled word.
-            return torch.zeros(len(self.fitted), 0, dtype=torch.int64)
-        predicted = np.stack([estimator.predict(features) for estimator in self.fitted])
-        if predicted.shape[1:] != features.shape[:1] or predicted.dtype.kind not in "iu":
-            raise SpecError(
-                f"probe: {type(self.fitted[0]).__name__} predicted {predicted.dtype} of shape "
-                f"{list(predicted.shape[1:])}, expected a class for each of {len(features)} "
-                "inputs: give a classifier"
-            )
-        return torch.from_numpy(predicted)

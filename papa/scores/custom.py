@@ -106,7 +106,7 @@ def missing_code_message(name: str) -> str:
 @dataclass(frozen=True)
 class CustomCode:
     """The custom code of a measurement: objects as they are, or ``NamedCode`` of a study; ``probe``
-    is an estimator of scikit-learn's kind (``papa.probes.evaluate.check_probe``).
+    is an estimator of scikit-learn's kind (``papa.probes.estimators.check_probe``).
     """
 
     metric: CustomMetric | None = None

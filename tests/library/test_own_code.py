@@ -22,7 +22,7 @@ from transformers.utils import ModelOutput
 import papa
 from papa.library.encoder import Encoder
 from papa.probes import features
-from papa.probes.evaluate import Estimator
+from papa.probes.estimators import Estimator
 from papa.scores.custom import CustomCode
 from tests.flows.conftest import artifacts
 from tests.library.conftest import Reviews
