@@ -35,10 +35,18 @@ demo: $(if $(filter $(BIN)/papa,$(PAPA)),setup)
 	$(PAPA) run studies/demo.yaml
 
 # The figures of README and docs/gallery.md.
+STUDY_OF_PICTURES := $(BIN)/papa run studies/embeddings.yaml
+ONE_LINE := --set 'orders=[distance]' --set 'substitutes=[average]' --set ranking.rows=60
+
 picture: setup
-	$(BIN)/papa run studies/embeddings.yaml
-	$(BIN)/papa run studies/embeddings.yaml --set name=embeddings-by-effect \
-		--set 'orders=[effect]' --set 'substitutes=[average]'
+	$(STUDY_OF_PICTURES)
+	$(STUDY_OF_PICTURES) --set name=embeddings-by-effect \
+		--set 'orders=[effect]' --set 'substitutes=[average]' --set 'ranking_seeds=[0]'
+	$(STUDY_OF_PICTURES) --set name=embeddings-orders --set 'orders=[random, distance]' \
+		--set 'substitutes=[average]' --set 'keep=[1, 0.75, 0]' \
+		--set 'probe_seeds=[0,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18]'
+	$(STUDY_OF_PICTURES) --set name=average-of-600 $(ONE_LINE)
+	$(STUDY_OF_PICTURES) --set name=average-of-60 $(ONE_LINE) --set tasks.0.train_rows=60
 	$(BIN)/python -m docs.generators.gallery
 
 lint: setup

@@ -1,48 +1,77 @@
-"""Draw docs/gallery and its page from the results of studies/embeddings.yaml: ``make picture``
-runs the study, once more with the order by effect, then this.
+"""Draw docs/gallery and its page: ``make picture`` runs studies/embeddings.yaml and variations of
+it, then this. What the page shows of their results is stored beside the pictures, as in a store.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
+import subprocess
 from collections.abc import Mapping
+from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas
 import vl_convert
+from rich.console import Console
+from typer.testing import CliRunner
 
+from papa.flows.cli import app
+from papa.reporting.described import described_tables
 from papa.reporting.figures import FILE, Figure, datasets
 from papa.reporting.heads import chosen_figure, head_panels
+from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
-from papa.reporting.score_figures import drop_panels, score_panels
+from papa.reporting.score_figures import drop_panels, score_panels, scores_figure
 from papa.reporting.tables import score_tables
 from papa.reporting.wording import markdown_text
-from papa.scores.summary import read_table
+from papa.scores.summary import compare_studies, read_table
+from papa.storage.artifacts import METADATA, read_metadata
 from papa.storage.store import Store
 from papa.tasks.findings import findings_of
-from papa.tasks.manifest import open_study
+from papa.tasks.manifest import FinishedStudy, open_study, tables_of
+from papa.text.sources import read_reviews
 
 DOCS = Path(__file__).parents[1]
 FOLDER = DOCS / "gallery"
 STUDY = DOCS.parent / "studies" / "embeddings.yaml"
-SUMMARY = FOLDER / "summary.csv"
-HEADS = FOLDER / "heads.parquet"
+STUDIES = ("embeddings", "embeddings-orders", "average-of-600", "average-of-60")
 JOINT_EFFECTS = FOLDER / "joint_effects.csv"
-DIGEST = FOLDER / "study.sha256"
-"""Of the study file when its results were computed."""
+DESCRIBED = FOLDER / "described.parquet"
 EFFECT_LINES = 9
 """Of the table of joint effects: its header, the first heads of the order, and three pairs."""
+DESCRIBED_LINES = 29
+"""Of what ``papa describe`` prints: the table of texts, and one measure of each layer."""
+_COLUMNS = 80
+_COMPARED = ("average-of-600", "average-of-60")
+_HEADS = ("heads", "average-of-600", "--max-drop", "30%")
+_DESCRIBE = (
+    *("describe", "--encoder", "embedded/all-MiniLM-L6-v2", "--text", "reviews.txt"),
+    *("--limit", "50", "--only", "separators"),
+)
+_CHROMIUM_OPTIONS = (
+    *("headless=new", "no-sandbox", "disable-gpu", "hide-scrollbars", "no-first-run"),
+    *("disable-background-networking", "disable-sync", "window-size=1280,1600"),
+    # Its figures are drawn by a script.
+    "virtual-time-budget=60000",
+)
 
 _PAGE = """# Gallery
 
-Recognise the figures and main tables of a report, here of `studies/embeddings.yaml`: the share of
-the ten nearest neighbours of 300 review sentences that all-MiniLM-L6-v2 keeps as its heads become
-constant.
-`make picture` runs the study and draws this page.
+Recognise the report, figures, tables and printed answers, here of `studies/embeddings.yaml` and
+variations of it: the share of the ten nearest neighbours of 300 review sentences that
+all-MiniLM-L6-v2 keeps as its heads become constant.
+`make picture` runs the studies and draws this page; in a checkout, `--store docs/gallery` reads
+their stored results.
+
+## Report
+
+`papa run` writes `report.html`: the question, the answer, then the sections below.
+
+![The first page of a report](gallery/report.png)
 
 ## Scores against the share of heads
 
@@ -60,9 +89,17 @@ How much of the original score is lost.
 
 {differences}
 
+## Head orders compared
+
+The best order first, with its difference from the study's first order, here random; `*`:
+[significant](results.md#comparing-head-orders).
+
+{orders}
+
 ## Heads
 
-The score of each head, here the distance of its attention from its average.
+The score of each head, here the distance of its attention from its average; the heads with the
+smallest become constant first.
 
 ![A map of all heads by their distance](gallery/heads.svg)
 
@@ -83,45 +120,99 @@ The average attention of three heads: on [CLS], on each token itself, and spread
 
 ![Average attention of three heads](gallery/matrices.png)
 
-A report also has a table of [head orders compared](results.md#comparing-head-orders); one of the
-paper's studies has the paper's numbers beside its own.
+## Heads that may become constant
+
+Which heads may become constant within a drop, and what more heads cost, with 95 % intervals.
+
+{heads}
+
+## Studies compared
+
+The average over 600 texts, and over 60 of them: with `--to`, `papa compare` also draws the figure.
+
+![Share of nearest neighbours kept, by study](gallery/compared.svg)
+
+{compared}
+
+## Heads described
+
+Means over the heads of each layer, with their own attention, with its average, and in the model
+with all heads constant.
+
+{described}
+
+A study of the paper's also has the paper's numbers beside its own.
 """
 
 
-def study_digest() -> str:
-    """Return the SHA-256 of the study file."""
-    return hashlib.sha256(STUDY.read_bytes()).hexdigest()
+def stored(study: str) -> FinishedStudy:
+    """Return a study of which results are stored beside the pictures."""
+    return open_study(Store(FOLDER), study)
 
 
-def result_figures(
-    summary: pandas.DataFrame, heads: pandas.DataFrame, effects: pandas.DataFrame
-) -> dict[str, str]:
+def comparison() -> pandas.DataFrame:
+    """Return the table of ``papa compare``."""
+    return compare_studies({study: stored(study).results for study in _COMPARED})
+
+
+def result_figures() -> dict[str, str]:
     """Return the figures of stored results, as SVG by file name."""
+    embeddings = stored("embeddings")
     return {
-        "scores.svg": drawn(score_panels(summary)),
-        "drops.svg": drawn(drop_panels(summary)),
-        "heads.svg": drawn(head_panels(heads)),
-        "joint_effects.svg": drawn(joint_effect_panels(effects)),
+        "scores.svg": drawn(score_panels(embeddings.summary)),
+        "drops.svg": drawn(drop_panels(embeddings.summary)),
+        "heads.svg": drawn(head_panels(embeddings.heads)),
+        "joint_effects.svg": drawn(joint_effect_panels(read_table(JOINT_EFFECTS))),
+        "compared.svg": scores_figure(comparison()).svg(),
     }
 
 
-def stored_results() -> tuple[pandas.DataFrame, pandas.DataFrame, pandas.DataFrame]:
-    """Return the summary, the head scores and the joint effects that the pictures are of."""
-    return read_table(SUMMARY), pandas.read_parquet(HEADS), read_table(JOINT_EFFECTS)
-
-
-def page(summary: pandas.DataFrame, effects: pandas.DataFrame) -> str:
-    """Return the page, with the tables of scores and joint effects, and sentences on the latter."""
-    scores, *differences = score_tables(summary)
+def page() -> str:
+    """Return the page, with tables and sentences of stored results, and what commands print."""
+    scores, *differences = score_tables(stored("embeddings").summary)
+    by_order = stored("embeddings-orders")
+    assert by_order.orders is not None
+    pairs, scores_by_order = by_order.orders
+    effects = read_table(JOINT_EFFECTS)
     head_of_effects = effects_table(effects).markdown.splitlines()[:EFFECT_LINES]
+    compare = _printed("compare", *_COMPARED)
     return _PAGE.format(
-        scores=f"## {scores.heading}\n\n{scores.markdown.strip()}",
+        scores=f"### {scores.heading}\n\n{scores.markdown.strip()}",
         differences="\n\n".join(
             f"### {table.heading}\n\n{table.markdown.strip()}" for table in differences
         ),
+        orders=order_table(scores_by_order, pairs, by_order.summary).titled_markdown.strip(),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
         effects="\n".join(head_of_effects),
+        heads=_shown(_HEADS, _printed(*_HEADS)),
+        compared=f"{_block('shell', 'papa compare ' + ' '.join(_COMPARED))}\n\n{compare}",
+        described=_shown(_DESCRIBE, _described(pandas.read_parquet(DESCRIBED))),
     )
+
+
+def _printed(*command: str) -> str:
+    """Return what a command prints of stored results where its output is no terminal."""
+    arguments = [*command, "--store", str(FOLDER)]
+    return CliRunner().invoke(app, arguments, catch_exceptions=False).stdout.strip()
+
+
+def _described(frame: pandas.DataFrame) -> str:
+    """Return the first lines of what ``papa describe`` prints of its numbers."""
+    output = StringIO()
+    console = Console(file=output, width=_COLUMNS)
+    for table in described_tables(frame):
+        console.print(table.terminal())
+    lines = map(str.rstrip, output.getvalue().splitlines()[:DESCRIBED_LINES])
+    return "\n".join([*lines, "…"])
+
+
+def _shown(command: tuple[str, ...], output: str) -> str:
+    """Return a command and what it prints as blocks of Markdown."""
+    return f"{_block('shell', ' '.join(['papa', *command]))}\n\n{_block('text', output)}"
+
+
+def _block(language: str, text: str) -> str:
+    return f"```{language}\n{text}\n```"
 
 
 def drawn(figures: list[Figure]) -> str:
@@ -130,7 +221,6 @@ def drawn(figures: list[Figure]) -> str:
         "$schema": figures[0].specification["$schema"],
         "datasets": datasets(figures),
         "vconcat": [_panel(figure) for figure in figures],
-        "resolve": {"scale": dict.fromkeys(("color", "shape", "strokeDash"), "independent")},
     }
     return vl_convert.vegalite_to_svg(json.dumps(specification), config=FILE)
 
@@ -144,26 +234,49 @@ def _panel(figure: Figure) -> Mapping[str, Any]:
 
 
 def main() -> None:
-    """Copy the study's results, and write the pictures and the page."""
+    """Copy the studies' results, and write the pictures and the page."""
     store = Store("papa-store")
-    study = open_study(store, "embeddings")
+    shutil.rmtree(FOLDER / "studies", ignore_errors=True)
+    for name in STUDIES:
+        finished = open_study(store, name).folder
+        copied = FOLDER / "studies" / name
+        copied.mkdir(parents=True)
+        for file in (METADATA, *tables_of(read_metadata(finished))):
+            shutil.copyfile(finished / file, copied / file)
     by_effect = open_study(store, "embeddings-by-effect")
-    FOLDER.mkdir(exist_ok=True)
-    for folder, path in (
-        (study.folder, SUMMARY),
-        (study.folder, HEADS),
-        (by_effect.folder, JOINT_EFFECTS),
-    ):
-        shutil.copyfile(folder / path.name, path)
-    DIGEST.write_text(f"{study_digest()}\n")
-    summary, heads, effects = stored_results()
-    pictures = result_figures(summary, heads, effects)
-    for name, picture in pictures.items():
+    shutil.copyfile(by_effect.folder / JOINT_EFFECTS.name, JOINT_EFFECTS)
+    for name, picture in result_figures().items():
         (FOLDER / name).write_text(picture)
+    embeddings = open_study(store, "embeddings")
     # As SVG its 12,288 cells take 2.6 MB.
-    matrices = vl_convert.svg_to_png(drawn([chosen_figure(findings_of(study).averages[0])]))
+    matrices = vl_convert.svg_to_png(drawn([chosen_figure(findings_of(embeddings).averages[0])]))
     (FOLDER / "matrices.png").write_bytes(matrices)
-    (DOCS / "gallery.md").write_text(page(summary, effects))
+    _photograph(embeddings.folder / "report.html", FOLDER / "report.png")
+    _describe_reviews()
+    (DOCS / "gallery.md").write_text(page())
+
+
+def _photograph(report: Path, picture: Path) -> None:
+    """Save how a browser shows the first page of a report; leave the picture without Chromium."""
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        print(f"{picture} stays as it is: Chromium is not installed (apt-get install chromium)")
+        return
+    with TemporaryDirectory() as profile:
+        options = [*_CHROMIUM_OPTIONS, f"user-data-dir={profile}", f"screenshot={picture}"]
+        command = [chromium, *(f"--{option}" for option in options), report.absolute().as_uri()]
+        subprocess.run(command, check=True, stderr=subprocess.DEVNULL)
+
+
+def _describe_reviews() -> None:
+    """Write the numbers of ``papa describe`` on validation texts of the study."""
+    texts = read_reviews("validation").rows["text"].to_pylist()
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "reviews.txt"
+        path.write_text("\n".join(texts))
+        command = [str(path) if part == path.name else part for part in _DESCRIBE]
+        arguments = [*command, "--out", str(DESCRIBED)]
+        CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ from papa.reporting.wording import NOTHING, WrittenTable
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
 _MEANS = (
-    "Means over heads for measures of heads. ±: largest half-width of their 95 % intervals "
-    "over texts."
+    "Means over heads for measures of heads. ±: mean half-width of their 95 % intervals over "
+    "texts; the mean's own interval is no wider."
 )
 _BEST = (
     "Share of words whose gold head is found, with its 95 % interval (Wilson), for the best "

@@ -77,7 +77,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
         if nearer.isna().any():
             nearer = scores["score"]
             scale: Spec = {"scheme": "cividis"}
-            title = [f"Colour: {label} itself."]
+            title: list[str] = []
         else:
             largest = float((nearer - neutral).abs().max()) or 1.0
             scale = {
@@ -164,6 +164,8 @@ def matrix(labels: Sequence[str]) -> Spec:
             "type": "quantitative",
             "title": "mean attention",
             "scale": {"type": "sqrt", "scheme": "cividis"},
+            # Shorter, its only labels would be 0 and 1.
+            "legend": {"gradientLength": 200},
         },
     }
     return {
@@ -235,7 +237,10 @@ def heads_figure(average: AttentionAverage, names_of_heads: Mapping[Head, str]) 
         for head, name in names_of_heads.items()
     ]
     facet = {"field": "head", "type": "nominal", "title": None, "sort": None}
-    body = {"facet": facet, "columns": 4, "spec": matrix(labels)}
+    # Whole pixels an entry: between fractions of pixels the background shows as a grid.
+    pixels = {"step": max(1, 200 // len(labels))}
+    one_head = {**matrix(labels), "width": pixels, "height": pixels}
+    body = {"facet": facet, "columns": 4, "spec": one_head}
     title = "Constant matrices of chosen heads."
     return figure("matrices", title, "entries", pandas.concat(frames), body)
 

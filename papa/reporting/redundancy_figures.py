@@ -87,9 +87,11 @@ def _effects(rows: pandas.DataFrame) -> Spec:
     sets = list(rows["set"].unique())
     colour = nominal("effect", scale={"domain": [*_EFFECTS.values()]})
     title = "growth of the mean loss"
-    value = {"x": number("value", title, scale=scale), "color": colour, "shape": colour}
-    interval = {"x": number("low", title, scale=scale), "x2": {"field": "high"}, "color": colour}
-    zero = {"x": {"datum": 0, "type": "quantitative", "title": title, "scale": scale}}
+    # So few ticks that each has room for its label.
+    axis = {"scale": scale, "axis": {"tickCount": 5}}
+    value = {"x": number("value", title, **axis), "color": colour, "shape": colour}
+    interval = {"x": number("low", title, **axis), "x2": {"field": "high"}, "color": colour}
+    zero = {"x": {"datum": 0, "type": "quantitative", "title": title, **axis}}
     position = {
         "y": nominal("set", scale={"domain": sets, "paddingInner": 0.4}),
         "yOffset": nominal("effect", scale={"domain": [*_EFFECTS.values()]}),

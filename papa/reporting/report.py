@@ -149,8 +149,8 @@ def _sections(findings: Findings) -> Iterator[Section]:
     tables = score_tables(summary)
     if findings.paper is not None and len(findings.paper):
         tables.append(comparison_table(summary, findings.paper))
-    note = "Bars: 95 % intervals over seeds and examples. Dashed: baselines."
-    note += f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
+    inconclusive = f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
+    note = f"Bars: 95 % intervals over seeds and examples.{inconclusive}"
     panels = score_figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
     drops = score_figures.drop_panels(summary)
@@ -158,8 +158,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         note = (
             "Relative to the score with every head input-dependent: (original − score) / "
             "|original|, with the 95 % interval of differences paired by seed and example; "
-            f"for a loss the difference in nats and the ratio of perplexities. {MARK}: "
-            "inconclusive."
+            f"for a loss the difference in nats and the ratio of perplexities.{inconclusive}"
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
     encoders = score_figures.encoders_figure(summary)

@@ -217,7 +217,8 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
             steps = (1 + summary["constants"].nunique()) * rows["name"].nunique()
             body = {**PANEL, "height": STEP * steps, **layers}
             name = f"drop-{share}" if unit == "share" else f"drop-{share}-{unit}"
-            panels.append(figure(name, share, "drops", rows, body, heads=share, unit=unit))
+            heading = f"{share} of heads input-dependent" if share != "0" else "every head constant"
+            panels.append(figure(name, heading, "drops", rows, body, heads=share, unit=unit))
     return panels
 
 

@@ -66,7 +66,7 @@ def test_figures_have_a_panel_for_each_task_or_fraction() -> None:
     frame = results(("a", "b"), fractions=(1.0, 0.5, 0.0))
     frame.loc[frame["encoder"] == "b", "word_embeddings"] = 0.9
     half, none = drop_panels(summarise(frame))
-    assert (half.title, none.title) == ("1/2", "0")
+    assert (half.title, none.title) == ("1/2 of heads input-dependent", "every head constant")
     assert {"reviews · a", "reviews · b †"} <= {*texts(half)}
     assert marks(half, "point") == 2
 
