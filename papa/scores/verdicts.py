@@ -114,6 +114,8 @@ def _doubt(line: pandas.DataFrame) -> str:
         return "it has no fraction 1"
     if first["seeds"] == 1:
         return "one seed has no interval: give the study more seeds"
+    if first["reason"].startswith("does not beat"):
+        return f"{reason_sentence(first)}; more rows help, or for a probe more epochs"
     if first["reason"]:
         return reason_sentence(first)
     if first["metric"] != LOSS and line["relative_drop"].isna().any():
