@@ -32,8 +32,9 @@ from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.scores.custom import RequestedScore
 from papa.spec import RankingSpec
 from papa.spec.file import sentence
-from papa.spec.orders import Head, Unit, default_order, heads_of_units, read_scores
+from papa.spec.orders import Head, Unit, default_order, heads_of_units
 from papa.spec.orders import constant_heads as first_heads
+from papa.spec.score_files import read_score_file
 from papa.storage.store import Store
 from papa.tasks.head_scores import read_head_scores
 from papa.tasks.pipeline import build_pipeline
@@ -155,31 +156,20 @@ def head_scores(
         "learning_rate": learning_rate,
     }
     if isinstance(model, nn.Module):
-        method = default_order(["native"]) if method is None else method
-        pretrained = check_answering(model)
-        is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
-        seeds = [*ranking_seeds] if is_listed else []
-        if not seeds:
-            raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
-        if score is not None and not reads_score(method, score):
-            kind = "function" if callable(score) else "score"
-            raise SpecError(f"method='{method}' follows no {kind}: leave out score")
-        try:
-            ranking = RankingSpec.model_validate(settings)
-        except ValidationError as error:
-            raise SpecError(sentence(error.errors()[0])) from None
-        _check_evaluations(pretrained, method, ranking, part, unit)
-        batches = batches_of(data, model, tokenizer)
-        native = open_scored(pretrained, batches, score, part, unit)
-        computed_from = batches if substitute_data is None else substitute_data
-        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
-        # A text that is longer than averages are is refused before anything is trained.
-        if not native.all_answers(replacement, native.units)["lengths"].sum():
-            raise DataError(NOTHING_COUNTS)
-        scores = score_native_heads(native, method, replacement, seeds, ranking, progress)
-        frame = numbered(native, scores.frame(method))
-        frame.attrs["measure"] = native.loss.name
-        return frame
+        return _scores_in_memory(
+            model,
+            data,
+            method=default_order(["native"]) if method is None else method,
+            substitute=substitute,
+            substitute_data=substitute_data,
+            ranking_seeds=ranking_seeds,
+            settings=settings,
+            tokenizer=tokenizer,
+            score=score,
+            part=part,
+            unit=unit,
+            progress=progress,
+        )
     check_loaded(model, accepts_decoders=True, whole=True)
     document = {
         "substitutes": ["zeros"],
@@ -191,6 +181,48 @@ def head_scores(
     if method is not None:
         document["orders"] = [method]
     return _scores_of_encoder(model, data, task, substitute, document, progress)
+
+
+def _scores_in_memory(
+    model: nn.Module,
+    data: Data,
+    *,
+    method: str,
+    substitute: RequestedSubstitute,
+    substitute_data: Data,
+    ranking_seeds: Sequence[int],
+    settings: Mapping[str, object],
+    tokenizer: PreTrainedTokenizerBase | None,
+    score: RequestedScore | None,
+    part: str | None,
+    unit: Unit,
+    progress: bool,
+) -> pandas.DataFrame:
+    """Score the heads of an in-memory model; ``settings`` are those of a study's ``ranking``."""
+    pretrained = check_answering(model)
+    is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
+    seeds = [*ranking_seeds] if is_listed else []
+    if not seeds:
+        raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
+    if score is not None and not reads_score(method, score):
+        kind = "function" if callable(score) else "score"
+        raise SpecError(f"method='{method}' follows no {kind}: leave out score")
+    try:
+        ranking = RankingSpec.model_validate(settings)
+    except ValidationError as error:
+        raise SpecError(sentence(error.errors()[0])) from None
+    _check_evaluations(pretrained, method, ranking, part, unit)
+    batches = batches_of(data, model, tokenizer)
+    native = open_scored(pretrained, batches, score, part, unit)
+    computed_from = batches if substitute_data is None else substitute_data
+    replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
+    # A text that is longer than averages are is refused before anything is trained.
+    if not native.all_answers(replacement, native.units)["lengths"].sum():
+        raise DataError(NOTHING_COUNTS)
+    scores = score_native_heads(native, method, replacement, seeds, ranking, progress)
+    frame = numbered(native, scores.frame(method))
+    frame.attrs["measure"] = native.loss.name
+    return frame
 
 
 def _check_evaluations(
@@ -313,4 +345,4 @@ def load_scores(path: str | Path) -> pandas.DataFrame:
     Raises:
         DataError: The file is missing or holds no such scores.
     """
-    return HeadScores(read_scores(path)[None]).frame(Path(path).name)
+    return HeadScores(read_score_file(path)[None]).frame(Path(path).name)

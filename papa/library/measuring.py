@@ -77,8 +77,8 @@ def measure(
     Examples:
         >>> data = {"text": ["good", "bad", "fine", "poor"], "label": ["yes", "no", "yes", "no"]}
         >>> splits = {"train": data, "validation": data}
-        >>> found = papa.measure(encoder, splits, keep=[1], probe_seeds=[0])
-        >>> found.summary["constant_heads"].tolist()
+        >>> measurement = papa.measure(encoder, splits, keep=[1], probe_seeds=[0])
+        >>> measurement.summary["constant_heads"].tolist()
         [0]
         >>> papa.measure(model, batches, orders=["random"], keep=[1, 0]).summary["metric"][0]
         'negative_log_perplexity'

@@ -55,7 +55,9 @@ class UnitOrders:
     size: tuple[int, int]
 
     @classmethod
-    def from_requested(cls, orders: Sequence[str | CustomOrder], native: NativeHead) -> UnitOrders:
+    def from_requested(
+        cls, orders: Sequence[str | CustomOrder] | pandas.DataFrame, native: NativeHead
+    ) -> UnitOrders:
         """Name the orders that a user requested. Raises a SpecError where there is no such order
         for this model, or its scores do not fit.
         """

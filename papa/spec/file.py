@@ -12,7 +12,8 @@ from pydantic_core import ErrorDetails
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
-from papa.spec.orders import module_of, read_scores, scores_in
+from papa.spec.orders import module_of, scores_in
+from papa.spec.score_files import read_score_file
 from papa.spec.task import NATIVE_TRAINING, Frozen
 
 REGISTRY = files("papa") / "text" / "registry.yaml"
@@ -154,7 +155,7 @@ def _with_scores_of_files(study: StudySpec, folder: Path) -> StudySpec:
     scores = {scores.name: scores for scores in study.scores}
     for name in map(scores_in, study.orders):
         if name is not None and name not in scores and not module_of(name):
-            values = read_scores(_absolute(name, folder)).tolist()
+            values = read_score_file(_absolute(name, folder)).tolist()
             scores[name] = HeadScores(name=name, values=values)
     return study.model_copy(update={"scores": tuple(scores.values())})
 

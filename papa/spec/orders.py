@@ -4,19 +4,10 @@ cells: which heads are constant in a cell, and which cells share one result.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
-from jaxtyping import Float
-
-from papa.errors import DataError, in_one_line
-from papa.files import refuse_pointer
 
 Head = tuple[int, int]
 """(layer, head), both from 0."""
@@ -25,8 +16,6 @@ Unit = Literal["head", "kv_group"]
 """
 UNIT_LABELS: Mapping[Unit, str] = {"head": "heads", "kv_group": "groups of heads"}
 """What units are in sentences."""
-_NUMPY = b"\x93NUMPY"
-"""How a file begins that ``numpy.save`` wrote."""
 
 
 def heads_of_units(units: Iterable[Head], heads_per_unit: int) -> list[Head]:
@@ -79,42 +68,6 @@ def default_order(heads: Iterable[AnsweringHead]) -> Order:
     orders hardly differ, and a study repeats the paper by λ.
     """
     return "effect" if all(head == "native" for head in heads) else "lambda"
-
-
-def _scores_in_text(text: str) -> np.ndarray:
-    if text[0] == "[":
-        return np.array(json.loads(text), dtype=float)
-    if text[0] != "{":
-        return np.loadtxt(text.splitlines(), ndmin=2, delimiter="," if "," in text else None)
-    lists = json.loads(text)
-    heads = np.array([key.split("-") for key in lists], dtype=int)
-    scores = np.full(heads.max(axis=0) + 1, np.nan)
-    for (layer, head), samples in zip(heads, lists.values(), strict=True):
-        scores[layer, head] = np.mean(samples)
-    return scores
-
-
-def read_scores(path: str | Path) -> Float[np.ndarray, "layers heads"]:
-    """Return a score for every head, from somebody's file, as ``papa.load_scores`` says."""
-    try:
-        refuse_pointer(Path(path), DataError)
-        data = Path(path).read_bytes()
-        if data.startswith(_NUMPY):
-            scores = np.load(BytesIO(data), allow_pickle=False).astype(float)
-        else:
-            scores = _scores_in_text(data.decode("utf-8-sig").strip())
-        if scores.ndim != 2:
-            raise ValueError(f"it has {scores.ndim} dimensions, expected 2")
-        for layer, head in np.argwhere(~np.isfinite(scores)).tolist():
-            raise ValueError(f"the score of head ({layer}, {head}) is missing")
-        return scores
-    except (OSError, TypeError, ValueError, LookupError, RecursionError) as error:
-        raise DataError(
-            f"{path} cannot be read as head scores ({in_one_line(error)}): give a line of "
-            "numbers for each layer, separated by blanks, tabs or commas, without a header; "
-            "an array [layers, heads] as .npy or JSON lists; or JSON with a list of scores "
-            "for each 'layer-head'"
-        ) from None
 
 
 @dataclass(frozen=True)
