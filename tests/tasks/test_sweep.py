@@ -185,7 +185,7 @@ def test_an_interrupted_run_keeps_its_finished_shards_behind_a_uri(
 
 
 def test_more_workers_compute_missing_losses_alone() -> None:
-    table = sweep.LossTable(np.arange(8), sets=5)
+    table = sweep.LossTable(np.arange(8), set_count=5)
     batches = [np.arange(4), np.arange(4, 8)]
     sets = [(), *(((0, head),) for head in range(4))]
     first, *others = sweep._shards(batches, sets, 1, table)
