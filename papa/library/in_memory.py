@@ -126,7 +126,7 @@ def measure_in_memory(
     if "effect" in orders.names and has_joint_effects(design.keep, len(native.units)):
         compared = _open_to_rank(open_head, validation, "effect", followed)
         order = orders.arranged("effect", scores, (0, 0))
-        with bar("joint effects", progress, "pass") as report:
+        with bar("joint effects", progress, "text") as report:
             frame = native_joint_effects(
                 compared, first_substitute, order, design.keep, progress=report
             )

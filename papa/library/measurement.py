@@ -24,7 +24,7 @@ from papa.spec.orders import Cell, Head
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
 
-_MOST_PRINTED = 3
+_MOST_PRINTED = 4
 """Heads that a frame prints in full."""
 
 

@@ -105,6 +105,6 @@ def joint_effects(
     replacement = substitute_for(model, substitute, batches, 0, tokenizer)
     indexed = [native.layers.indexed(heads) for heads in named]
     rows = np.arange(len(native.texts))
-    with bar("joint effects", progress, "pass") as report:
+    with bar("joint effects", progress, "text") as report:
         effects = joint_effects_of(native, replacement.to(native.device), indexed, rows, report)
     return JointEffects(effects.assign(heads=[tuple(heads) for heads in named]))

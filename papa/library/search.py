@@ -126,7 +126,7 @@ def search_heads(
     most_passes = texts * (len(units).bit_length() + 1)
     passes = 0
 
-    with bar("search of heads", progress, "pass") as report:
+    with bar("search of heads", progress, "text") as report:
 
         def loss(number: int, rows: Rows) -> ExampleValues:
             nonlocal passes

@@ -126,6 +126,9 @@ def metric_of(native: NativeHead, requested: RequestedScore | None) -> Metric:
     if metric not in known:
         choices = f"give one of {joined(known)}, or a function" if known else "give a function"
         if metric in LABELLED_METRICS and not has_labels:
-            choices = f"it needs labels, and data has none: give a table with labels, or {choices}"
+            choices = (
+                "it needs labels, and data has none (the column 'label' of a table, 'labels' of "
+                f"batches): add them, or {choices}"
+            )
         raise SpecError(f"score: '{metric}' is not of this model and data: {choices}")
     return metric

@@ -192,9 +192,8 @@ def score_native_heads(
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
     evaluations = 0 if entry is None else entry.evaluations(ranking, len(native.units))
-    unit = "text"
-    if entry is not None and entry.values_sets:
-        unit = "evaluation" if evaluations else "pass"
+    is_counted = entry is not None and entry.values_sets and evaluations
+    unit = "evaluation" if is_counted else "text"
     count = len(native.texts)
     seeds = list(dict.fromkeys(seeds))
     rows_known: set[bytes] = set()

@@ -293,9 +293,9 @@ def _half_over_examples(
 ) -> float:
     """Return half the width of the interval over examples; nan for one example.
 
-    It is never narrower than ``unit`` × 3.84/n (χ² at 95 %, one degree of freedom), the two-sided
-    rule-of-three bound for n examples without a change. An unknown ``unit`` (nan) gives nan if no
-    example shows a change, and no such bound otherwise.
+    The jackknife's and ``unit`` × 3.84/n (χ² at 95 %, one degree of freedom), the two-sided
+    rule-of-three bound for n examples without a change, are added in quadrature. An unknown
+    ``unit`` (nan) gives nan if no example shows a change, and no such bound otherwise.
     """
     from scipy.special import chdtri
 

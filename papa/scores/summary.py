@@ -192,7 +192,9 @@ def reason_sentence(row: pandas.Series | Mapping[str, object]) -> str:
     """Return the reason of a row of the summary as a clause."""
     reason = str(row["reason"])
     if reason.startswith("does not beat"):
-        return f"the original {reason} by more than its interval"
+        return (
+            f"the original {reason} significantly: the interval of their difference is not above 0"
+        )
     return f"the original {reason}" if reason.startswith("answers") else reason
 
 

@@ -79,7 +79,7 @@ def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
     try:
         document = read_yaml(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        near = meant(path.stem, [file.stem for file in path.parent.glob("*.y*ml")])
+        near = meant(path.name, [file.name for file in path.parent.glob("*.y*ml")])
         raise SpecError(
             f"there is no study file at {path}{near} ({in_one_line(error)}): give the path of "
             "a YAML file, such as studies/demo.yaml, or write one with 'papa init'"
@@ -202,7 +202,8 @@ def sentence(fault: ErrorDetails) -> str:
     # A mapping would be long to quote, and of a missing key there is no value.
     is_quoted = fault["type"] != "missing" and not isinstance(wrong_value, dict)
     quoted = f", found {shown(wrong_value)}" if is_quoted else ""
-    message = fault["msg"].removeprefix("Value error, ")
+    # YAML has lists.
+    message = fault["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
     return f"'{where}': {message}{quoted}{meant(wrong_value, names)}"
 
 
