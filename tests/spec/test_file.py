@@ -220,7 +220,7 @@ def test_a_file_that_is_no_study_is_refused(tmp_path: Path, text: str, expected:
 
 def test_a_file_of_almost_the_same_name_is_suggested(tmp_path: Path) -> None:
     (tmp_path / "demo.yaml").touch()
-    with pytest.raises(SpecError, match=r"deom\.yaml .*'demo'"):
+    with pytest.raises(SpecError, match=r"deom\.yaml .*'demo.yaml'"):
         load_study(tmp_path / "deom.yaml")
 
 
