@@ -202,7 +202,7 @@ def sentence(fault: ErrorDetails) -> str:
     # A mapping would be long to quote, and of a missing key there is no value.
     is_quoted = fault["type"] != "missing" and not isinstance(wrong_value, dict)
     quoted = f", found {shown(wrong_value)}" if is_quoted else ""
-    # YAML has lists.
+    # pydantic names the Python type; the reader wrote a YAML list.
     message = fault["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
     return f"'{where}': {message}{quoted}{meant(wrong_value, names)}"
 
