@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.special import entr
 
 from papa.descriptions.observation import Means, Observation, measure_rows
+from papa.spec.orders import head_name
 
 SMOOTHING = 0.001
 """Rows are (1 - this) · p + this / n before they are compared (Clark et al., 2019)."""
@@ -16,8 +17,7 @@ CHUNK_ENTRIES = 1 << 20
 
 
 class Similarity(Means):
-    """A row for each pair of heads, ``of`` the second as layer.head (Clark et al., 2019, Section
-    6): means over tokens of the Jensen-Shannon ``divergence`` of their smoothed rows in nats, and
+    """A row for each pair of heads, ``of`` the second, as L0H11 (Clark et al., 2019, Section 6): means over tokens of the Jensen-Shannon ``divergence`` of their smoothed rows in nats, and
     of the ``cosine`` of their outputs.
     """
 
@@ -39,7 +39,7 @@ class Similarity(Means):
             numbers = np.arange(len(mean.value))
             layers = numbers // self.heads
             heads = numbers % self.heads
-            names = np.array([f"{layer}.{head}" for layer, head in zip(layers, heads, strict=True)])
+            names = np.array([*map(head_name, layers, heads)])
             first, second = np.triu_indices(len(mean.value), 1)
             frames.append(
                 measure_rows(

@@ -19,7 +19,7 @@ from papa.scores.drops import MaxDrop
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import INFLUENCE, summarise
 from papa.scores.verdicts import drops_of_all_lines, heads_within
-from papa.spec.orders import Cell, Head
+from papa.spec.orders import Cell, Head, head_name
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
@@ -87,8 +87,8 @@ def _short(heads: tuple[Head, ...] | None) -> str | None:
     if heads is None:
         return None
     if len(heads) <= _MOST_PRINTED:
-        return ", ".join(map(str, heads))
-    return f"{heads[0]}, {heads[1]}, …, {heads[-1]}"
+        return ", ".join(head_name(*head) for head in heads)
+    return f"{head_name(*heads[0])}, {head_name(*heads[1])}, …, {head_name(*heads[-1])}"
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.scores.answers import AnswerArrays
 from papa.scores.custom import CustomScore
-from papa.spec.orders import Head, Unit, heads_of_units
+from papa.spec.orders import Head, Unit, head_name, heads_of_units
 
 NOTHING_COUNTS = (
     "data holds no token that counts: give longer texts, or labels that are not all -100"
@@ -88,13 +88,13 @@ class NativeHead:
         return [(int(layer), int(unit)) for layer, unit in np.ndindex(*self.size)]
 
     def unit_name(self, unit: Head) -> str:
-        """Return ``layer.head`` of a unit, as the model numbers its layers; ``layer.first-last`` of
-        a group of heads.
+        """Return the name of a unit, as the model numbers its layers: ``L0H11``; of a group of
+        heads ``L0H8-11``.
         """
         layer, index = unit
         first = index * self.heads_per_unit
         last = first + self.heads_per_unit - 1
-        name = f"{self.layers.numbers[layer]}.{first}"
+        name = head_name(self.layers.numbers[layer], first)
         return name if last == first else f"{name}-{last}"
 
     def rules(self, substitute: Substitute, units: Sequence[Head]) -> Mapping[int, Rule]:
@@ -185,7 +185,7 @@ class NativeHead:
             heads = head_sets[int(np.argwhere(~np.isfinite(sums))[0, 0])]
             which = f" with {len(heads)} heads replaced" if heads else ""
             if len(heads) == 1:
-                which = f" with head {heads[0]} replaced"
+                which = f" with {self.unit_name(heads[0])} replaced"
             raise NumbersError(f"the loss{which}", "look at the model's weights and texts")
         return [ExampleValues(of_set, lengths) for of_set in sums]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pandas
 
 from papa.reporting.wording import NOTHING, WrittenTable
+from papa.spec.orders import head_name
 
 MOST_RELATIONS = 15
 """The most relations in a table: the frequent ones."""
@@ -66,7 +67,9 @@ def _best_heads(frame: pandas.DataFrame) -> list[dict[str, str]]:
     best = words.merge(frame[frame["measure"] == "best"], on="of")
     for record in best.to_dict("records"):
         relation = {"Relation": record["of"], "Words": f"{record['words']:.0f}"}
-        head = "" if record["head"] is pandas.NA else f" {record['layer']}.{record['head']}"
+        head = (
+            "" if record["head"] is pandas.NA else f" {head_name(record['layer'], record['head'])}"
+        )
         share = f"{record['value']:.2f} [{record['low']:.2f}, {record['high']:.2f}]{head}"
         rows.setdefault(record["of"], relation)[record["attention"]] = share
     return [*rows.values()]

@@ -19,7 +19,7 @@ from papa.ranking.kv_groups import COLUMN
 from papa.ranking.orders import HEAD_SCORES
 from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, number
 from papa.reporting.wording import WrittenTable
-from papa.spec.orders import UNIT_LABELS, Head, Unit
+from papa.spec.orders import UNIT_LABELS, Head, Unit, head_name
 
 MOST_ENTRIES = 2_400_000
 """The most entries of all matrices on one page: 12 × 12 heads of 128 × 128 slots stay below 5
@@ -233,7 +233,7 @@ def heads_figure(average: AttentionAverage, names_of_heads: Mapping[Head, str]) 
         .rename_axis("from")
         .melt(var_name="to", value_name="weight", ignore_index=False)
         .reset_index()
-        .assign(head=f"{name}: layer {head[0]}, head {head[1]}")
+        .assign(head=f"{name}: {head_name(*head)}")
         for head, name in names_of_heads.items()
     ]
     facet = {"field": "head", "type": "nominal", "title": None, "sort": None}

@@ -18,10 +18,10 @@ _MOST_PAIRS = 5
 _EFFECTS = (
     "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
     "with all of them constant (average) and with each alone, in units of the loss; and the "
-    "difference. Then the significantly redundant pairs (LAYER.HEAD from 0, of a group "
-    "LAYER.FIRST-LAST), at most five; joint_effects.csv has all pairs. Each 95 % interval is over "
-    "texts, of one set, and not adjusted for skewness, as tests are. Losses curve, so heads that "
-    "share nothing may have a small redundancy too."
+    "difference. Then the significantly redundant pairs (L0H11: layer 0, head 11, both from 0), at "
+    "most five; joint_effects.csv has all pairs. Each 95 % interval is over texts, of one set, and "
+    "not adjusted for skewness, as tests are. Losses curve, so heads that share nothing may have a "
+    "small redundancy too."
 )
 
 
@@ -36,7 +36,9 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
     sentences = []
     for (encoder, task), sets in effects.groupby(_PAIR, sort=False):
         of_order = sets[sets["pair"] == ""]
-        partial = of_order[of_order["fraction"] > 0]
+        # A fraction above 0 may round to no head.
+        all_heads = of_order.loc[of_order["fraction"] == 0, "count"]
+        partial = of_order[~of_order["count"].isin(all_heads)]
         row = (partial if len(partial) else of_order).nlargest(1, "count").to_dict("records")[0]
         joint = effect_label("joint", row)
         single = effect_label("single_sum", row)
@@ -51,10 +53,12 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
                 "not single heads"
             )
         else:
-            conclusion = f"significantly less, by {difference}: single effects overstate the cost"
+            less = effect_label("redundancy", {**row, "redundancy": -row["redundancy"]})
+            conclusion = f"significantly less, by {less}: single effects overstate the cost"
         sentences.append(
-            f"{encoder} on {task}: the {row['count']} heads of the smallest effects cost {joint} "
-            f"of the loss together, and {single} in the sum of each alone; {conclusion}."
+            f"{encoder} on {task}: the {row['count']} heads of the smallest effects raise the loss "
+            f"by {joint} if constant together, and by {single} in the sum of each alone; "
+            f"{conclusion}."
         )
         pairs = sets[sets["pair"] != ""]
         sentences.append(
@@ -69,9 +73,12 @@ def _redundant_pairs(pairs: pandas.DataFrame) -> str:
     tested = pairs["p_holm"].notna().sum()
     if not tested:
         return "it is unknown which replace each other: no test was possible"
+    corrected_for = "all"
+    if tested < len(pairs):
+        corrected_for = f"{tested}, as no two texts differ in the others and no test is possible"
     test = (
-        "(t test over texts, adjusted for skewness, at the 5 % level; Holm's correction for "
-        f"{tested} pairs)"
+        "(t test over texts, adjusted for skewness, at the 5 % level, with Holm's correction for "
+        f"{corrected_for})"
     )
     redundant = significant_pairs(pairs)
     if redundant.empty:
@@ -101,7 +108,8 @@ def shown_sets(effects: pandas.DataFrame) -> pandas.DataFrame:
     heads of the order, then the most redundant of the significant pairs.
     """
     pairs = significant_pairs(effects).head(_MOST_PAIRS)
-    return pandas.concat([effects[effects["pair"] == ""], pairs])
+    of_order = effects[effects["pair"] == ""].drop_duplicates("count", keep="last")
+    return pandas.concat([of_order, pairs])
 
 
 def effects_table(effects: pandas.DataFrame) -> WrittenTable:

@@ -15,6 +15,7 @@ from papa.reporting.figures import (
     number,
 )
 from papa.reporting.redundancy import shown_sets
+from papa.spec.orders import head_name
 
 _EFFECTS = {"joint": "the set together", "single_sum": "the sum of its heads alone"}
 """The effects of a set of heads that are compared, by the column."""
@@ -55,9 +56,7 @@ def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
         names = [pair or name for name, pair in zip(names, effects["pair"], strict=True)]
     if "heads" in effects:
         names = [
-            " + ".join(f"{layer}.{head}" for layer, head in heads)
-            if len(heads) <= _NAMED_HEADS
-            else name
+            " + ".join(head_name(*head) for head in heads) if len(heads) <= _NAMED_HEADS else name
             for name, heads in zip(names, effects["heads"], strict=True)
         ]
     repeated = pandas.Series(names, dtype=str).duplicated(keep=False)

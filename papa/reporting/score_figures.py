@@ -28,7 +28,7 @@ from papa.reporting.wording import (
     order_label,
     varying_axes,
 )
-from papa.scores.summary import ONE_ANSWER, WORDS, drops_over_tasks
+from papa.scores.summary import ONE_ANSWER, WORDS, distinct_fractions, drops_over_tasks
 from papa.spec.task import LOSS
 
 _PERCENT = {"axis": {"format": "~%", "tickCount": 6}}
@@ -176,6 +176,7 @@ def _drawn(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Return the summary with fractions and head orders in words, ``line``, the name of each line,
     and ``dash``, what its colour leaves out of it.
     """
+    summary = distinct_fractions(summary)
     heads = summary["fraction"].map(fraction_headings(summary))
     rows = summary.assign(heads=heads, order=summary["order"].map(order_label))
     axes = varying_axes(rows, _AXES)
@@ -194,6 +195,7 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
     dagger if its drops are inconclusive. Losses have panels of their own, in nats. Panels of one
     unit share their axis.
     """
+    summary = distinct_fractions(summary)
     cells = summary[(summary["order"] == summary["order"].iloc[0]) & (summary["fraction"] < 1)]
     lost = cells.dropna(subset="difference").assign(
         heads=lambda rows: rows["fraction"].map(fraction_headings(summary)),

@@ -21,6 +21,7 @@ from papa.reporting.wording import (
     drop_label,
     fixed_caption,
     fraction_headings,
+    fraction_label,
     interval_label,
     markdown_text,
     marked,
@@ -30,7 +31,7 @@ from papa.reporting.wording import (
     score_label,
     varying_axes,
 )
-from papa.scores.summary import distinct_results, reason_sentence
+from papa.scores.summary import distinct_fractions, distinct_results, reason_sentence
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 
@@ -56,8 +57,10 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     """Return the tables of a summary that have rows: scores, drops and contrasts with a row a line
     (encoder, task, constants, head order, study) and a column a fraction, baselines, and scores by
     task. An axis with one value has no column (see ``fixed_caption``), except for constants; a
-    single metric is in the headings, as tables printed as Markdown have no notes.
+    single metric is in the headings.
     """
+    rounded_note = _rounded_note(summary)
+    summary = distinct_fractions(summary)
     axis = "study" if "study" in summary else "constants"
     contrasts = summary[summary["contrast"].notna()]
     contrasts = contrasts.assign(**{axis: contrasts["contrast_with"] + " − " + contrasts[axis]})
@@ -72,7 +75,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
             summary,
             lambda cell: marked(mean_label(cell), cell),
             axes,
-            score_note + _mark_note(summary),
+            score_note + rounded_note + _mark_note(summary),
         ),
         _table_of_lines(
             "Drop" if has_losses else "Relative drop",
@@ -116,6 +119,7 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     once, then the average, then other constants with their contrast with the average (or else with
     the study's first kind).
     """
+    summary = distinct_fractions(summary)
     studies = [summary]
     if "study" in summary:
         studies = [frame for _, frame in summary.groupby("study", sort=False)]
@@ -174,6 +178,13 @@ def shared_labels(cell: Row) -> dict[str, str]:
 def _mark_note(summary: pandas.DataFrame) -> str:
     """Return what the mark means, if a row has it."""
     return f" {MARK}: drops are inconclusive." if (summary["reason"] != "").any() else ""
+
+
+def _rounded_note(summary: pandas.DataFrame) -> str:
+    """Return which fractions the tables leave out, if any."""
+    left_out = {*summary["fraction"]} - {*distinct_fractions(summary)["fraction"]}
+    labels = ", ".join(map(fraction_label, sorted(left_out, reverse=True)))
+    return f" Left out, as it rounds to as many heads as another share: {labels}." if labels else ""
 
 
 def row_axes(summary: pandas.DataFrame) -> list[str]:

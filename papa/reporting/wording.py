@@ -82,13 +82,17 @@ def condition(fraction: float) -> str:
 
 def fraction_headings(summary: pandas.DataFrame) -> dict[float, str]:
     """Return the headings of fractions, from 1 to 0. If rounding to whole heads changes one in the
-    same way for all encoders, the share is added: ``1/16 (5.6 %)``.
+    same way for all encoders, the heads are counted: ``1/16 (4 of 72)``.
     """
     labels = {}
-    for fraction, shares in summary.groupby("fraction")["share_of_heads"].unique()[::-1].items():
-        rounded = len(shares) == 1 and abs(shares[0] - fraction) >= 0.0005
-        rest = f" ({percent_label(shares[0])})" if rounded else ""
-        labels[fraction] = fraction_label(fraction) + rest
+    for fraction, rows in [*summary.groupby("fraction")][::-1]:
+        share, constant = rows[["share_of_heads", "constant_heads"]].iloc[0]
+        is_alike = rows[["share_of_heads", "constant_heads"]].nunique().max() == 1
+        label = fraction_label(fraction)
+        if is_alike and share < 1 and abs(share - fraction) >= 0.0005:
+            heads = round(constant / (1 - share))
+            label += f" ({heads - constant:.0f} of {heads})"
+        labels[fraction] = label
     return labels
 
 
@@ -104,21 +108,19 @@ def metric_labels(summary: pandas.DataFrame) -> list[str]:
     return list(dict.fromkeys(map(metric_label, summary.to_dict("records"))))
 
 
-def score_label(
-    mean: float, low: float = math.nan, high: float = math.nan, decimals: int = 3
-) -> str:
+def score_label(mean: float, low: float = math.nan, high: float = math.nan) -> str:
     """Return a mean with half the width of its interval: ``0.765 ± 0.012``; with its bounds if the
     metric's range limits one: ``0.997 (0.990 to 1.000)``. One seed has no interval, nor has the
     agreement of a model with itself.
     """
     if math.isnan(mean):
         return NOTHING
-    written = f"{mean:z.{decimals}f}"
+    written = f"{mean:z.3f}"
     if math.isnan(high - low) or low == high:
         return written
     if math.isclose(high - mean, mean - low, rel_tol=0, abs_tol=1e-3):
-        return f"{written} ± {(high - low) / 2:.{decimals}f}"
-    return f"{written} ({low:z.{decimals}f} to {high:z.{decimals}f})"
+        return f"{written} ± {(high - low) / 2:.3f}"
+    return f"{written} ({low:z.3f} to {high:z.3f})"
 
 
 def mean_label(row: Row) -> str:
@@ -132,10 +134,17 @@ def interval_label(column: str, row: Row) -> str:
 
 
 def effect_label(column: str, row: Row) -> str:
-    """Return an effect of heads as ``interval_label`` does, to four decimals: those of the heads of
-    least effect are small.
+    """Return an effect of heads with two significant digits of half its interval's width, as those
+    of the heads of least effect are small: ``0.00047 ± 0.00012``, ``2.1e-07 ± 4.0e-08``.
     """
-    return score_label(row[column], row[f"{column}_low"], row[f"{column}_high"], decimals=4)
+    mean = row[column]
+    half = (row[f"{column}_high"] - row[f"{column}_low"]) / 2
+    if not half > 0:
+        return f"{mean:.3g}"
+    # Rounded first, as the two digits of 0.0999 are those of 0.10.
+    exponent = math.floor(math.log10(float(f"{half:.1e}")))
+    number_format = f"z.{max(0, 1 - exponent)}f" if exponent > -7 else ".1e"
+    return f"{mean:{number_format}} ± {half:{number_format}}"
 
 
 def percent_label(share: float) -> str:
@@ -266,8 +275,9 @@ class WrittenTable:
 
     @property
     def titled_markdown(self) -> str:
-        """The heading, a blank line and the table in Markdown."""
-        return f"{markdown_text(self.heading)}\n\n{self.markdown}"
+        """The heading, the table and its note in Markdown, with blank lines between them."""
+        note = f"\n{markdown_text(self.note)}\n" if self.note else ""
+        return f"{markdown_text(self.heading)}\n\n{self.markdown}{note}"
 
     def __str__(self) -> str:
         return self.markdown

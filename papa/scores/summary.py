@@ -218,6 +218,17 @@ def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
 
 
+def distinct_fractions(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """Leave out the fractions that in every line round to as many heads as one that is nearer to
+    the share of these heads: of 8 heads 1/16 keeps none, as 0 does.
+    """
+    lines = [axis for axis in ("study", *LINE) if axis in summary]
+    errors = (summary["share_of_heads"] - summary["fraction"]).abs()
+    nearest = summary.loc[errors.sort_values(kind="stable").index]
+    kept = nearest.drop_duplicates([*lines, "constant_heads"])["fraction"]
+    return summary[summary["fraction"].isin(kept)]
+
+
 def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
     """Return one line for each encoder and task: of the study's first constants and head order."""
     first = summary.iloc[0]

@@ -9,7 +9,7 @@ import pandas
 
 from papa.errors import SpecError
 from papa.scores.drops import MaxDrop
-from papa.scores.summary import LINE, reason_sentence, summarise
+from papa.scores.summary import LINE, distinct_fractions, reason_sentence, summarise
 from papa.spec.orders import Cell, Head
 from papa.spec.task import LOSS
 
@@ -49,7 +49,7 @@ def heads_within(
         SpecError: The unit of the drop applies to none of the metrics.
 
     Returns:
-        A row for every cell with constant heads, in each line the fewest first: the metric, the
+        A row for every number of constant heads, in each line the fewest first: the metric, the
         drop (a share, or the nats of a loss), the verdict, the reason why there is none ("" if
         there is one), and ``heads``, the ``constant_heads`` of the cell, None if seeds differ.
     """
@@ -58,7 +58,7 @@ def heads_within(
         task, metric = summary[["task", "metric"]].iloc[0]
         raise SpecError(f"task '{task}' is scored by {metric}: {mismatches[metric]}")
     rows: list[dict[str, object]] = []
-    for _, line in summary.groupby(LINE, sort=False):
+    for _, line in distinct_fractions(summary).groupby(LINE, sort=False):
         rows += _verdicts_of_line(line, constant_heads, max_drop)
     # pandas leaves out the middle of wide frames: the last columns are what the reader came for.
     columns = ["fraction", "heads", "reason", "drop", "low", "high", "constant_heads", "verdict"]

@@ -18,6 +18,11 @@ UNIT_LABELS: Mapping[Unit, str] = {"head": "heads", "kv_group": "groups of heads
 """What units are in sentences."""
 
 
+def head_name(layer: int, head: int) -> str:
+    """Return a head as people read it, ``L0H11``."""
+    return f"L{layer}H{head}"
+
+
 def heads_of_units(units: Iterable[Head], heads_per_unit: int) -> list[Head]:
     """Return the heads (layer, head) of units (layer, unit), unit by unit."""
     return [

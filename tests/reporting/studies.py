@@ -165,7 +165,7 @@ def joint_effects(
             "encoder": "all-MiniLM-L6-v2",
             "task": "reviews",
             "fraction": [0.875, 0.5, 0.25] + [float("nan")] * 7,
-            "pair": [""] * 3 + [f"0.0 + 1.{head}" for head in range(7)],
+            "pair": [""] * 3 + [f"L0H0 + L1H{head}" for head in range(7)],
             "count": [9, 36, 54] + [2] * 7,
             "single_sum": [0.01, 0.05, 0.1] + [0.001] * 7,
             "redundancy": [redundancy] * 3 + [redundancy * (1 + head / 10) for head in range(7)],

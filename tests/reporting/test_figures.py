@@ -32,7 +32,7 @@ def test_a_score_is_a_point_with_its_interval_a_line_for_each_combination() -> N
     assert marks(figure, "point") == 2 * 2 * 2 * 5
     assert marks(figure, "line mark") == 2 * 2 * 2
     drawn = {*texts(figure)}
-    assert {"cola", "mrpc", "a", "b", "smallest λ first", "1/16 (5.6 %)", "Matthews"} <= drawn
+    assert {"cola", "mrpc", "a", "b", "smallest λ first", "1/16 (4 of 72)", "Matthews"} <= drawn
     one_seed = scores_figure(summarise(results(seeds=(0,))))
     three_seeds = scores_figure(summarise(results()))
     assert marks(three_seeds, "rule mark") == marks(one_seed, "rule mark") + 5, "no interval"
@@ -115,7 +115,7 @@ def test_a_set_of_heads_has_a_point_for_both_effects_with_their_intervals() -> N
 def test_significant_pairs_of_the_largest_redundancy_are_drawn() -> None:
     (panel,) = joint_effect_panels(joint_effects(p_holm=0.01))
     assert marks(panel, "point") == 2 * (3 + 5)
-    names = [f"0.0 + 1.{head}" for head in (6, 5, 4, 3, 2)]
+    names = [f"L0H0 + L1H{head}" for head in (6, 5, 4, 3, 2)]
     assert panel.data["set"].unique().tolist()[3:] == names
     effects = joint_effects(p_holm=0.01)
     effects["joint"] = effects["joint"].where(effects["pair"] == "", 0.001)
@@ -126,7 +126,7 @@ def test_significant_pairs_of_the_largest_redundancy_are_drawn() -> None:
 def test_sets_of_one_size_have_names_of_their_own() -> None:
     sets = joint_effects()[:3].drop(columns=["fraction", "pair", "p_holm"])
     pairs = sets.assign(count=2, heads=[((0, 0), (1, 2)), ((0, 1), (1, 2)), ((1, 0),)])
-    assert {"0.0 + 1.2", "0.1 + 1.2", "1.0"} <= {*texts(joint_effects_figure(pairs))}
+    assert {"L0H0 + L1H2", "L0H1 + L1H2", "L1H0"} <= {*texts(joint_effects_figure(pairs))}
     assert marks(joint_effects_figure(sets.assign(count=36)), "point") == 2 * 3
 
 

@@ -12,9 +12,11 @@ import pytest
 from rich.console import Console, RenderableType
 
 from papa.errors import SpecError
+from papa.reporting.score_figures import scores_figure
 from papa.reporting.tables import by_task, score_tables, summary_table
 from papa.reporting.wording import (
     WrittenTable,
+    effect_label,
     fraction_label,
     order_label,
     percent_label,
@@ -118,8 +120,20 @@ def test_what_does_not_beat_its_baselines_by_more_than_its_interval_is_marked(
     summary = summarise(frame)
     assert set(summary["reason"]) == {reason}
     assert set(summary["beats_baseline"]) == {not reason}
-    for text in (rendered(summary), written(frame)["Relative drop"].markdown):
-        assert ("†" in text) == bool(reason)
+    assert ("†" in rendered(summary)) == bool(reason)
+    for table in score_tables(summary):
+        assert ("†" in table.markdown) == ("†" in table.titled_markdown.splitlines()[-1])
+
+
+def test_fractions_of_equal_whole_heads_are_shown_once() -> None:
+    frame = results(orders=ORDERS).assign(heads=8)
+    frame["constant_heads"] = ((1 - frame["fraction"]) * 8).round().astype(int)
+    summary = summarise(frame)
+    scores, *_ = score_tables(summary)
+    assert scores.headings[2:] == ["1", "1/2", "1/8", "0"]
+    assert "1/16" in scores.note
+    assert {row["Input-dependent"] for row in by_task(summary).records} == {"1", "1/2", "1/8", "0"}
+    assert set(scores_figure(summary).data["heads"]) == {"1", "1/2", "1/8", "0"}
 
 
 def test_a_loss_drops_by_nats_or_ratios() -> None:
@@ -149,6 +163,23 @@ def test_a_summary_reads_back_as_it_was_written(tmp_path: Path) -> None:
         summary = summarise(written_rows)
         summary.to_csv(tmp_path / "summary.csv", index=False)
         pandas.testing.assert_frame_equal(read_table(tmp_path / "summary.csv"), summary)
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "label"),
+    [
+        (0.0728, 0.00412, "0.0728 ± 0.0041"),
+        (0.2521, 0.0999, "0.25 ± 0.10"),
+        (-0.0000026, 0.0000052, "-0.0000026 ± 0.0000052"),
+        (2.06e-8, 4e-9, "2.1e-08 ± 4.0e-09"),
+        (12.34, 23.4, "12 ± 23"),
+        (0.01234, math.nan, "0.0123"),
+        (0.0, 0.0, "0"),
+    ],
+)
+def test_digits_of_an_effect_follow_its_interval(mean: float, half: float, label: str) -> None:
+    row = {"joint": mean, "joint_low": mean - half, "joint_high": mean + half}
+    assert effect_label("joint", row) == label
 
 
 @pytest.mark.parametrize(

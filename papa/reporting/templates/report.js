@@ -35,6 +35,7 @@ function levels(at, number) {
   const size = page.matrices[at].labels.length ** 2;
   return bytes[at].subarray(number * size, (number + 1) * size);
 }
+const headName = (number, heads) => `L${Math.floor(number / heads)}H${number % heads}`;
 function tile(at, number, colour) {
   const { labels, heads, title } = page.matrices[at];
   const canvas = Object.assign(document.createElement("canvas"), { width: labels.length, height: labels.length });
@@ -45,7 +46,7 @@ function tile(at, number, colour) {
   });
   canvas.getContext("2d").putImageData(picture, 0, 0);
   const button = Object.assign(document.createElement("button"), { type: "button", className: "tile" });
-  const name = `${Math.floor(number / heads)}.${number % heads}`;
+  const name = headName(number, heads);
   button.setAttribute("aria-label", `Show the matrix of head ${name}, ${title}`);
   button.append(canvas, name);
   button.addEventListener("click", () => show(at, number));
@@ -68,8 +69,7 @@ async function show(at, number) {
     specification.encoding[axis].axis.values = labels.filter((_, row) => special.includes(row) || row % every === 0);
   }
   page.figures.zoom = { ...specification, data: { name: "entries" }, datasets: { entries }, transform: [] };
-  const name = `layer ${Math.floor(number / heads)}, head ${number % heads}`;
-  document.getElementById("zoom-title").textContent = `${title}, ${name}: ${patterns[number]}`;
+  document.getElementById("zoom-title").textContent = `${title}, ${headName(number, heads)}: ${patterns[number]}`;
   await draw("#zoom-chart", page.figures.zoom);
   shown = [at, number];
   zoom.dataset.ready = shown.join(" ");
