@@ -17,8 +17,10 @@ CHUNK_ENTRIES = 1 << 20
 
 
 class Similarity(Means):
-    """A row for each pair of heads, ``of`` the second, as L0H11 (Clark et al., 2019, Section 6): means over tokens of the Jensen-Shannon ``divergence`` of their smoothed rows in nats, and
-    of the ``cosine`` of their outputs.
+    """A row for each pair of heads, ``of`` the second, as L0H11 (Clark et al., 2019, Section 6).
+
+    Means over tokens of the Jensen-Shannon ``divergence`` of their smoothed rows in nats, and of
+    the ``cosine`` of their outputs.
     """
 
     heads = 0

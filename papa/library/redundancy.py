@@ -43,7 +43,8 @@ class JointEffects:
             over texts, as intervals are not, by the mean skewness of all sets of the call (so pass
             all sets that you compare in one call); also how many heads it has, the ``count``.
             ``joint_effects`` adds the ``heads``; ``measure`` the ``fraction`` of heads that stay
-            input-dependent, or the ``pair``, such as L0H2 + L1H9 (of groups L0H0-3 + …), with ``p_holm``, its p value corrected for the number of pairs.
+            input-dependent, or the ``pair``, such as L0H2 + L1H9 (of groups L0H0-3 + …), with
+            ``p_holm``, its p value corrected for the number of pairs.
     """
 
     effects: pandas.DataFrame
