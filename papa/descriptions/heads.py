@@ -41,7 +41,7 @@ class Similarity(Means):
             numbers = np.arange(len(mean.value))
             layers = numbers // self.heads
             heads = numbers % self.heads
-            names = np.array([*map(head_name, layers, heads)])
+            names = np.array([*map(head_name, layers.tolist(), heads.tolist())])
             first, second = np.triu_indices(len(mean.value), 1)
             frames.append(
                 measure_rows(
