@@ -54,12 +54,13 @@ def _signature(member: Callable[..., object]) -> str:
     """Return a signature, one parameter a line where it is long."""
     signature = inspect.signature(member)
     parameters = []
+    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
     is_keyword_only = False
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not is_keyword_only:
             is_keyword_only = True
             parameters.append("*")
-        text = parameter.name
+        text = stars.get(parameter.kind, "") + parameter.name
         if parameter.annotation is not parameter.empty:
             text += f": {_annotation(parameter.annotation)}"
         if parameter.default is not parameter.empty:

@@ -125,9 +125,9 @@ def fidelity(
     heads: Heads,
     substitute: RequestedSubstitute = "average",
     substitute_data: Data = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
     score: CustomScore | None = None,
     part: str | None = None,
-    tokenizer: PreTrainedTokenizerBase | None = None,
     seed: int = 0,
 ) -> pandas.DataFrame:
     """Compare a model's answers with heads replaced to its original answers; no labels are needed.
@@ -149,10 +149,10 @@ def fidelity(
         substitute: What takes attention's place, as for ``ablated``.
         substitute_data: Other texts or batches, for a substitute that is computed from text: the
             fairer test. None takes ``data``.
+        tokenizer: The model's tokenizer, if ``data`` holds texts.
         score: A function to compare by instead: called with the model's output and the batch, it
             returns a number for each text, the larger the better.
         part: The part of the model whose heads are replaced, as for ``ablated``.
-        tokenizer: The model's tokenizer, if ``data`` holds texts.
         seed: Seed of the draw of "resampled_output".
 
     Returns:

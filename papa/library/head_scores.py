@@ -50,12 +50,12 @@ def head_scores(
     task: Task | None = None,
     method: str | None = None,
     substitute: RequestedSubstitute = "average",
+    substitute_data: Data = None,
     ranking_seeds: Sequence[int] = (0, 1, 2),
     rows: int | None = None,
     epochs: int | None = None,
     learning_rate: float | None = None,
     evaluations: int | None = None,
-    substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: RequestedScore | None = None,
     part: str | None = None,
@@ -90,6 +90,8 @@ def head_scores(
             seed with a sample of its own, which is slow for a large model.
         substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
             over the training texts.
+        substitute_data: For an in-memory model, other texts or batches, for a substitute that is
+            computed from text. None takes ``data``.
         ranking_seeds: Seeds of all that is drawn or trained: scores are means over them, intervals
             are over them (Student t). For an in-memory model those of "lambda" and gates divide the
             texts among them; if that leaves a seed fewer than 8, each has all texts, and intervals
@@ -102,8 +104,6 @@ def head_scores(
             0.05.
         evaluations: How often "shapley" and "greedy" may compute the loss of a set of heads, for
             each seed; None takes 2,000, and for large models as many as the method needs.
-        substitute_data: For an in-memory model, other texts or batches, for a substitute that is
-            computed from text. None takes ``data``.
         tokenizer: The tokenizer of an in-memory model, if ``data`` holds texts.
         score: For methods that follow a loss of an in-memory model, a score as for ``measure``.
             With "accuracy", "negative_log_perplexity" or "spearman", which read labels, "effect" is

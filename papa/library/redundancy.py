@@ -64,6 +64,7 @@ def joint_effects(
     substitute: RequestedSubstitute = "average",
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: RequestedScore | None = None,
+    part: str | None = None,
     progress: bool = True,
 ) -> JointEffects:
     """Compare what sets of heads cost together with the sum of what each of their heads costs.
@@ -86,6 +87,7 @@ def joint_effects(
         substitute: What heads output instead, as for ``ablated``.
         tokenizer: The tokenizer, if ``data`` holds texts.
         score: As for ``head_scores``: without one, labels in ``data`` are not read.
+        part: The part of the model whose heads are replaced, as for ``ablated``.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -96,13 +98,13 @@ def joint_effects(
         DataError: ``data`` cannot be read.
     """
     pretrained = check_answering(model)
-    head_counts = attention_layers(pretrained).head_counts
+    head_counts = attention_layers(pretrained, part).head_counts
     named = [checked_heads(heads, head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")
     batches = batches_of(data, model, tokenizer)
-    native = open_scored(pretrained, batches, score)
-    replacement = substitute_for(model, substitute, batches, 0, tokenizer)
+    native = open_scored(pretrained, batches, score, part)
+    replacement = substitute_for(model, substitute, batches, 0, tokenizer, part)
     indexed = [native.layers.indexed(heads) for heads in named]
     rows = np.arange(len(native.texts))
     with bar("joint effects", progress, "text") as report:

@@ -62,6 +62,7 @@ def search_heads(
     substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
     score: RequestedScore | None = None,
+    part: str | None = None,
     progress: bool = True,
 ) -> HeadSearch:
     """Search for the largest number of heads, in the order of scores, that cost at most a limit.
@@ -95,6 +96,7 @@ def search_heads(
             takes ``data``.
         tokenizer: The tokenizer, if ``data`` holds texts.
         score: As for ``head_scores``: without one, labels in ``data`` are not read.
+        part: The part of the model whose heads become constant, as for ``ablated``.
         progress: Whether to show a progress bar.
 
     Returns:
@@ -111,7 +113,7 @@ def search_heads(
     pretrained = check_answering(model)
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
-    native = open_scored(pretrained, batches, score, unit=unit)
+    native = open_scored(pretrained, batches, score, part, unit)
     _check_unit_of_limit(requested_limit, native)
     texts = len(native.texts)
     if texts < 2:
@@ -120,7 +122,7 @@ def search_heads(
     (name,) = orders.names
     units = orders.arranged(name, {}, (0, 0))
     computed_from = batches if substitute_data is None else substitute_data
-    replacement = substitute_for(model, substitute, computed_from, 0, tokenizer)
+    replacement = substitute_for(model, substitute, computed_from, 0, tokenizer, part)
     replacement = replacement.to(native.device)
     # On all texts: the tries of bisection, and the original model.
     most_passes = texts * (len(units).bit_length() + 1)

@@ -91,3 +91,45 @@ def test_heads_of_a_part_are_scored_as_if_they_were_replaced_by_hand(part: str, 
     row = (scores["layer"] == layer) & (scores["head"] == 2)
     assert float(scores[row]["score"].iloc[0]) == pytest.approx(float(after - before), abs=1e-5)
     assert abs(float(after - before)) > 1e-3, "negative control"
+
+
+PARTS_BATCH = {"input_ids": torch.cat([TOKENS, TOKENS.roll(2)]), "labels": TOKENS.repeat(2, 1)}
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_sets_of_heads_of_a_part_cost_what_they_cost_when_replaced_by_hand(part: str) -> None:
+    model = eager(t5)
+    heads = [(0, 1), (2, 3)]
+    compared = papa.joint_effects(
+        model, [PARTS_BATCH], head_sets=[heads], substitute="zeros", part=part, progress=False
+    )
+    before = outputs_of(model, PARTS_BATCH).loss
+    with papa.ablated(model, heads, substitute="zeros", part=part):
+        after = outputs_of(model, PARTS_BATCH).loss
+    assert float(compared.effects["joint"].iloc[0]) == pytest.approx(
+        float(after - before), abs=1e-5
+    )
+    assert abs(float(after - before)) > 1e-3, "negative control"
+
+
+def test_the_search_replaces_heads_of_the_part() -> None:
+    part = "decoder"
+    model = eager(t5)
+    scores = papa.head_scores(
+        model, [PARTS_BATCH], method="effect", substitute="zeros", part=part, progress=False
+    )
+    found = papa.search_heads(
+        model,
+        [PARTS_BATCH],
+        scores=scores,
+        max_effect=10.0,
+        substitute="zeros",
+        part=part,
+        progress=False,
+    )
+    before = outputs_of(model, PARTS_BATCH).loss
+    trial = found.trials.iloc[-1]
+    heads = papa.constant_heads(scores, count=int(trial["constant_heads"]))
+    with papa.ablated(model, heads, substitute="zeros", part=part):
+        after = outputs_of(model, PARTS_BATCH).loss
+    assert float(trial["effect"]) == pytest.approx(float(after - before), abs=1e-5)
