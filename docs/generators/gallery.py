@@ -61,21 +61,21 @@ _CHROMIUM_OPTIONS = (
 
 _PAGE = """# Gallery
 
-Recognise the report, figures, tables and printed answers, here of `studies/embeddings.yaml` and
-variations of it: the share of the ten nearest neighbours of 300 review sentences that
-all-MiniLM-L6-v2 keeps as its heads become constant.
-`make picture` runs the studies and draws this page; in a checkout, `--store docs/gallery` reads
-their stored results.
+See what PAPA draws and prints before you run a study.
+`studies/embeddings.yaml` and variations of it measure how many of the ten nearest neighbours of
+300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
+`make picture` draws this page; in a checkout, commands read the results with
+`--store docs/gallery`.
 
 ## Report
 
-`papa run` writes `report.html`: the question, the answer, then the sections below.
+`papa run` writes `report.html` with the question, the answer, and the sections below.
 
 ![The first page of a report](gallery/report.png)
 
 ## Scores against the share of heads
 
-A line for each substitute and order; bars are 95 % intervals.
+Each line is a substitute with an order; bars are 95 % intervals.
 
 ![Share of nearest neighbours kept, by substitute and order](gallery/scores.svg)
 
@@ -83,7 +83,7 @@ A line for each substitute and order; bars are 95 % intervals.
 
 ## Drops
 
-How much of the original score is lost.
+Drops are shares of the original score.
 
 ![Share of nearest neighbours lost, by substitute and order](gallery/drops.svg)
 
@@ -91,22 +91,23 @@ How much of the original score is lost.
 
 ## Head orders compared
 
-The best order first, with its difference from the study's first order, here random; `*`:
-[significant](results.md#comparing-head-orders).
+The best order comes first, with its difference from the study's first order, here random;
+`*` marks [significant differences](results.md#comparing-head-orders).
 
 {orders}
 
 ## Heads
 
-The score of each head, here the distance of its attention from its average; the heads with the
-smallest become constant first.
+A head's score is here the distance of its attention from its average; heads with the smallest
+scores become constant first.
 
 ![A map of all heads by their distance](gallery/heads.svg)
 
 ## Redundancy of heads
 
-What the first heads of the order by effect cost together, beside the sum of what each costs alone.
-The loss is 1 less the cosine of a sentence's embedding to the original's.
+Heads can cost more together than in the sum of each alone
+([why](how-to/rank-heads.md#find-redundant-heads)).
+The loss is 1 minus the cosine of a sentence's embedding to the original one.
 
 ![The effects of sets of heads, together and in sum](gallery/joint_effects.svg)
 
@@ -116,19 +117,20 @@ The loss is 1 less the cosine of a sentence's embedding to the original's.
 
 ## Average attention
 
-The average attention of three heads: on [CLS], on each token itself, and spread out.
+On average, one head attends to [CLS], one to each token itself, and one to all tokens.
 
 ![Average attention of three heads](gallery/matrices.png)
 
 ## Heads that may become constant
 
-Which heads may become constant within a drop, and what more heads cost, with 95 % intervals.
+`papa heads` shows which heads may become constant within a drop, and what more heads cost.
 
 {heads}
 
 ## Studies compared
 
-The average over 600 texts, and over 60 of them: with `--to`, `papa compare` also draws the figure.
+`papa compare` shows two studies, here with averages over 600 texts and over 60 of them.
+With `--to` it draws this figure:
 
 ![Share of nearest neighbours kept, by study](gallery/compared.svg)
 
@@ -136,12 +138,12 @@ The average over 600 texts, and over 60 of them: with `--to`, `papa compare` als
 
 ## Heads described
 
-Means over the heads of each layer, with their own attention, with its average, and in the model
-with all heads constant.
+`papa describe` measures heads with their own attention, with its average, and in the model with
+all heads constant; its table has means by layer.
 
 {described}
 
-A study of the paper's also has the paper's numbers beside its own.
+Reports of `studies/paper` also show the paper's numbers.
 """
 
 
