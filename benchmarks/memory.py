@@ -43,7 +43,7 @@ def averaged(inputs: int) -> None:
     averager = AttentionAverager(encoder.layers, encoder.heads, 256)
     with torch.inference_mode():
         encoder.observe(averager.observe, (full_batch(8, 256) for _ in range(inputs // 8)))
-        averager.result().average()
+        averager.substitute()
 
 
 def on_text(stage: str, rows: int, folder: Path) -> None:

@@ -214,7 +214,7 @@ def average_lines(device: str, extent: Extent) -> Iterator[Line]:
     def average() -> None:
         averager = AttentionAverager(encoder.layers, encoder.heads, extent.slots, encoder.device)
         encoder.observe(averager.observe, batches)
-        averages.append(averager.result().average().matrices.cpu())
+        averages.append(averager.substitute().matrices.cpu())
 
     @torch.inference_mode()
     def average_plainly() -> None:

@@ -25,12 +25,12 @@ import numpy as np
 import psutil
 from safetensors.numpy import save_file
 
+from papa.heads.sums import AttentionSums
 from papa.models.reference import EMBEDDED
 from papa.progress import ignore_progress
 from papa.spec import StudySpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
-from papa.tasks.average import ShardSums
 from papa.tasks.cell import BASELINE, EXAMPLES, CellScores, ScoredSeed
 from papa.tasks.context import Context
 from papa.tasks.head_scores import LAMBDA
@@ -59,15 +59,21 @@ class StandIn:
     def ready(self, shared: Path | None) -> None:
         """Do nothing: the worker can take a call at once."""
 
-    def run(self, function: Any, arguments: dict[str, Any], encoder: Any) -> Any:
+    def run(self, function: Any, arguments: dict[str, Any], model: Any) -> Any:
         """Run a call as ``Worker.run`` does."""
         store = arguments["store"]
-        if "shards" in arguments:
-            step = arguments["step"]
-            time.sleep(WAITS["shard"] * len(arguments["shards"]))
-            shape = (step["encoder"].layers, step["encoder"].heads, step["slots"], step["slots"])
-            return ShardSums(np.ones(shape), np.ones(shape[2:]), WAITS["shard"], "cpu")
-        stage = arguments["steps"][0].stage.name
+        first = arguments["steps"][0]
+        stage = first.stage.name
+        if stage == "average":
+            time.sleep(WAITS["shard"] * len(arguments["arguments"]["shards"]))
+            shape = (
+                first["encoder"].layers,
+                first["encoder"].heads,
+                first["slots"],
+                first["slots"],
+            )
+            sums = AttentionSums(np.ones(shape), np.ones(shape[2:]))
+            return sums, {"worker_seconds": WAITS["shard"], "device": "cpu"}
         time.sleep(WAITS[stage])
         for step in arguments["steps"]:
             context = Context((step,), store, arguments["execution"], ignore_progress)
@@ -86,8 +92,8 @@ class StandInPool(WorkerPool):
     def run(self, function: Callable[..., Any], **given: Any) -> Any:
         """Run a call as ``Worker.run`` does."""
         arguments = given["arguments"]
-        steps = arguments.get("steps") or [arguments[key] for key in ("step",) if key in arguments]
-        if steps and steps[0].stage.name in (*WAITS, "average"):
+        is_shard = "shards" in arguments.get("arguments", {})
+        if is_shard or arguments["steps"][0].stage.name in WAITS:
             return super().run(function, **given)
         return self._others.submit(function, **arguments, progress=ignore_progress).result()
 

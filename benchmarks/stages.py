@@ -28,7 +28,7 @@ from benchmarks.setting import (
     sample,
 )
 from benchmarks.timing import Comparison, Part, Row, in_turn
-from papa.heads.average import average_split
+from papa.heads.average import average_of, average_split
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
@@ -170,7 +170,8 @@ def average(setting: Setting) -> ConstantMatrices:
     model = encoder()
     train = setting.corpus.split("train")
     tokens = model.tokens_per_batch(None)
-    return average_split(model, train, slots=setting.task.slots, batch_tokens=tokens).average()
+    sums = average_split(model, train, slots=setting.task.slots, batch_tokens=tokens)
+    return average_of(sums)
 
 
 def features(setting: Setting, folder: Path) -> None:

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
@@ -96,7 +96,9 @@ class Worker:
         self._versions = versions
         self._cores = cores
         self._in_memory = dict(loaded or {})
-        self._last: _Loaded | None = None
+        # The model that was loaded last, by its reference and the class of its native head, "" for
+        # none.
+        self._last: dict[tuple[EncoderReference, str], Encoder | PreTrainedModel] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -162,25 +164,18 @@ class Worker:
         in_memory = self._in_memory.get(encoder)
         if in_memory is not None and not model_class:
             return in_memory
-        if self._last is None or self._last.key != (encoder, model_class):
-            self._last = None  # Its memory is needed before the next one is there.
+        key = (encoder, model_class)
+        if key not in self._last:
+            self._last.clear()  # Its memory is needed before the next one is there.
             device = str(in_memory.device) if in_memory is not None else self._device_here()
             here = encoder_here(encoder) if self._versions else encoder
-            self._last = _Loaded((encoder, model_class), _load(here, model_class, device))
-        return self._last.model
+            self._last[key] = _load(here, model_class, device)
+        return self._last[key]
 
     def _device_here(self) -> str:
         import torch
 
         return self._device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-
-
-@dataclass(frozen=True)
-class _Loaded:
-    """The model that was loaded last; its key has the class of its native head, "" for none."""
-
-    key: tuple[EncoderReference, str]
-    model: Encoder | PreTrainedModel
 
 
 def _load(reference: EncoderReference, model_class: str, device: str) -> Encoder | PreTrainedModel:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from papa.models.native import NativeReference
 from papa.models.reference import EncoderReference
-from papa.progress import OnEpoch, Progress, ignore_epoch
+from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ExecutionSpec, TaskSpec
 from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.files import Files
@@ -98,6 +98,31 @@ class Context:
         assert self.workers is not None, 'a stage on "all workers" has them'
         return self.workers
 
+    def call_worker(
+        self,
+        function: Callable[..., _Result],
+        *,
+        progress: Progress = ignore_progress,
+        with_model: bool = True,
+        **arguments: Any,
+    ) -> _Result:
+        """Call a function on the next idle worker, for a stage on "all workers". It gets a context
+        of its own, with the step's model unless it does without, and the ``arguments``.
+        """
+        result: _Result = self.executor.run(
+            _call_in_context,
+            model=model_of(self.step) if with_model else None,
+            arguments={
+                "function": function,
+                "steps": self.steps,
+                "store": self.store,
+                "execution": self.execution,
+                "arguments": arguments,
+            },
+            progress=progress,
+        )
+        return result
+
     @property
     def loaded_encoder(self) -> Encoder:
         """The argument ``encoder``, loaded."""
@@ -178,3 +203,17 @@ class Context:
         address = (step or self.step).folder(self.store)
         with published(address, {**self.metadata(step), **facts}) as folder:
             yield folder
+
+
+def _call_in_context(
+    *,
+    function: Callable[..., _Result],
+    steps: tuple[Step, ...],
+    store: Store,
+    execution: ExecutionSpec,
+    arguments: Mapping[str, Any],
+    progress: Progress,
+    model: Encoder | PreTrainedModel | None = None,
+) -> _Result:
+    """Call a function with a new context, on a worker."""
+    return function(Context(steps, store, execution, progress, model), **arguments)

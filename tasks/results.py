@@ -64,12 +64,12 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "same_answer": scores.same_answer,
                     "always_one_answer": baselines.always_one_answer,
                     "one_answer": baselines.one_answer,
-                    "word_embeddings": baselines.word_embeddings.get(seed, math.nan),
+                    "word_embeddings": baselines.word_embeddings.scores.get(seed, math.nan),
                     "influence": cell_scores.influence[seed].astype(np.float32),
                     "one_answer_influence": baselines.one_answer_influence,
-                    "word_embeddings_influence": baselines.word_embeddings_influence.get(
+                    "word_embeddings_influence": baselines.word_embeddings.influence.get(
                         seed, _NO_INFLUENCE
-                    ),
+                    ).astype(np.float32),
                 }
 
 
@@ -81,17 +81,13 @@ class _Baselines:
         always_one_answer: The best score of one answer to every row.
         one_answer: That answer.
         one_answer_influence: What that score loses without each row, float32.
-        word_embeddings: By seed the score of the probe on word embeddings alone.
-        word_embeddings_influence: By seed what that score loses without each row, float32.
+        word_embeddings: The scores of the probe on word embeddings alone.
     """
 
     always_one_answer: float = math.nan
     one_answer: str = ""
     one_answer_influence: Float[np.ndarray, " rows"] = field(default_factory=_NO_INFLUENCE.copy)
-    word_embeddings: Mapping[int, float] = field(default_factory=dict)
-    word_embeddings_influence: Mapping[int, Float[np.ndarray, " rows"]] = field(
-        default_factory=dict
-    )
+    word_embeddings: SeedScores = field(default_factory=lambda: SeedScores({}, {}))
 
 
 def _baselines(pair: PairSteps, artifacts: Artifacts) -> _Baselines:
@@ -101,20 +97,12 @@ def _baselines(pair: PairSteps, artifacts: Artifacts) -> _Baselines:
     metric = pair.task.metric
     by_step = [read_baseline(artifacts[step]) for step in pair.baselines]
     answer = by_step[0].one_answer
-    word_embeddings = SeedScores({}, {})
-    if by_step[0].word_embeddings:
-        word_embeddings = _seed_scores(
-            metric, [(baseline.word_embeddings, baseline.examples) for baseline in by_step]
-        )
+    words = [(baseline.word_embeddings, baseline.examples) for baseline in by_step]
     return _Baselines(
         always_one_answer=answer.score,
         one_answer=answer.answer or "",
         one_answer_influence=influence(metric, answer.examples).astype(np.float32),
-        word_embeddings=word_embeddings.scores,
-        word_embeddings_influence={
-            seed: influences.astype(np.float32)
-            for seed, influences in word_embeddings.influence.items()
-        },
+        word_embeddings=_seed_scores(metric, words),
     )
 
 

@@ -37,32 +37,25 @@ _KEYED_BY_ENCODER = (
 RunsOn = Literal["worker", "driver", "all workers"]
 
 
+@dataclass(eq=False)
 class Stage:
     """A function of the pipeline, which the engine runs as ``body(context, *arguments)``; ``step``
     returns it with its arguments. People see its name in the store, in Prefect and in MLflow;
     ``stage`` describes the rest.
     """
 
-    def __init__(
-        self,
-        body: Callable[..., None],
-        name: str,
-        version: int,
-        runs_on: RunsOn,
-        unkeyed: tuple[str, ...] = (),
-        by_seed: bool = False,
-        legacy_defaults: Mapping[str, object] = MappingProxyType({}),
-    ) -> None:
-        self.__doc__ = body.__doc__
-        self.__module__ = body.__module__
-        self.__qualname__ = body.__qualname__
-        self.body = body
-        self.name = name
-        self.version = version
-        self.runs_on = runs_on
-        self.unkeyed = frozenset(unkeyed)
-        self.by_seed = by_seed
-        self.legacy_defaults = legacy_defaults
+    body: Callable[..., None]
+    name: str
+    version: int
+    runs_on: RunsOn
+    unkeyed: tuple[str, ...] = ()
+    by_seed: bool = False
+    legacy_defaults: Mapping[str, object] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.__doc__ = self.body.__doc__
+        self.__module__ = self.body.__module__
+        self.__qualname__ = self.body.__qualname__
 
     def step(self, name: str, /, **arguments: Any) -> Step:
         """Return the step that will run the body with these arguments, its context aside; nothing

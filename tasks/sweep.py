@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -21,22 +21,17 @@ from safetensors.numpy import load_file, save_file
 from papa.errors import DamagedError
 from papa.files import sha256_of_json
 from papa.models.reference import EncoderReference
-from papa.progress import Progress
 from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed, shuffle_seed_of
-from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
+from papa.spec import RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata, remove, verified
 from papa.storage.files import Files
-from papa.storage.store import Store
-from papa.tasks.context import Context, model_of
+from papa.tasks.context import Context
 from papa.tasks.head_scores import publish_head_scores
 from papa.tasks.rank import LEGACY_DEFAULTS, open_native_loss
 from papa.tasks.step import Step, stage
 from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
 from papa.text.corpus import open_corpus
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel
 
 SWEPT_METHOD = "effect"
 LOSSES = "losses.safetensors"
@@ -69,11 +64,9 @@ def sweep_heads(
     model's files. Out: as ``score_heads``. Where: on all workers; another worker repeats the shard
     of a lost one.
     """
-    executor = context.executor
+    workers = context.executor.size
     folder = context.step.folder(context.store)
-    step_arguments = {"step": context.step, "store": context.store, "execution": context.execution}
-    model = model_of(context.step)
-    texts: SweptTexts = executor.run(batches_to_sweep, model=model, arguments=step_arguments)
+    texts = context.call_worker(batches_to_sweep)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
     units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
     table = LossTable(np.sort(np.concatenate(texts.batches)), set_count=len(units) + 1)
@@ -84,24 +77,17 @@ def sweep_heads(
         finished_before = table.sums.size - total
         context.progress(len(units) * (finished_before + done) // table.sums.size, len(units))
 
-    for losses in run_on_all_workers(
-        executor,
-        losses_of_shard,
-        _shards(texts.batches, [(), *((unit,) for unit in units)], executor.size, table),
-        arguments={**step_arguments, "reuse_is_exact": texts.reuse_is_exact},
-        model=model,
-        progress=report_units,
-    ):
+    run = partial(context.call_worker, losses_of_shard, reuse_is_exact=texts.reuse_is_exact)
+    shards = _shards(texts.batches, [(), *((unit,) for unit in units)], workers, table)
+    for losses in run_on_all_workers(run, shards, workers, report_units):
         table.add(losses)
-    executor.run(
+    context.call_worker(
         publish_effect,
-        arguments={
-            **step_arguments,
-            "added_losses": table.sums[1:] - table.sums[0],
-            "lengths": table.lengths,
-            "size": size,
-            "worker_seconds": table.worker_seconds,
-        },
+        with_model=False,
+        added_losses=table.sums[1:] - table.sums[0],
+        lengths=table.lengths,
+        size=size,
+        worker_seconds=table.worker_seconds,
     )
     Files(folder).remove(SHARDS)
 
@@ -238,16 +224,9 @@ def _shards(
     return shards
 
 
-def batches_to_sweep(
-    *,
-    step: Step,
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
-    model: PreTrainedModel,
-) -> SweptTexts:
+def batches_to_sweep(context: Context) -> SweptTexts:
     """Return the texts in batches, and whether passes may reuse lower layers, on a worker."""
-    context = Context((step,), store, execution, progress, model)
+    step = context.step
     corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
     count = step["ranking"].rows or VALUED_ROWS
@@ -257,23 +236,18 @@ def batches_to_sweep(
 
 
 def losses_of_shard(
-    *,
-    step: Step,
+    context: Context,
     batches: Sequence[_Rows],
     sets: Sequence[int],
     head_sets: Sequence[Sequence[Head]],
     reuse_is_exact: bool,
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
-    model: PreTrainedModel,
 ) -> ShardLosses:
     """Compute and publish the losses of some batches with each of some sets of heads replaced, on a
     worker.
     """
     from papa.heads.constants import ConstantMatrices
 
-    context = Context((step,), store, execution, progress, model)
+    step = context.step
     encoder: EncoderReference = step["encoder"]
     corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, encoder, corpus, step["task"], step["unit"])
@@ -286,7 +260,7 @@ def losses_of_shard(
     for number, rows in enumerate(batches):
 
         def advance(done: int, total: int, batches_before: int = number) -> None:
-            progress(batches_before * total + done, len(batches) * total)
+            context.progress(batches_before * total + done, len(batches) * total)
 
         values = native.values_of_sets(constants, head_sets, rows, advance)
         sums.append(np.stack([of_set.sums for of_set in values]))
@@ -303,20 +277,16 @@ def losses_of_shard(
 
 
 def publish_effect(
-    *,
-    step: Step,
+    context: Context,
     added_losses: Float[np.ndarray, "heads texts"],
     lengths: Int[np.ndarray, " texts"],
     size: tuple[int, int],
     worker_seconds: float,
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
 ) -> None:
     """Publish the effect of every head, and its standard error over texts, on a worker."""
     from papa.ranking.set_values import effect_of_losses
 
-    context = Context((step,), store, execution, progress)
+    step = context.step
     scores = effect_of_losses(added_losses, lengths, size, by_text=True)
     texts = len(open_corpus(context.artifacts[step["text"]]).split("train"))
     ranking: RankingSpec = step["ranking"]

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Any, TypeVar
 
 from papa.progress import Progress
-from papa.worker import Executor, ModelReference
 
 CALLS_PER_WORKER = 4
 """Few calls, as each costs something; more than one, as a lost worker loses its call."""
@@ -21,23 +20,17 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True)
 class WorkerCall:
-    """A share of a step's work: the ``arguments`` of its own, and its ``size`` in any unit."""
+    """A share of a step's work: its ``arguments``, and its ``size`` in any unit."""
 
     arguments: Mapping[str, Any]
     size: int
 
 
 def run_on_all_workers(
-    executor: Executor,
-    function: Callable[..., _Result],
-    calls: Sequence[WorkerCall],
-    *,
-    arguments: Mapping[str, Any],
-    model: ModelReference | None,
-    progress: Progress,
+    run: Callable[..., _Result], calls: Sequence[WorkerCall], workers: int, progress: Progress
 ) -> Iterator[_Result]:
-    """Call a function once for each of the ``calls``, on all workers at a time, with the
-    ``arguments`` that all have and its own; yield results as they come.
+    """Call ``run``, which waits for a worker, with the arguments of each of the ``calls`` and a
+    ``progress``, as many at a time as there are workers; yield results as they come.
     """
     whole = sum(call.size for call in calls)
     done_by_call = [0] * len(calls)
@@ -48,20 +41,17 @@ def run_on_all_workers(
             done_by_call[index] = calls[index].size * done // max(total, 1)
             progress(sum(done_by_call), whole)
 
-    def run(index: int) -> _Result:
-        result: _Result = executor.run(
-            function,
-            model=model,
-            arguments={**arguments, **calls[index].arguments},
-            progress=partial(advance, index),
-        )
+    def run_call(index: int) -> _Result:
+        result = run(progress=partial(advance, index), **calls[index].arguments)
         # A worker in another process does not say how far it is.
         advance(index, 1, 1)
         return result
 
-    threads = ThreadPoolExecutor(executor.size)
+    threads = ThreadPoolExecutor(workers)
     try:
-        for future in as_completed([threads.submit(run, index) for index in range(len(calls))]):
+        for future in as_completed(
+            [threads.submit(run_call, index) for index in range(len(calls))]
+        ):
             yield future.result()
     finally:
         # After an error nobody waits for what other workers compute.

@@ -26,7 +26,6 @@ from papa.flows.server import PrefectServer
 from papa.garbage import uncollected
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
-from papa.spec import StudySpec
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.stored import load_to_run
@@ -89,12 +88,16 @@ def run(
         opened = Store(store)
         errors = Console(stderr=True)
         settings = overrides or []
-        if study is not None and data is None and not (encoders or tasks or limit):
-            spec = load_to_run(study, settings, allow_source or ())
-        else:
-            spec = _study_of_options(
-                study, encoders or [], tasks or [], data, limit, settings, opened, on_refusal
+        if data is not None:
+            has_study_or_task = study is not None or bool(tasks)
+            spec = study_of_texts(
+                encoders or [], data, has_study_or_task, limit, settings, opened, on_refusal
             )
+        elif study is None or encoders or tasks or limit:
+            spec = study_without_file(study, encoders or [], tasks or [], limit, settings)
+            refuse_same_name(spec, opened, {})
+        else:
+            spec = load_to_run(study, settings, allow_source or ())
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
         with outside_working_folder():
@@ -189,29 +192,6 @@ def _run_flow(
             # Prefect would try for minutes to hand on what it has recorded.
             interruption.fail(str(failure))
     return prepared.link.result(), is_silent.is_set()
-
-
-def _study_of_options(
-    study: Path | None,
-    encoders: list[str],
-    tasks: list[str],
-    data: Path | None,
-    limit: int | None,
-    overrides: list[str],
-    store: Store,
-    on_refusal: ExitStack,
-) -> StudySpec:
-    """Return the study that options describe in place of a file, under a name that is free.
-    ``on_refusal`` removes what was written for it.
-    """
-    if data is not None:
-        has_study_or_task = study is not None or bool(tasks)
-        return study_of_texts(
-            encoders, data, has_study_or_task, limit, overrides, store, on_refusal
-        )
-    spec = study_without_file(study, encoders, tasks, limit, overrides)
-    refuse_same_name(spec, store, {})
-    return spec
 
 
 def _print_results(store: Store, name: str, mlflow_page: str) -> None:

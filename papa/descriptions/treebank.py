@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Int
 
 from papa.errors import DataError
-from papa.text.batches import MicroBatch, rows_of_like_length
 from papa.text.layout import PackedTokens, arrange_one
 from papa.text.table import SourceTable, format_of, read_file
 from papa.text.tokens import SpecialTokens, tokens_of_words
@@ -46,12 +45,6 @@ class LaidTrees:
     words: tuple[Int[np.ndarray, " _"], ...]
     tokens: PackedTokens
     dropped: int
-
-    def batches(self, batch_tokens: int) -> Iterator[MicroBatch]:
-        """Yield micro-batches of sentences of similar length; rows are numbers of sentences."""
-        tokens = self.tokens
-        for rows in rows_of_like_length(tokens.first_lengths, tokens.lengths, batch_tokens):
-            yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
 def has_trees(columns: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from jaxtyping import Bool, Float, Int
@@ -22,6 +23,7 @@ from papa.errors import NumbersError
 from papa.heads.constants import ConstantMatrices
 from papa.heads.observers import ObservedModel
 from papa.heads.substitutes import Weights
+from papa.heads.sums import AttentionSums
 from papa.models.encoder import Encoder, numbers_of, sum_is_finite
 from papa.models.layer import Heads, LayerAttention, indices
 from papa.progress import Progress, ignore_progress
@@ -31,31 +33,14 @@ from papa.text.corpus import TokenisedSplit
 GRID = 2.0**32
 
 
-@dataclass(frozen=True)
-class AttentionSums:
-    """Σ A over some inputs, in multiples of 2^-32, and how many have both slots; float64.
-
-    ``special`` is that of their average (``ConstantMatrices``).
-    """
-
-    sums: Float[Tensor, "layers heads slots slots"]
-    counts: Float[Tensor, "slots slots"]
-    special: tuple[int, ...] | None = None
-
-    @torch.inference_mode()
-    def merge(self, shard: AttentionSums) -> None:
-        """Add the sums over other inputs, in place: a third copy would be too large for memory."""
-        self.sums.add_(shard.sums)
-        self.counts.add_(shard.counts)
-
-    def average(self) -> ConstantMatrices:
-        """Return the average, entry by entry; entries never seen are 0."""
-        average = torch.empty(self.sums.shape)
-        # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
-        for layer, sums in enumerate(self.sums):
-            average[layer] = sums / self.counts.clamp(min=1)
-        counts = self.counts.clone()
-        return ConstantMatrices(average, counts > 0, "average", counts, special=self.special)
+def average_of(sums: AttentionSums) -> ConstantMatrices:
+    """Return the average, entry by entry; entries never seen are 0."""
+    average = torch.empty(sums.sums.shape)
+    # Layer by layer: a float64 quotient of all at once would double the memory of the sums.
+    for layer, layer_sums in enumerate(sums.sums):
+        average[layer] = torch.from_numpy(layer_sums / np.maximum(sums.counts, 1))
+    counts = torch.tensor(sums.counts)
+    return ConstantMatrices(average, counts > 0, "average", counts, special=sums.special)
 
 
 def attention_averager(model: ObservedModel) -> AttentionAverager:
@@ -137,14 +122,16 @@ class AttentionAverager:
         return torch.where(slots == chunk.slots.last[:, 0], 0, following)
 
     def result(self) -> AttentionSums:
+        sums = self.sums.cpu().numpy()
+        counts = self.counts.cpu().numpy()
         if not self._has_end_slot:
-            return AttentionSums(self.sums.cpu(), self.counts.cpu())
-        sums = self.sums.cpu().roll((-1, -1), (-2, -1))
-        counts = self.counts.cpu().roll((-1, -1), (0, 1))
+            return AttentionSums(sums, counts)
+        sums = np.roll(sums, (-1, -1), (-2, -1))
+        counts = np.roll(counts, (-1, -1), (0, 1))
         return AttentionSums(sums, counts, special=(len(counts) - 1,))
 
     def substitute(self) -> ConstantMatrices:
-        return self.result().average()
+        return average_of(self.result())
 
 
 @torch.inference_mode()

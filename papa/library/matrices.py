@@ -155,7 +155,7 @@ def average(
     with bar("averaging", progress, "text") as report:
         running.observe(averager.observe, inputs.batches(), len(inputs), report)
     check_sums(averager.sums, running, inputs.batches(), "the texts")
-    averaged = averager.result().average()
+    averaged = averager.substitute()
     return ConstantMatrices(
         averaged.matrices,
         averaged.seen,

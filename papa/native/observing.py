@@ -5,9 +5,10 @@ import torch
 from jaxtyping import Int
 
 from papa.errors import NumbersError
-from papa.heads.average import AttentionAverager, AttentionSums
+from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices
 from papa.heads.substitutes import Substitute
+from papa.heads.sums import AttentionSums
 from papa.models.encoder import sum_is_finite
 from papa.native.passes import NativeHead
 from papa.progress import Progress, ignore_progress

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from papa.errors import SpecError
 from papa.heads.substitutes import Mixed, Substitute
-from papa.native.batches import Batch, Rows
+from papa.native.batches import Rows
 from papa.native.losses import WORDS
 from papa.native.passes import NativeHead
-from papa.probes.training import SummedLoss, seed_of, train_theta
+from papa.probes.training import Learner, seed_of, single_seed_window, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.learned import GATE_COST, drawn_gates, open_probability
 from papa.spec import ProbeSpec, RankingSpec
@@ -79,32 +79,44 @@ def train_shares(
         θ after every step.
     """
     native = training.native
+    spec = training.spec
+    rows = training.rows
     theta = nn.Parameter(torch.zeros(native.size, device=native.device))
     if start is not None:
         theta.data = torch.from_numpy(start).logit().float().to(native.device)
     by_step: list[Float[Tensor, "layers heads"]] = []
 
-    def loss(batch: Batch, values: Float[Tensor, "layers heads"]) -> SummedLoss:
-        summed, lengths = native.summed(
-            batch, Mixed(training.substitute, shares(values)), native.units
-        )
-        if not summed.requires_grad:
-            raise SpecError("the score has no gradient, which training needs: use 'effect'")
-        # A batch may hold no token that counts, such as a text of one, or no masked word.
-        return summed + penalty(values).to(summed.device) * int(lengths.sum()), lengths
+    def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
+        total = 0.0
+        answers = 0
+        theta.grad = torch.zeros_like(theta)
+        for batch in native.gradient_batches(minibatch):
+            with torch.enable_grad():
+                mix = Mixed(training.substitute, shares(theta))
+                loss, lengths = native.summed(batch, mix, native.units)
+                if not loss.requires_grad:
+                    raise SpecError("the score has no gradient, which training needs: use 'effect'")
+                answers_of_batch = int(lengths.sum())
+                loss = loss + penalty(theta).to(loss.device) * answers_of_batch
+            # A batch may hold no token that counts, such as a text of one, or no masked word.
+            if answers_of_batch:
+                theta.grad += torch.autograd.grad(loss, theta)[0]
+                total += loss.item()
+                answers += answers_of_batch
+        theta.grad /= max(answers, 1)
+        return torch.tensor([total / max(answers, 1)], device=theta.device)
 
     def after_step(done: int, total: int) -> None:
         by_step.append(theta.detach().clone().cpu())
         progress(done, total)
 
-    train_theta(
-        theta,
-        loss,
-        native.gradient_batches,
-        training.rows,
-        training.spec,
-        training.seed,
-        rows_per_window=max(len(training.rows), training.spec.batch_size),
+    rows_per_window = max(len(rows), spec.batch_size)
+    train(
+        [Learner([{"params": [theta]}], [training.seed])],
+        single_seed_window(rows, losses, rows_per_window // spec.batch_size),
+        spec,
+        rows=len(rows),
+        rows_per_window=rows_per_window,
         progress=after_step,
         on_epoch=on_epoch,
     )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from typing import Protocol, TypeGuard, runtime_checkable
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,17 +26,6 @@ class Estimator(Protocol):
 
     def predict(self, inputs: np.ndarray, /) -> np.ndarray:
         """Return a class for each input."""
-
-
-@runtime_checkable
-class _Settable(Protocol):
-    def get_params(self) -> Mapping[str, object]: ...
-
-    def set_params(self, **settings: object) -> object: ...
-
-
-def _is_seeded(estimator: object) -> TypeGuard[_Settable]:
-    return isinstance(estimator, _Settable) and "random_state" in estimator.get_params()
 
 
 def check_probe(probe: object) -> None:
@@ -66,8 +55,9 @@ class FittedProbe(Probe):
         labels, _ = labels_and_lengths(source.split)
         self.fitted = [copy.deepcopy(estimator) for _ in seeds]
         for seed, seed_estimator in zip(seeds, self.fitted, strict=True):
-            if _is_seeded(seed_estimator):
-                seed_estimator.set_params(random_state=seed)
+            settable: Any = seed_estimator
+            if hasattr(settable, "get_params") and "random_state" in settable.get_params():
+                settable.set_params(random_state=seed)
             seed_estimator.fit(inputs, labels)
 
     def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:

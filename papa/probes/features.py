@@ -161,17 +161,11 @@ def values_shape(encoder: FeatureModel, split: TokenisedSplit) -> tuple[int, int
 
 
 def window_rows(encoder: FeatureModel, split: TokenisedSplit, batch_size: int = 1) -> int:
-    """Return how many rows a window has when a probe is trained or scored on a split."""
-    tokens, layers, width = values_shape(encoder, split)
-    return _window_rows(len(split), tokens, layers * width, batch_size)
-
-
-def _window_rows(rows: int, tokens: int, token_values: int, batch_size: int) -> int:
-    """Return how many rows a window has: 4,096, or fewer if their features would exceed 4 GiB in
-    float32; a multiple of ``batch_size``. It depends on corpus and encoder alone, and so does the
-    order of rows in training.
+    """Return how many rows a window has when a probe is trained or scored on a split: 4,096, or
+    fewer if their features would exceed 4 GiB in float32; a multiple of ``batch_size``. It depends
+    on corpus and encoder alone, and so does the order of rows in training.
     """
-    row_bytes = max(1, tokens * token_values * 4 // max(rows, 1))
+    row_bytes = max(1, math.prod(values_shape(encoder, split)) * 4 // max(len(split), 1))
     window = min(WINDOW_ROWS, max(1, WINDOW_BYTES // row_bytes))
     return max(batch_size, window - window % batch_size)
 

@@ -7,15 +7,15 @@ can be computed a window at a time and serve every seed, with the same batches s
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from papa.cores import free_threads, map_in_threads
 from papa.errors import SpecError
@@ -25,7 +25,6 @@ from papa.probes.probes import Probe
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ProbeSpec
 
-Batch = TypeVar("Batch")
 Rows = Int[np.ndarray, " rows"]
 SummedLoss = tuple[Float[Tensor, ""], Int[Tensor, " rows"]]
 """The sum of the losses of some rows, through which gradients pass; and how many losses each row
@@ -107,58 +106,6 @@ def single_seed_window(
         return [lambda batch, step: losses(rows[members[batch[0].numpy()]], epoch, first + step)]
 
     return window
-
-
-def train_theta(
-    theta: nn.Parameter,
-    loss: Callable[[Batch, Float[Tensor, "layers heads"]], SummedLoss],
-    batches: Callable[[Rows], Iterable[Batch]],
-    rows: Rows,
-    spec: ProbeSpec,
-    seed: int,
-    rows_per_window: int,
-    *,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
-) -> None:
-    """Train θ alone, with one seed.
-
-    Args:
-        theta: θ of every head.
-        loss: Of a batch and θ.
-        batches: Yields the batches of a minibatch's rows.
-        rows: All rows.
-        spec: Epochs, batch size and the optimizer's settings.
-        seed: Of the order of rows.
-        rows_per_window: As for ``train``.
-        progress: As for ``train``.
-        on_epoch: As for ``train``.
-    """
-
-    def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
-        total = 0.0
-        loss_count = 0
-        theta.grad = torch.zeros_like(theta)
-        for batch in batches(minibatch):
-            with torch.enable_grad():
-                summed, lengths = loss(batch, theta)
-            count = int(lengths.sum())
-            if count:
-                theta.grad += torch.autograd.grad(summed, theta)[0]
-                total += summed.item()
-                loss_count += count
-        theta.grad /= max(loss_count, 1)
-        return torch.tensor([total / max(loss_count, 1)], device=theta.device)
-
-    train(
-        [Learner([{"params": [theta]}], [seed])],
-        single_seed_window(rows, losses, rows_per_window // spec.batch_size),
-        spec,
-        rows=len(rows),
-        rows_per_window=rows_per_window,
-        progress=progress,
-        on_epoch=on_epoch,
-    )
 
 
 def train(

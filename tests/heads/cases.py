@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import Tensor
 
-from papa.heads.average import AttentionAverager, AttentionSums
+from papa.heads.average import AttentionAverager
 from papa.heads.constants import ConstantMatrices
 from papa.models.encoder import Encoder
 from papa.spec import Precision
@@ -59,10 +59,10 @@ class Case:
     def modules(self):
         return self.encoder.family.modules(self.plain, self.encoder.family.attention)
 
-    def average(self, *batches: Inputs) -> AttentionSums:
+    def average(self, *batches: Inputs) -> ConstantMatrices:
         averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
         self.encoder.observe(averager.observe, [batch.compact() for batch in batches])
-        return averager.result()
+        return averager.substitute()
 
     def constants(self, seed: int = 5) -> ConstantMatrices:
         generator = torch.Generator().manual_seed(seed)

@@ -12,9 +12,10 @@ from torch import Tensor
 
 from papa.errors import ArtifactError
 from papa.heads import kinds
-from papa.heads.average import GRID, AttentionAverager, AttentionSums
+from papa.heads.average import GRID, AttentionAverager, average_of
 from papa.heads.constants import ConstantMatrices, constant_product, control
 from papa.heads.kinds import Averages, low_rank, relative
+from papa.heads.sums import AttentionSums
 from papa.models.layer import Heads, LayerAttention
 from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.models.slots import TokenSlots
@@ -61,7 +62,7 @@ def summed(probabilities: Tensor, mask: Tensor, rows: np.ndarray, batch: int) ->
 
 
 def merged(shards: list[AttentionSums]) -> AttentionSums:
-    whole = AttentionSums(torch.zeros_like(shards[0].sums), torch.zeros_like(shards[0].counts))
+    whole = AttentionSums(np.zeros_like(shards[0].sums), np.zeros_like(shards[0].counts))
     for shard in shards:
         whole.merge(shard)
     return whole
@@ -82,8 +83,8 @@ def test_an_average_is_exact_within_its_bound(inputs: tuple[Tensor, Tensor], bat
     grid, 2⁻³³; both are shared by all inputs that have the entry. The average itself is float32.
     """
     sums = summed(*inputs, np.arange(INPUTS), batch)
-    counts = sums.counts.expand(LAYERS, HEADS, SLOTS, SLOTS).flatten().tolist()
-    averages = sums.average().matrices.flatten().tolist()
+    counts = np.broadcast_to(sums.counts, sums.sums.shape).flatten().tolist()
+    averages = average_of(sums).matrices.flatten().tolist()
     of_grid = Fraction(INPUTS // batch, int(2 * GRID))
     apart = []
     for value, total, expected, count in zip(
@@ -111,9 +112,9 @@ def test_shards_merge_to_the_same_bits(inputs: tuple[Tensor, Tensor], seed: int)
     middle = len(sums_of_shards) // 2
     halves = [merged(sums_of_shards[:middle]), merged(sums_of_shards[middle:])]
     for merged_sums in (merged(sums_of_shards), merged(halves)):
-        assert torch.equal(merged_sums.sums, whole.sums)
-        assert torch.equal(merged_sums.counts, whole.counts)
-        assert torch.equal(merged_sums.average().matrices, whole.average().matrices)
+        assert np.array_equal(merged_sums.sums, whole.sums)
+        assert np.array_equal(merged_sums.counts, whole.counts)
+        assert torch.equal(average_of(merged_sums).matrices, average_of(whole).matrices)
 
 
 def picture(matrix: np.ndarray) -> list[str]:

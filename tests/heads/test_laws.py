@@ -108,11 +108,11 @@ def test_average_equals_plain(anywhere: Case) -> None:
     both = real[:, :, None] * real[:, None, :]
     attentions = torch.stack(case.plain_outputs(inputs).attentions).double()
     total = (attentions * both[None, :, None]).sum(dim=1)
-    average = case.average(inputs[0:2], inputs[2:6]).average()
+    average = case.average(inputs[0:2], inputs[2:6])
     assert float((average.matrices - total / pairs.clamp(min=1)).abs().max()) < case.tolerance / 10
     assert torch.equal(average.seen, pairs > 0)
     assert float(average.matrices[:, :, ~average.seen].abs().max()) == 0.0
-    other_average = case.average(case.inputs(2)).average()
+    other_average = case.average(case.inputs(2))
     assert float((average.matrices - other_average.matrices).abs().max()) > 0.01
 
 
@@ -234,7 +234,7 @@ def test_constant_heads_cost_no_queries_and_keys(case: Case) -> None:
 def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None:
     short = case.inputs(1, (3, 4))
     long = case.inputs(2, (9,))
-    with replaced(case.encoder, case.average(short).average(), HALF) as entries:
+    with replaced(case.encoder, case.average(short), HALF) as entries:
         case.states(short)
         assert entries.unseen_share == 0.0
         case.states(long)

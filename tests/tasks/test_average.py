@@ -1,7 +1,7 @@
 """The average of a native head in shards: the same bits for any division among workers."""
 
 from collections.abc import Sequence
-from functools import partial, reduce
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,8 @@ from papa.models.native import load_native_model, native_class
 from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.store import Store
-from papa.tasks.average import ShardSums, publish_average, sum_shards
+from papa.tasks.average import publish_average, sum_shards
+from papa.tasks.context import Context
 from tests.finished import described, score_study
 from tests.models.inputs import with_tokenizer
 from tests.tasks.word_order import LABELS, SHAPE, write_splits
@@ -34,26 +35,16 @@ def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     study = score_study(document, data, tmp_path / "store")
     (step,) = (step for step in study.pipeline.steps if step.stage.name == "average")
     reference = step["encoder"]
-    of_shards = partial(
-        sum_shards,
-        step=step,
-        store=study.store,
-        execution=ExecutionSpec(),
-        progress=ignore_progress,
-        model=load_native_model(reference, native_class(step["task"], reference)),
-    )
+    model = load_native_model(reference, native_class(step["task"], reference))
+    context = Context((step,), study.store, ExecutionSpec(), ignore_progress, model)
 
     def published(name: str, *calls: Sequence[int]) -> np.ndarray:
-        total = reduce(ShardSums.merged, [of_shards(shards=shards) for shards in calls])
+        total, *others = (sum_shards(context, shards)[0] for shards in calls)
+        for sums in others:
+            total.merge(sums)
         store = Store(tmp_path / name)
         store.make()
-        publish_average(
-            total=total,
-            folder=step.folder(store),
-            averaged_encoder=reference,
-            metadata={},
-            progress=ignore_progress,
-        )
+        publish_average(replace(context, store=store), total, metadata={})
         return ConstantMatrices.load(step.folder(store), encoder=reference).matrices.numpy()
 
     whole = published("whole", range(4))

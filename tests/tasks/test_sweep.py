@@ -68,7 +68,8 @@ class CountingWorker(Worker):
 
     def run(self, function: Callable[..., Any], **options: Any) -> Any:
         result = super().run(function, **options)
-        self.shards += function is sweep.losses_of_shard
+        called = options["arguments"].get("function")
+        self.shards += called is sweep.losses_of_shard
         if self.shards == self.ended_after:
             self.end()
         return result

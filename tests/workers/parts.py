@@ -94,10 +94,10 @@ def join_later(address: str, workers: int) -> None:
         print(pool.run(process_id, arguments={}))
 
 
-def losses_of_shard_with_a_kill(**arguments: object) -> ShardLosses:
+def losses_of_shard_with_a_kill(*context: Any, **arguments: Any) -> ShardLosses:
     """As ``losses_of_shard``; the first worker that is called is killed before it returns."""
     killed = Path(os.environ["PAPA_TEST_KILLED"])
-    losses = losses_of_shard(**arguments)
+    losses = losses_of_shard(*context, **arguments)
     if not killed.exists():
         killed.touch()
         os.kill(os.getpid(), signal.SIGKILL)

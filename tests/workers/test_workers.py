@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -136,12 +137,10 @@ def test_calls_on_all_workers_show_how_many_are_done(pool: WorkerPool) -> None:
     reports: list[tuple[int, int]] = []
     calls = [WorkerCall({}, size) for size in (5, 3, 2)]
     results = run_on_all_workers(
-        pool,
-        process_id,
+        partial(pool.run, process_id, arguments={}),
         calls,
-        arguments={},
-        model=None,
-        progress=lambda done, total: reports.append((done, total)),
+        pool.size,
+        lambda done, total: reports.append((done, total)),
     )
     assert {*results} <= workers_below()
     assert [report for report in reports if report[0] == 10] == [(10, 10)]
