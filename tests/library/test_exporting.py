@@ -1,0 +1,53 @@
+"""What cannot be exported is refused; the card of what is."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import papa
+from tests.exported.exports import (
+    HEADS,
+    constants,
+    saved,
+    tokenizer_of,
+)
+from tests.make import random_model
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    saved(random_model("bert").float(), tokenizer_of(), tmp_path / "export")
+    return tmp_path / "export"
+
+
+@pytest.mark.parametrize(
+    ("family", "heads", "matrices", "expected"),
+    [
+        ("bert", [], None, "heads"),
+        ("bert", [(9, 0)], None, "9"),
+        ("bert", HEADS, "zeros", "constant matrices"),
+        ("gpt2", HEADS, None, "gpt2"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(
+    family: str, heads: list[tuple[int, int]], matrices: Any, expected: str, tmp_path: Path
+) -> None:
+    model = random_model(family)
+    substitute = matrices or constants()
+    with pytest.raises(papa.PapaError, match=expected):
+        papa.export(
+            model, tokenizer_of(), heads=heads, substitute=substitute, folder=tmp_path / "to"
+        )
+    assert not (tmp_path / "to").exists()
+
+
+def test_a_folder_that_is_not_empty_is_refused(folder: Path) -> None:
+    bert = random_model("bert").float()
+    with pytest.raises(papa.PapaError, match=str(folder)):
+        papa.export(bert, tokenizer_of(), heads=HEADS, substitute=constants(), folder=folder)
+
+
+def test_the_card_says_how_many_heads_are_constant(folder: Path) -> None:
+    card = (folder / "README.md").read_text()
+    assert "7 of 12 heads constant" in card
