@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from typing import TypeVar
 
 from papa.credentials import without_credentials
 
@@ -33,11 +34,16 @@ class PapaError(Exception):
             *(without_credentials(field) if isinstance(field, str) else field for field in fields)
         )
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A printable sentence for each problem."""
+        return (printable(self.message_format.format(*self.args)),)
+
     def __str__(self) -> str:
-        message = self.message_format.format(*self.args)
+        message = "\n".join(self.reasons)
         if self.step:
-            message = f"{self.step} failed: {message} ({self.kept})"
-        return printable(message)
+            return f"{printable(self.step)} failed: {message} ({printable(self.kept)})"
+        return message
 
 
 class TransientError(PapaError):
@@ -58,7 +64,12 @@ class SpecError(PapaError):
 
 
 class DataError(PapaError):
-    """A corpus is missing, empty, or a row does not fit its task."""
+    """A corpus is missing, empty, or a row does not fit its task: a sentence for each problem."""
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A printable sentence for each problem."""
+        return tuple(printable(str(reason)) for reason in self.args)
 
 
 class EncoderError(PapaError):
@@ -149,6 +160,9 @@ def meant(wanted: object, existing: Iterable[str]) -> str:
     return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
 
 
+Result = TypeVar("Result")
+
+
 @dataclass(frozen=True)
 class Problem:
     """A reason why a study cannot run, with the study's key, such as ``tasks.1 (mrpc)``."""
@@ -169,6 +183,20 @@ def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
     return []
 
 
+def results_of_all(*checks: Callable[[], Result]) -> list[Result]:
+    """Return what each check returns; raise a DataError with the problems that all of them find."""
+    results: list[Result] = []
+    reasons: list[str] = []
+    for check in checks:
+        try:
+            results.append(check())
+        except DataError as error:
+            reasons += error.reasons
+    if reasons:
+        raise DataError(*dict.fromkeys(reasons))
+    return results
+
+
 def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
     """Return which files the hub did not deliver, and why."""
     wanted = ", ".join(dict.fromkeys(error.args[0] for error in unreached))
@@ -179,25 +207,29 @@ def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
 
 
 class CheckError(SpecError):
-    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason.
-
-    Attributes:
-        reasons: A sentence for each.
-    """
+    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         unreached = [
             problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)
         ]
-        lines = [str(problem) for problem in problems]
-        if len(unreached) > 1:
-            lines = [str(problem) for problem in problems if problem.error not in unreached]
+        merged = unreached if len(unreached) > 1 else []
+        lines = [
+            f"{problem.where}: {reason}"
+            for problem in problems
+            if problem.error not in merged
+            for reason in problem.error.reasons
+        ]
+        if merged:
             advice = "check the network, or give local files and folders"
             lines.append(f"hub: {missing_from(unreached)}: {advice}")
-        self.reasons = tuple(lines)
-        if len(lines) > 1:
-            lines.insert(0, f"{len(lines)} problems keep this study from running:")
-        super().__init__("\n  ".join(lines))
+        super().__init__(*lines)
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """A printable line for each problem."""
+        return tuple(map(printable, self.args))
 
     def __str__(self) -> str:
-        return "\n".join(map(printable, self.args[0].split("\n")))
+        heading = f"{len(self.args)} problems keep this study from running:"
+        return "\n  ".join([heading, *self.reasons] if len(self.args) > 1 else self.reasons)

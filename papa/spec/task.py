@@ -232,8 +232,6 @@ class TaskSpec(Frozen):
         known = KINDS[kind]
         is_native = self.head == "native"
         columns = {name for name, column in self.columns if column is not None}
-        unlabelled = metric in UNLABELLED_METRICS and kind in ("text", "pair")
-        needed = set(known.columns) - ({"label"} if unlabelled else set())
         metrics = known.metrics + (known.native_metrics if is_native else ())
         of_classes = kind in ("text", "pair", "words")
         wrong = None
@@ -241,13 +239,11 @@ class TaskSpec(Frozen):
             wrong = f"a task of kind '{kind}' needs the model's native head: set head: native"
         elif kind != "causal" and self.validation_slots is not None:
             wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
-        elif kind == "causal" and columns - needed:
+        elif kind == "causal" and columns - {*known.columns}:
             wrong = (
                 f"columns: a task of kind '{kind}' reads {joined(known.columns)} alone: remove "
-                f"{joined(sorted(columns - needed))}"
+                f"{joined(sorted(columns - {*known.columns}))}"
             )
-        elif not needed <= columns:
-            wrong = f"columns: a task of kind '{kind}' reads {joined(known.columns)}: name them"
         elif metric not in metrics and not (is_custom_metric(metric) and of_classes):
             wrong = (
                 f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
@@ -265,6 +261,12 @@ class TaskSpec(Frozen):
         if wrong:
             raise ValueError(wrong)
         return self
+
+    @property
+    def needed_columns(self) -> tuple[str, ...]:
+        """The columns that have to be named; rows show whether the source has them."""
+        needs_label = self.kind not in ("text", "pair") or self.metric not in UNLABELLED_METRICS
+        return tuple(name for name in KINDS[self.kind].columns if name != "label" or needs_label)
 
     @property
     def regression(self) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from papa.errors import DataError, joined, shown
+from papa.errors import DataError, joined, results_of_all, shown
 from papa.spec import TaskSpec
 
 
@@ -40,11 +41,16 @@ class SplitLabels:
         ]
         return replace(self, values=values)
 
-    def label_error(self, index: int, reason: str) -> DataError:
-        """Return the error that names the label at ``index`` and its row, and ends in a reason."""
-        return DataError(
-            f"{self.origin}: row {self.rows[index] + 1} has {shown(self.values[index])} as "
-            f"'{self.column}'{reason}"
+    def refuse(self, is_wrong: Callable[[Any], bool], reason: str) -> None:
+        """Raise a DataError that names each label that is wrong, the row of the first, and why."""
+        wrong = [index for index, value in enumerate(self.values) if is_wrong(value)]
+        if not wrong:
+            return
+        first, *others = dict.fromkeys(shown(self.values[index]) for index in wrong)
+        also = f" (and other rows {joined(others)})" if others else ""
+        raise DataError(
+            f"{self.origin}: row {self.rows[wrong[0]] + 1} has {first} as '{self.column}'{also}"
+            f"{reason}"
         )
 
 
@@ -73,7 +79,8 @@ def in_classes(
             "agreement (- or -1) are left out, as the task's labels do not name it"
         )
     if task.metric == "entity_f1":
-        labelled = [to_iob2(split.with_names(expected_names)) for split in labelled]
+        named = [split.with_names(expected_names) for split in labelled]
+        labelled = results_of_all(*(partial(to_iob2, split) for split in named))
     classes, names = to_classes(labelled, expected_names)
     if task.metric == "f1" and len(names) != 2:
         raise DataError(
@@ -119,54 +126,61 @@ def to_classes(
     The classes are ``names`` or else the sorted distinct training labels. Text that spells integers
     in the usual way counts as integers, unless a label of either split is other text, such as 007.
     """
+    no_class = (
+        ", which is no class: give integers or strings, complete or remove the row, or "
+        "predict numbers with metric spearman"
+    )
+    results_of_all(*(partial(split.refuse, _is_no_class, no_class) for split in splits))
     as_text = False
     for split in splits:
         strings = {value for value in split.values if isinstance(value, str)}
         are_names = bool(strings) and strings <= {*(names or ())}
         as_text |= are_names or not all(map(_INTEGER.fullmatch, strings))
-        for index, value in enumerate(split.values):
-            # From 2**53 on not every integer is a float.
-            is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
-            if value == "" or not (isinstance(value, str | int) or is_whole):
-                raise split.label_error(
-                    index,
-                    ", which is no class: give integers or strings, complete or remove the row, or "
-                    "predict numbers with metric spearman",
-                )
     if not as_text:
         splits = [replace(split, values=[*map(int, split.values)]) for split in splits]
     splits = [split.with_names(names) for split in splits]
     labels = names or sorted({*splits[0].values})
     class_number = {label: number for number, label in enumerate(labels)}
-    for split in splits:
-        for index, value in enumerate(split.values):
-            if value not in class_number:
-                known_by = "the task knows" if names else "the training rows have"
-                advice = "correct the rows or the task's labels"
-                if str(value) in _UNDECIDED:
-                    advice = f"if it marks rows without agreement, {_NAME_THEM}"
-                raise split.label_error(
-                    index, f" where {known_by} {joined(map(str, labels))}: {advice}"
-                )
+    known_by = "the task knows" if names else "the training rows have"
+    advice = "correct the rows or the task's labels"
+    unknown = {
+        str(value) for split in splits for value in split.values if value not in class_number
+    }
+    if unknown & {*_UNDECIDED}:
+        advice = f"if it marks rows without agreement, {_NAME_THEM}"
+    reason = f" where {known_by} {joined(map(str, labels))}: {advice}"
+    results_of_all(
+        *(
+            partial(split.refuse, lambda value: value not in class_number, reason)
+            for split in splits
+        )
+    )
     classes = [
         np.array([class_number[value] for value in split.values], np.int64) for split in splits
     ]
     return classes, tuple(map(str, labels))
 
 
+def _is_no_class(value: object) -> bool:
+    # From 2**53 on not every integer is a float.
+    is_whole = isinstance(value, float) and value.is_integer() and abs(value) < 2**53
+    return value == "" or not (isinstance(value, str | int) or is_whole)
+
+
 def to_numbers(split: SplitLabels) -> np.ndarray:
     """Return the labels as float32 numbers, one a row."""
-    numbers = []
-    for index, value in enumerate(split.values):
-        with suppress(TypeError, ValueError):
-            numbers.append(float(value))
-        if len(numbers) == index or not abs(numbers[index]) <= float(np.finfo(np.float32).max):
-            raise split.label_error(
-                index,
-                " where a regression task (metric spearman or cosine_spearman) needs a number, "
-                "finite in float32: give numbers, or score classes with metric accuracy",
-            )
-    return np.array(numbers, np.float32)
+    split.refuse(
+        _is_no_number,
+        " where a regression task (metric spearman or cosine_spearman) needs a number, "
+        "finite in float32: give numbers, or score classes with metric accuracy",
+    )
+    return np.array([float(value) for value in split.values], np.float32)
+
+
+def _is_no_number(value: Any) -> bool:
+    with suppress(TypeError, ValueError):
+        return not abs(float(value)) <= float(np.finfo(np.float32).max)
+    return True
 
 
 def to_iob2(split: SplitLabels) -> SplitLabels:
@@ -175,16 +189,16 @@ def to_iob2(split: SplitLabels) -> SplitLabels:
     In IOB1, as in the original CoNLL-2003 files, an entity begins with ``I-`` unless it follows
     another of its type: an ``I-X`` that continues nothing is the beginning of an entity.
     """
+    split.refuse(
+        lambda tag: not _TAG.fullmatch(str(tag)),
+        ", which is not IOB2 (O, B-TYPE or I-TYPE): convert the tags, name integers in the "
+        "task's labels, or score them with metric token_f1",
+    )
     tags = list(split.values)
     previous_entity = (-1, "")
     for index, tag in enumerate(tags):
         match = _TAG.fullmatch(str(tag))
-        if match is None:
-            raise split.label_error(
-                index,
-                ", which is not IOB2 (O, B-TYPE or I-TYPE): convert the tags, name integers in the "
-                "task's labels, or score them with metric token_f1",
-            )
+        assert match is not None
         entity = (split.rows[index], match[2])
         if match[1] == "I" and entity != previous_entity:
             tags[index] = f"B-{match[2]}"

@@ -2,17 +2,18 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from papa.errors import DataError, shown
+from papa.errors import DataError, nearest_first, results_of_all, shown
 from papa.spec import TaskSpec
 from papa.spec.task import KINDS
 from papa.text.labels import SplitLabels, in_classes, label_warnings, to_numbers
-from papa.text.sources import fingerprint, read_source
+from papa.text.sources import SPLITS, fingerprint, read_source
 from papa.text.table import SourceTable
 
 _SEPARATOR = pa.scalar("\x1f", pa.large_string())
@@ -34,7 +35,9 @@ class TaskRows:
 def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
     """Read the rows of a task; with ``content``, refuse a source of another fingerprint."""
     try:
-        return prepare_rows(task, read_source(task, "train"), read_source(task, "validation"))
+        return prepare_rows(
+            task, *results_of_all(*(partial(read_source, task, split) for split in SPLITS))
+        )
     finally:
         # Also after an error: a source that changed explains whatever is wrong with its rows.
         if content is not None:
@@ -48,13 +51,14 @@ def read_rows(task: TaskSpec, content: str | None = None) -> TaskRows:
 
 def prepare_rows(task: TaskSpec, train: SourceTable, validation: SourceTable) -> TaskRows:
     """Check, label and sample the rows of a task; the training rows define the classes."""
-    splits = [_texts_and_labels(task, source) for source in (train, validation)]
+    sources = (train, validation)
+    splits = results_of_all(*(partial(_texts_and_labels, task, source) for source in sources))
     tables = [table for table, _ in splits]
     labels = [split_labels for _, split_labels in splits]
     label_names: tuple[str, ...] | None = None
     warnings: list[str] = []
     if task.regression:
-        numbers = [to_numbers(split_labels) for split_labels in labels]
+        numbers = results_of_all(*(partial(to_numbers, split_labels) for split_labels in labels))
     elif labels[0].column:
         labels, numbers, label_names = in_classes(task, labels, warnings)
         if task.kind != "words":
@@ -125,11 +129,31 @@ def _both_texts(table: pa.Table) -> pa.Table:
     return pa.table({"text": texts, "label": np.repeat(table["label"].to_numpy(), 2)})
 
 
+def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str | None]:
+    """Return the source's columns that a task reads, by their role; raise a DataError for each that
+    is not named or is missing.
+    """
+    existing = source.rows.column_names
+    reasons: list[str] = []
+    for role in task.needed_columns:
+        column = getattr(task.columns, role)
+        if column is None:
+            reasons.append(
+                f"columns.{role}: a task of kind '{task.kind}' reads it, and no column is named: "
+                f"name one of {source.origin} ({nearest_first(role, existing)})"
+            )
+        elif column not in existing:
+            reasons.append(f"columns.{role}: {source.missing_column_message(column)}")
+    if reasons:
+        raise DataError(*reasons)
+    return {role: getattr(task.columns, role) for role in KINDS[task.kind].columns}
+
+
 def _texts_and_labels(task: TaskSpec, source: SourceTable) -> tuple[pa.Table, SplitLabels]:
     """Return the texts or words of a split, and their labels; of running text, headings stay and
     blank rows are dropped.
     """
-    columns = {name: getattr(task.columns, name) for name in KINDS[task.kind].columns}
+    columns = _columns_of(task, source)
     label_column = columns.pop("label", None) or ""
     class_names = source.class_names.get(label_column)
     values = source.column(label_column).to_pylist() if label_column else []

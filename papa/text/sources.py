@@ -10,7 +10,7 @@ import re
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import Literal
@@ -18,7 +18,7 @@ from typing import Literal
 import pyarrow as pa
 import yaml
 
-from papa.errors import DataError, in_one_line, nearest_first
+from papa.errors import DataError, in_one_line, nearest_first, results_of_all
 from papa.files import is_plain, sha256_of_file, sha256_of_json
 from papa.hub import fetched, hub_errors
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
@@ -47,9 +47,11 @@ def fingerprint(source: Source) -> str:
     """Return a digest of the content: of files by their bytes, of the hub by the commit."""
     match source:
         case FilesSource():
+            paths = (source.train, source.validation)
+            train, validation = results_of_all(*(partial(existing, path) for path in paths))
             content: dict[str, object] = {
-                "train": sha256_of_file(existing(source.train)),
-                "validation": sha256_of_file(existing(source.validation)),
+                "train": sha256_of_file(train),
+                "validation": sha256_of_file(validation),
                 "format": source.format,
                 "suffixes": [source.train.suffix, source.validation.suffix],
                 "header": source.header,

@@ -14,7 +14,7 @@ from typing import Literal
 import pyarrow as pa
 import pyarrow.parquet
 
-from papa.errors import DataError, in_one_line, joined, nearest_first, shortened, shown
+from papa.errors import DataError, in_one_line, joined, meant, nearest_first, shortened, shown
 from papa.files import refuse_pointer
 
 _FORMATS = {
@@ -55,15 +55,17 @@ class SourceTable:
     def column(self, name: str) -> pa.ChunkedArray:
         """Return the column of that name; raise a DataError if it is missing or has nulls."""
         if name not in self.rows.column_names:
-            columns = nearest_first(name, self.rows.column_names)
-            raise DataError(
-                f"{self.origin} has no column '{name}' (found: {columns}): name the right column"
-            )
+            raise DataError(self.missing_column_message(name))
         column = self.rows.column(name)
         if column.null_count:
             row = column.is_null().index(True).as_py() + 1
             raise DataError(f"{self.origin}: row {row} has no '{name}': complete or remove it")
         return column
+
+    def missing_column_message(self, name: str) -> str:
+        """Return that there is no such column, and those that there are."""
+        columns = nearest_first(name, self.rows.column_names)
+        return f"{self.origin} has no column '{name}' (found: {columns}): name the right column"
 
     def texts(self, name: str) -> pa.ChunkedArray:
         """Return a column of text as large strings."""
@@ -141,7 +143,10 @@ def _lines(path: Path) -> list[str]:
 def existing(path: Path) -> Path:
     """Return the path of a file; raise a DataError if there is none."""
     if not path.is_file():
-        raise DataError(f"there is no file at {path}: correct the path, or put the file there")
+        near = meant(path.name, [file.name for file in path.parent.glob("*")])
+        raise DataError(
+            f"there is no file at {path}{near}: correct the path, or put the file there"
+        )
     refuse_pointer(path, DataError)
     return path
 

@@ -123,8 +123,6 @@ DECODER = OWN | {
     "metric": "agreement",
     "head": "native",
 }
-SIMILAR = {"kind": "similarity", "metric": "cosine_spearman", "head": "native"}
-SIMILAR = OWN | SIMILAR | {"columns": {"text": "a", "text_pair": "b"}}
 NO_RATE = {"batch_size": 1, "epochs": 1}
 
 
@@ -138,7 +136,6 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(DECODER | {"metric": "f1"}), "'f1'"),
     (of_task(DECODER, substitutes=["next"]), "next"),
     (of_task(DECODER | {"validation_slots": 32}), "validation_slots 32"),
-    (of_task(SIMILAR), "'similarity'"),
     (of_task(OWN | {"metric": "cosine"}), "head: probe"),
     (of_task(NATIVE, substitutes=["trained"]), "probe"),
     ({"hue": 1}, "'hue'"),

@@ -17,7 +17,7 @@ from papa.errors import DataError
 from papa.spec import HubSource
 from papa.spec.file import registry
 from papa.text.rows import read_rows
-from papa.text.sources import VALIDATION_ROWS, read_reviews, reviews_file
+from papa.text.sources import VALIDATION_ROWS, fingerprint, read_reviews, reviews_file
 from papa.text.table import read_file
 from tests.text.conftest import ENTITIES, MLM, NONE, WORDS, Make, Settings, known_task, lines, texts
 
@@ -191,10 +191,10 @@ def refusal(
 ) -> str:
     with pytest.raises(DataError) as caught:
         read_rows(make_task(*content, suffix=suffix, settings=settings))
-    sentence = str(caught.value)
-    assert len(sentence.splitlines()) == 1
-    assert "train." in sentence or "validation." in sentence, "the file is named"
-    return sentence
+    for reason in caught.value.reasons:
+        assert "\n" not in reason
+        assert "train." in reason or "validation." in reason, "the file is named"
+    return str(caught.value)
 
 
 @pytest.mark.parametrize(("suffix", "content", "expected"), FILES)
@@ -205,6 +205,48 @@ def test_bad_files_named(make_task: Make, suffix: str, content: str | bytes, exp
 def test_a_file_that_is_not_there_is_named(make_task: Make, tmp_path: Path) -> None:
     row = {"text": "a", "label": 0}
     assert "no file" in refusal(make_task, [row], tmp_path / "validation.jsonl")
+
+
+def test_both_files_that_are_not_there_are_named(make_task: Make, tmp_path: Path) -> None:
+    missing = (tmp_path / "train.jsonl", tmp_path / "validation.jsonl")
+    with pytest.raises(DataError) as refused:
+        fingerprint(make_task(*missing).source)
+    assert all(map(str.__contains__, refused.value.reasons, map(str, missing)))
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        (
+            {"text": "texts", "label": "labels"},
+            {"columns.text": "'texts'", "columns.label": "'labels'"},
+        ),
+        ({"text": "body"}, {"columns.label": "body, queue"}),
+    ],
+)
+def test_each_column_that_is_missing_is_named(
+    make_task: Make, columns: dict[str, str], expected: dict[str, str]
+) -> None:
+    rows = [{"body": "a", "queue": "b"}]
+    with pytest.raises(DataError) as refused:
+        read_rows(make_task(rows, columns=columns))
+    reasons = refused.value.reasons
+    for key, named in expected.items():
+        about_key = [reason for reason in reasons if key in reason]
+        assert len(about_key) == len(("train", "validation"))
+        assert all(named in reason and "body" in reason for reason in about_key)
+
+
+def test_each_wrong_label_is_named(make_task: Make) -> None:
+    labels = {"labels": ["a", "b"]}
+    task = make_task(texts("a", "c", "d", "c"), texts("e"), settings=labels)
+    with pytest.raises(DataError) as refused:
+        read_rows(task)
+    train, validation = refused.value.reasons
+    assert "row 2" in train
+    assert "'c'" in train
+    assert "'d'" in train
+    assert "'e'" in validation
 
 
 LABELS: list[tuple[Sequence[object], Sequence[object], Sequence[str] | None, str]] = [
