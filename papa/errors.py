@@ -152,11 +152,15 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if a name is near to an existing one, else an empty text."""
+    """Return `` (did you mean 'x'?)`` if a name is near to an existing one or a part of it, else
+    an empty text.
+    """
     if not isinstance(wanted, str):
         return ""
     names = {name.lower(): name for name in existing}
     nearest = get_close_matches(wanted.lower(), names, n=1)
+    if len(wanted) > 2:
+        nearest += [name for name in names if wanted.lower() in name]
     return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
 
 

@@ -12,12 +12,11 @@ from tqdm import tqdm
 from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
 from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
-from papa.ranking.orders import order_named
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.tasks.code import code_of, read_code, with_code, with_orders
 from papa.tasks.context import in_threads
-from papa.tasks.misfits import misfits
+from papa.tasks.misfits import misfits, unfit_orders
 from papa.text.sources import fingerprint, pinned
 
 _Item = TypeVar("_Item")
@@ -52,8 +51,8 @@ def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
         text.source: (pinned(text.source), fingerprint(text.source)) for text in named_texts(study)
     }
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
-    for _, reason in misfits(resolved.study, resolved.encoders.values()):
-        raise SpecError(reason)
+    for where, reason in misfits(resolved.study, resolved.encoders.values()):
+        resolved.problems.append(Problem(where, SpecError(reason)))
     return resolved.inputs()
 
 
@@ -122,11 +121,14 @@ def resolve_inputs(
     without ``fetch_weights`` the digests of encoders that are not here stay unknown.
     """
     texts = read_code(code)
-    study = with_code(study, texts)
-    for order in study.orders:
-        order_named(order)  # Refused before anything is downloaded.
-    precision: Precision = "float32" if study.precision == "auto" else study.precision
     resolved = ResolvedInputs(study, texts=texts)
+    try:
+        study = resolved.study = with_code(study, texts)
+    except SpecError as error:
+        resolved.problems.append(Problem("code", error))
+    # Weights take long, and a study that cannot run needs none.
+    fetch_weights = fetch_weights and not (resolved.problems or any(unfit_orders(study)))
+    precision: Precision = "float32" if study.precision == "auto" else study.precision
     positions: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }

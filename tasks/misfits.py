@@ -3,51 +3,97 @@
 from collections.abc import Iterable, Iterator
 from itertools import product
 
-from papa.errors import SpecError
+from papa.errors import SpecError, joined, meant
 from papa.models.reference import EncoderReference
-from papa.ranking.orders import HEAD_SCORES, scoring_method
-from papa.spec import StudySpec, TaskSpec
+from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, is_known, scoring_method
+from papa.spec.orders import REVERSED
+from papa.spec import ConstantsSpec, StudySpec, TaskSpec
 from papa.spec.substitutes import entry_of
 
 
 def misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[tuple[str, str]]:
     """Yield what in a study does not fit its tasks or one of its encoders: where, and why."""
-    methods = sorted(HEAD_SCORES.keys() & set(map(scoring_method, study.orders)))
-    for method in methods:
-        if not HEAD_SCORES[method].in_studies:
-            yield "orders", f"{method} is a score of models in memory alone: take another order"
-    for task, method in product(study.tasks, methods):
-        yield from _unscored_task(task, method)
+    yield from unfit_orders(study)
+    for index, substitute in enumerate(study.substitutes):
+        for task in study.tasks:
+            for reason in _unfit_substitute(substitute, task):
+                yield f"substitutes.{index} ({substitute.label})", reason
+    for task in study.tasks:
+        if study.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
+            yield (
+                "layout",
+                f"the native head of task {task.name} needs segment_ids: follow for pairs",
+            )
+    methods = sorted(HEAD_SCORES.keys() & {*map(scoring_method, filter(is_known, study.orders))})
     for encoder in encoders:
         yield from _misfits_of_encoder(encoder, study)
         for method in methods:
             yield from _too_few_evaluations(method, encoder, study)
 
 
-def _unscored_task(task: TaskSpec, method: str) -> Iterator[tuple[str, str]]:
-    """Yield why a method scores no heads for a task."""
-    entry = HEAD_SCORES[method]
-    of_words = task.kind in ("mlm", "causal") and task.head == "native"
-    if entry.native_head == "words" and not of_words:
+def _unfit_substitute(substitute: ConstantsSpec, task: TaskSpec) -> Iterator[str]:
+    """Yield why a task cannot have a substitute."""
+    entry = entry_of(substitute.kind)
+    name = f"task {task.name}"
+    if task.kind == "causal" and not entry.decoders:
         yield (
-            "orders",
-            f"{method} follows the loss of a language model's native head, and task "
-            f"{task.name} has none: take another order",
+            f"it is for encoders, and {name} is for a decoder: use average, relative or previous"
         )
-    if entry.native_head == "with a loss" and task.ranks_by_divergence:
+    if (task.validation_slots or 0) > task.slots and not entry.any_length:
         yield (
-            "orders",
-            f"{method} follows the loss against labels, and task {task.name} compares the model "
-            f"with its own answers (metric {task.metric}): take lambda, first_to_last or random, "
-            "give scores:FILE, or name a metric that reads labels",
+            f"it has one matrix for {task.slots} slots, and {name} has validation_slots "
+            f"{task.validation_slots}: use relative or streaming, or equal numbers of slots"
         )
-    # Hidden states are kept by a plain encoder alone.
-    if method == "self_lambda" and task.kind == "causal" and task.head == "native":
-        yield (
-            "orders",
-            f"{method} scores no heads for task {task.name}, which is of kind {task.kind} with "
-            "head: native: take lambda, first_to_last or random, or give scores:FILE",
-        )
+    if substitute.is_trained and (task.custom_probe or task.head == "native"):
+        setting = "custom_probe" if task.custom_probe else "head: native"
+        yield f"it needs PAPA's own probe, and {name} has {setting}: leave out one of them"
+
+
+def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
+    """Yield each order that is unknown or that a task of the study cannot have: where, and why."""
+    fitting = [
+        name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_unscored_tasks(study, name)]
+    ]
+    advice = (
+        f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
+    )
+    for index, order in enumerate(study.orders):
+        if is_known(order):
+            reasons = [*_unscored_tasks(study, scoring_method(order) or "")]
+        else:
+            near = meant(order.removeprefix(REVERSED), fitting)
+            reasons = [f"there is no order '{order}'{near}"]
+        for reason in reasons:
+            yield f"orders.{index}", f"{reason}{advice}"
+            advice = ""  # Once is enough.
+
+
+def _unscored_tasks(study: StudySpec, method: str) -> Iterator[str]:
+    """Yield why a method scores no heads, for each task of which it scores none."""
+    entry = HEAD_SCORES.get(method)
+    if entry is None:
+        return
+    if not entry.in_studies:
+        yield f"{method} is a score of models in memory alone"
+        return
+    for task in study.tasks:
+        of_words = task.kind in ("mlm", "causal") and task.head == "native"
+        if entry.native_head == "words" and not of_words:
+            yield (
+                f"{method} follows the loss of a language model's native head, and task "
+                f"{task.name} has none"
+            )
+        if entry.native_head == "with a loss" and task.ranks_by_divergence:
+            yield (
+                f"{method} follows the loss against labels, and task {task.name} compares the "
+                f"model with its own answers (metric {task.metric})"
+            )
+        # Hidden states are kept by a plain encoder alone.
+        if method == "self_lambda" and task.kind == "causal" and task.head == "native":
+            yield (
+                f"{method} scores no heads for task {task.name}, which is of kind {task.kind} "
+                "with head: native"
+            )
 
 
 def _misfits_of_encoder(encoder: EncoderReference, study: StudySpec) -> Iterator[tuple[str, str]]:

@@ -14,15 +14,21 @@ from papa.tasks.inputs import named_texts
 def load_to_run(
     path: Path, overrides: Sequence[str] = (), allowed: Sequence[Path] = ()
 ) -> StudySpec:
-    """Load a study to run it, as ``load_study`` does. Raise a SpecError where its file lies in a
-    store and it reads files that lie neither there nor in ``allowed``, files and folders: what is
-    computed from them lands in the store, where others read it.
-    """
+    """Load a study to run it, as ``load_study`` and ``check_stored`` do."""
     study = load_study(path, overrides)
+    check_stored(path, study, allowed)
+    return study
+
+
+def check_stored(path: Path, study: StudySpec, allowed: Sequence[Path]) -> None:
+    """Raise a SpecError where a study's file lies in a store and it reads files that lie neither
+    there nor in ``allowed``, files and folders: what is computed from them lands in the store,
+    where others read it.
+    """
     folders = path.resolve().parents
     store = next((folder for folder in folders if (folder / MARKER).is_file()), None)
     if store is None:
-        return study
+        return
     roots = [store, *(root.expanduser().resolve() for root in allowed)]
     files = [*_local_files(study), *_files_of_scores(path, study)]
     outside = [file for file in files if not any(map(file.is_relative_to, roots))]
@@ -33,7 +39,6 @@ def load_to_run(
             f"--allow-source {outside[0]} (or a folder); or run the study's own file outside "
             "of the store"
         )
-    return study
 
 
 def _local_files(study: StudySpec) -> Iterator[Path]:

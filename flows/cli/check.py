@@ -5,13 +5,12 @@ from typing import Any
 
 import typer
 
-from papa.errors import CheckError, PapaError, printable, shortened
-from papa.flows.check import Checked, check_study
+from papa.errors import PapaError, printable, shortened
+from papa.flows.check import Checked, check_study, load_to_check
 from papa.flows.cli import options
 from papa.flows.environment import missing_engines, outside_working_folder
 from papa.tasks.inputs import named_texts
 from papa.tasks.mlflow_address import check_tracking, tracking_address
-from papa.tasks.stored import load_to_run
 
 _ROWS = ("train_rows", "validation_rows")
 
@@ -29,9 +28,9 @@ def check(
     """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
     with options.one_sentence():
         try:
-            spec = load_to_run(study, overrides or (), allow_source or ())
-            opened = options.open_store(store)
             code_paths = [path.absolute() for path in code or ()]
+            spec = load_to_check(study, overrides, allow_source, code_paths)
+            opened = options.open_store(store)
             with outside_working_folder():
                 checked = check_study(
                     spec,
@@ -43,8 +42,7 @@ def check(
                 )
         except PapaError as error:
             if as_json:
-                reasons = error.reasons if isinstance(error, CheckError) else (str(error),)
-                options.print_json({"problems": reasons})
+                options.print_json({"problems": error.reasons})
             raise
         document = _document(checked)
         if as_json:

@@ -28,7 +28,6 @@ from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
 from papa.storage.store import Store
 from papa.tasks.mlflow_address import connect, tracking_address
-from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
 
 if TYPE_CHECKING:
@@ -97,7 +96,9 @@ def run(
             spec = study_without_file(study, encoders or [], tasks or [], limit, settings)
             refuse_same_name(spec, opened, {})
         else:
-            spec = load_to_run(study, settings, allow_source or ())
+            from papa.flows.check import load_to_check
+
+            spec = load_to_check(study, settings, allow_source, code)
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
         with outside_working_folder():

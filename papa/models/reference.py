@@ -66,6 +66,8 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     elif spec.name.startswith("embedded/"):
         raise EncoderError(f"{subject} is unknown: the embedded one is {EMBEDDED}")
     elif not folder.is_absolute():
+        if Path(spec.name).name.lower() == Path(EMBEDDED).name.lower():
+            subject += f" (did you mean '{EMBEDDED}'?)"
         folder = fetched(spec.name, spec.revision, subject, files.DESCRIBING, EncoderError)
         revision = folder.name
     elif not folder.is_dir():

@@ -9,7 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from papa.errors import SpecError, joined, meant
+from papa.errors import SpecError
 from papa.ranking.kv_groups import group_scores
 from papa.spec import RankingSpec, StudySpec
 from papa.spec.orders import REVERSED, Head, constant_count, module_of, scores_in
@@ -194,12 +194,15 @@ def order_named(order: str) -> HeadOrder:
     if order in HEAD_SCORES:
         return _by_score(HEAD_SCORES[order].label, order)
     if order not in HEAD_ORDERS:
-        known = [*HEAD_ORDERS, *HEAD_SCORES]
-        raise SpecError(
-            f"orders: there is no order '{order}'{meant(order, known)}: give one of "
-            f"{joined(known)}, scores:FILE or module:name, or reversed: and one"
-        )
+        raise SpecError(f"orders: there is no order '{order}'")
     return HEAD_ORDERS[order]
+
+
+def is_known(order: str) -> bool:
+    """Return whether there is an order of this name."""
+    if order.startswith(REVERSED):
+        return is_known(order.removeprefix(REVERSED))
+    return scores_in(order) is not None or order in HEAD_ORDERS or order in HEAD_SCORES
 
 
 def scoring_method(order: str) -> str | None:

@@ -1,7 +1,12 @@
 """A study from its YAML file: full tasks, absolute paths, overrides, errors in one sentence."""
 
+import copy
+import re
 from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
 from importlib.resources import files
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +19,7 @@ from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, mea
 from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, scores_in
 from papa.spec.score_files import read_score_file
-from papa.spec.task import NATIVE_TRAINING, Frozen
+from papa.spec.task import NAME_CHARACTERS, NATIVE_TRAINING, Frozen
 
 REGISTRY = files("papa") / "text" / "registry.yaml"
 AS_THE_AUTHORS_RAN = "as_the_authors_ran"
@@ -34,6 +39,52 @@ RENAMED_KEYS = {
     "ranking.seeds": "ranking_seeds",
 }
 """Today's names of keys of a study, by the earlier ones."""
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What is left of a study without the keys and the entries of lists that have faults.
+
+    Attributes:
+        study: The study, in which other problems may be found.
+        positions: Of each list, which position an entry of ``study`` has in the file.
+    """
+
+    study: StudySpec
+    positions: Mapping[str, Sequence[int]]
+
+    def in_file(self, problem: Problem) -> Problem:
+        """Return a problem of ``study`` with the position that the file has."""
+        match = re.match(r"(\w+)\.(\d+)", problem.where)
+        if match is None:
+            return problem
+        position = self.positions[match[1]][int(match[2])]
+        return replace(problem, where=f"{match[1]}.{position}{problem.where[match.end() :]}")
+
+
+class StudyFileError(CheckError):
+    """A study's keys or values are wrong.
+
+    Attributes:
+        problems: Each of them.
+        rest: What is left of the study; None where that is none.
+    """
+
+    def __init__(self, problems: Sequence[Problem], rest: Rest | None) -> None:
+        super().__init__(problems)
+        self.problems = problems
+        self.rest = rest
+
+
+@dataclass(frozen=True)
+class _Fault:
+    """What is wrong with the value at a path of a study's mapping; ``is_unknown`` where its key is
+    one that no study has.
+    """
+
+    path: tuple[str | int, ...]
+    sentence: str
+    is_unknown: bool = False
 
 
 class _Loader(yaml.SafeLoader):
@@ -114,13 +165,14 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
     if isinstance(resolved.get("reference"), str):
         resolved["reference"] = _absolute(resolved["reference"], folder)
     known = registry()
+    faults: list[_Fault] = []
 
     def in_full(entry: object, key: str) -> object:
         mapping = _as_mapping(entry, key)
         if not isinstance(mapping, dict):
             return mapping
         if key == "tasks":
-            return _full_task(mapping, known, folder, origin, authors)
+            return _full_task(mapping, known, folder, authors)
         if key == "encoders":
             return _full_encoder(mapping, folder)
         if "corpus" in mapping:
@@ -129,17 +181,56 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
 
     for key in ("encoders", "tasks", "substitutes"):
         if isinstance(resolved.get(key), list):
-            resolved[key] = [in_full(entry, key) for entry in resolved[key]]
+            resolved[key] = list(resolved[key])
+            for index, entry in enumerate(resolved[key]):
+                try:
+                    resolved[key][index] = in_full(entry, key)
+                except SpecError as error:
+                    faults.append(_Fault((key, index), f"'{key}.{index}': {error}"))
+    unknown = [fault.path for fault in faults]
+    study, others = _validated(resolved)
+    faults += [fault for fault in others if fault.path[:2] not in unknown]
+    if study is not None:
+        return _with_scores_of_files(study, folder)
+    problems = [Problem(origin, SpecError(fault.sentence)) for fault in faults]
+    raise StudyFileError(problems, _without(resolved, faults))
+
+
+def _validated(document: Document) -> tuple[StudySpec | None, list[_Fault]]:
+    """Return the study that a mapping describes, or all faults of the mapping."""
     try:
-        study = StudySpec.model_validate(resolved)
+        return StudySpec.model_validate(document), []
     except ValidationError as error:
         faults = [
-            Problem(origin, SpecError(sentence(fault)))
+            _Fault(tuple(_path_of(fault)), line, fault["type"] == "extra_forbidden")
             for fault in error.errors()
             if not _follows_from_another(fault)
+            for line in sentence(fault).split("\n")
         ]
-        raise CheckError(faults) from None
-    return _with_scores_of_files(study, folder)
+        return None, faults
+
+
+def _without(document: Document, faults: Sequence[_Fault]) -> Rest | None:
+    """Return what is left of a study without what has faults, if that is a study."""
+    rest = copy.deepcopy(document)
+    dropped: set[tuple[str | int, ...]] = set()
+    for fault in faults:
+        if fault.is_unknown:
+            *parents, key = fault.path
+            del reduce(getitem, parents, rest)[key]
+        else:
+            is_entry = len(fault.path) > 1 and isinstance(rest[fault.path[0]], list)
+            dropped.add(fault.path[: 2 if is_entry else 1])
+    kept = {key: value for key, value in rest.items() if (key,) not in dropped}
+    positions = {
+        key: [index for index in range(len(entries)) if (key, index) not in dropped]
+        for key, entries in kept.items()
+        if isinstance(entries, list)
+    }
+    lists = {key: [kept[key][index] for index in indices] for key, indices in positions.items()}
+    # Nothing that is checked follows from the name.
+    study, _ = _validated({"name": "study", **kept, **lists})
+    return Rest(study, positions) if study else None
 
 
 def _follows_from_another(fault: ErrorDetails) -> bool:
@@ -183,9 +274,9 @@ def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
 
 def sentence(fault: ErrorDetails) -> str:
     """Return what pydantic refused: the key, what is expected there, what was found, and the name
-    that is nearest to it.
+    that is nearest to it; a line for each of our own reasons.
     """
-    steps = [str(step) for step in fault["loc"] if step not in ("files", "hub", "embedded")]
+    steps = [*map(str, _path_of(fault))]
     where = ".".join(steps) or "the study"
     value = fault["input"]
     if fault["type"] == "extra_forbidden":
@@ -204,7 +295,16 @@ def sentence(fault: ErrorDetails) -> str:
     quoted = f", found {shown(wrong_value)}" if is_quoted else ""
     # pydantic names the Python type; the reader wrote a YAML list.
     message = fault["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
-    return f"'{where}': {message}{quoted}{meant(wrong_value, names)}"
+    if fault["type"] == "string_pattern_mismatch":
+        message = NAME_CHARACTERS
+    return "\n".join(
+        f"'{where}': {line}{quoted}{meant(wrong_value, names)}" for line in message.split("\n")
+    )
+
+
+def _path_of(fault: ErrorDetails) -> list[str | int]:
+    """Return the keys and indices that lead to a fault, without the kinds that pydantic names."""
+    return [step for step in fault["loc"] if step not in ("files", "hub", "embedded")]
 
 
 def _sections_with(key: str) -> list[str]:
@@ -238,7 +338,7 @@ def _full_encoder(entry: Document, folder: Path) -> Document:
 
 
 def _full_task(
-    entry: Document, known: Mapping[str, Document], folder: Path, origin: str, authors: bool
+    entry: Document, known: Mapping[str, Document], folder: Path, authors: bool
 ) -> Document:
     """Return a task with all that the registry knows of it."""
     entry = dict(entry)
@@ -252,7 +352,7 @@ def _full_task(
         entry = _merged(defaults, entry)
     elif "kind" not in entry:
         raise SpecError(
-            f"{origin}: task {shown(base)} is unknown{meant(base, known)}: use one of "
+            f"task {shown(base)} is unknown{meant(base, known)}: use one of "
             f"{joined(sorted(known))}, or describe it in full (kind, source, columns, metric, "
             "slots, probe; 'papa init' writes an example)"
         )

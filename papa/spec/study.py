@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from itertools import product
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, FilePath, field_validator, model_validator
 
-from papa.errors import shown
+from papa.errors import joined, shown
 from papa.spec.orders import Order, Unit, default_order
 from papa.spec.substitutes import SUBSTITUTES, entry_of
 from papa.spec.task import (
@@ -132,9 +131,9 @@ Entry = TypeVar("Entry")
 def no_repeats(values: tuple[Entry, ...]) -> tuple[Entry, ...]:
     """Return the entries, no two of which have the same name."""
     labels = [getattr(value, "label", None) or getattr(value, "name", value) for value in values]
-    for label in labels:
-        if labels.count(label) > 1:
-            raise ValueError(f"{shown(label)} is listed twice")
+    repeated = dict.fromkeys(shown(label) for label in labels if labels.count(label) > 1)
+    if repeated:
+        raise ValueError(f"{joined(repeated)} is listed twice: keep one")
     return values
 
 
@@ -270,32 +269,3 @@ class StudySpec(Frozen):
                 ".failed or .jsonl at its end"
             )
         return name
-
-    @model_validator(mode="after")
-    def _tasks_fit_substitutes(self) -> StudySpec:
-        for task, constants in product(self.tasks, self.substitutes):
-            kind = constants.kind
-            where = f"substitutes: {constants.label}"
-            name = f"task {task.name}"
-            entry = entry_of(kind)
-            if task.kind == "causal" and not entry.decoders:
-                raise ValueError(
-                    f"{where} is for encoders, and {name} is for a decoder: use average, "
-                    "relative or previous"
-                )
-            longer = (task.validation_slots or 0) > task.slots
-            if longer and not entry.any_length:
-                raise ValueError(
-                    f"{where} has one matrix for {task.slots} slots, and {name} has "
-                    f"validation_slots {task.validation_slots}: use relative or streaming, or "
-                    "equal numbers of slots"
-                )
-            if constants.is_trained and (task.custom_probe or task.head == "native"):
-                setting = "custom_probe" if task.custom_probe else "head: native"
-                raise ValueError(
-                    f"{where} needs PAPA's own probe, and {name} has {setting}: leave out one "
-                    "of them"
-                )
-            if self.layout.segment_ids == "stay" and (task.kind, task.head) == ("pair", "native"):
-                raise ValueError("layout: a native head needs segment_ids: follow for pairs")
-        return self

@@ -28,6 +28,8 @@ Rate = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Text = Annotated[str, Field(min_length=1)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=100)]
+NAME_CHARACTERS = "use letters, digits, '.', '-' and '_', the first a letter or digit"
+"""What the pattern of names says."""
 Precision = Literal["float32", "bfloat16"]
 
 
@@ -234,32 +236,34 @@ class TaskSpec(Frozen):
         columns = {name for name, column in self.columns if column is not None}
         metrics = known.metrics + (known.native_metrics if is_native else ())
         of_classes = kind in ("text", "pair", "words")
-        wrong = None
-        if kind in ("causal", "similarity") and not is_native:
-            wrong = f"a task of kind '{kind}' needs the model's native head: set head: native"
-        elif kind != "causal" and self.validation_slots is not None:
-            wrong = f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it"
-        elif kind == "causal" and columns - {*known.columns}:
-            wrong = (
+        wrong: list[str] = []
+        if kind != "causal" and self.validation_slots is not None:
+            wrong.append(f"validation_slots is for tasks of kind 'causal', not '{kind}': remove it")
+        if kind == "causal" and columns - {*known.columns}:
+            wrong.append(
                 f"columns: a task of kind '{kind}' reads {joined(known.columns)} alone: remove "
                 f"{joined(sorted(columns - {*known.columns}))}"
             )
+        if kind in ("causal", "similarity") and not is_native:
+            wrong.append(f"a task of kind '{kind}' needs the model's native head: set head: native")
         elif metric not in metrics and not (is_custom_metric(metric) and of_classes):
-            wrong = (
+            wrong.append(
                 f"metric: a task of kind '{kind}' with head: {self.head} is scored by "
                 f"{joined(metrics)}, not '{metric}'"
             )
-        elif self.custom_probe and (
+        if self.custom_probe and (
             is_native or not of_classes or self.regression or not module_of(self.custom_probe)
         ):
-            wrong = (
+            wrong.append(
                 "custom_probe: a probe is module:name, as my_code:probe, and predicts classes from "
                 "features: correct it, or leave it out of this task"
             )
-        elif self.positive is not None and metric != "f1":
-            wrong = f"positive: only metric f1 has a positive class, and the metric is {metric}"
+        if self.positive is not None and metric != "f1":
+            wrong.append(
+                f"positive: only metric f1 has a positive class, and the metric is {metric}"
+            )
         if wrong:
-            raise ValueError(wrong)
+            raise ValueError("\n".join(wrong))
         return self
 
     @property

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from papa.errors import CheckError, SpecError
+from papa.errors import CheckError, Problem, SpecError
 from papa.spec import StudySpec
-from papa.spec.file import load_study
+from papa.spec.file import StudyFileError, load_study
 
 SMALLEST: dict[str, object] = {
     "name": "s",
@@ -134,10 +134,7 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(DECODER | {"columns": OWN["columns"]}), "label"),
     (of_task(DECODER | {"head": "probe"}), "head: native"),
     (of_task(DECODER | {"metric": "f1"}), "'f1'"),
-    (of_task(DECODER, substitutes=["next"]), "next"),
-    (of_task(DECODER | {"validation_slots": 32}), "validation_slots 32"),
     (of_task(OWN | {"metric": "cosine"}), "head: probe"),
-    (of_task(NATIVE, substitutes=["trained"]), "probe"),
     ({"hue": 1}, "'hue'"),
     ({"workers": 2}, "execution.workers"),
     (of_task(OWN | {"colum": {}}), "'tasks.0.colum'"),
@@ -148,7 +145,8 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(OWN | {"source": {"train": "a"}}), "'tasks.0.source'"),
     (of_task(OWN | {"source": {"kind": "file"}}), "'file' (did you mean 'files'?)"),
     ({"precision": "float16"}, "'float16'"),
-    ({"name": "my study!"}, "'name'"),
+    ({"name": "my study!"}, "'name': use letters, digits, '.', '-' and '_'"),
+    (of_task(OWN | {"metric": "acc"}), "'acc' (did you mean 'accuracy'?)"),
     ({"keep": [1.5]}, "'keep.0'"),
     ({"probe_seeds": []}, "'probe_seeds'"),
     ({"ranking_seeds": [1, 1]}, "'ranking_seeds': 1"),
@@ -189,6 +187,34 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
         study(tmp_path, SMALLEST | change)
     keys = re.findall(r"study\.yaml: [^']*'([\w.]+)'", str(raised.value))
     assert {*keys} == {"encoders.1", "tasks.0.sluts", "tasks.0.slots", "execution"}
+
+
+def test_a_task_has_a_line_for_each_of_its_misfits(tmp_path: Path) -> None:
+    task = OWN | {"validation_slots": 32, "metric": "cosine", "positive": "a"}
+    with pytest.raises(CheckError) as raised:
+        study(tmp_path, SMALLEST | {"tasks": [task]})
+    keys = ("validation_slots", "metric", "positive")
+    for key, reason in zip(keys, raised.value.reasons, strict=True):
+        assert "'tasks.0'" in reason
+        assert key in reason
+
+
+def test_the_rest_of_a_study_with_faults_keeps_its_positions(tmp_path: Path) -> None:
+    """Entries with a fault are left out, unknown keys alone, and the name is given."""
+    change = {
+        "name": "my study!",
+        "tasks": ["revews", OWN | {"slots": 3}, OWN | {"name": "other", "slot": 16}],
+        "keap": [1],
+    }
+    with pytest.raises(StudyFileError) as raised:
+        study(tmp_path, SMALLEST | change)
+    keys = re.findall(r"study\.yaml: [^']*'([\w.]+)'", str(raised.value))
+    assert {*keys} == {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "keap"}
+    rest = raised.value.rest
+    assert rest is not None
+    assert [task.name for task in rest.study.tasks] == ["other"]
+    problem = rest.in_file(Problem("tasks.0 (other)", SpecError("")))
+    assert problem.where == "tasks.2 (other)"
 
 
 @pytest.mark.parametrize(
