@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from importlib.resources import files
-from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -82,7 +81,7 @@ class _Fault:
     one that no study has.
     """
 
-    path: tuple[str | int, ...]
+    path: tuple[Any, ...]
     sentence: str
     is_unknown: bool = False
 
@@ -213,13 +212,14 @@ def _validated(document: Document) -> tuple[StudySpec | None, list[_Fault]]:
 def _without(document: Document, faults: Sequence[_Fault]) -> Rest | None:
     """Return what is left of a study without what has faults, if that is a study."""
     rest = copy.deepcopy(document)
-    dropped: set[tuple[str | int, ...]] = set()
+    dropped: set[tuple[Any, ...]] = set()
     for fault in faults:
+        key, *inner = fault.path
         if fault.is_unknown:
-            *parents, key = fault.path
-            del reduce(getitem, parents, rest)[key]
+            *parents, last = fault.path
+            del reduce(lambda value, step: value[step], parents, rest)[last]
         else:
-            is_entry = len(fault.path) > 1 and isinstance(rest[fault.path[0]], list)
+            is_entry = bool(inner) and isinstance(rest.get(key), list)
             dropped.add(fault.path[: 2 if is_entry else 1])
     kept = {key: value for key, value in rest.items() if (key,) not in dropped}
     positions = {
@@ -302,7 +302,7 @@ def sentence(fault: ErrorDetails) -> str:
     )
 
 
-def _path_of(fault: ErrorDetails) -> list[str | int]:
+def _path_of(fault: ErrorDetails) -> list[Any]:
     """Return the keys and indices that lead to a fault, without the kinds that pydantic names."""
     return [step for step in fault["loc"] if step not in ("files", "hub", "embedded")]
 

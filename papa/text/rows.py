@@ -129,7 +129,7 @@ def _both_texts(table: pa.Table) -> pa.Table:
     return pa.table({"text": texts, "label": np.repeat(table["label"].to_numpy(), 2)})
 
 
-def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str | None]:
+def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str]:
     """Return the source's columns that a task reads, by their role; raise a DataError for each that
     is not named or is missing.
     """
@@ -146,7 +146,8 @@ def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str | None]:
             reasons.append(f"columns.{role}: {source.missing_column_message(column)}")
     if reasons:
         raise DataError(*reasons)
-    return {role: getattr(task.columns, role) for role in KINDS[task.kind].columns}
+    columns = {role: getattr(task.columns, role) for role in KINDS[task.kind].columns}
+    return {role: column for role, column in columns.items() if column is not None}
 
 
 def _texts_and_labels(task: TaskSpec, source: SourceTable) -> tuple[pa.Table, SplitLabels]:
@@ -154,7 +155,7 @@ def _texts_and_labels(task: TaskSpec, source: SourceTable) -> tuple[pa.Table, Sp
     blank rows are dropped.
     """
     columns = _columns_of(task, source)
-    label_column = columns.pop("label", None) or ""
+    label_column = columns.pop("label", "")
     class_names = source.class_names.get(label_column)
     values = source.column(label_column).to_pylist() if label_column else []
     if task.kind != "words":
