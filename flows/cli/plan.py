@@ -67,7 +67,10 @@ def _print_steps(
     steps: Sequence[Step], cached: Collection[Step], seconds: Mapping[Step, float]
 ) -> None:
     """Print a line for each step, with the ``seconds`` that it may take, and a sum."""
+    left = len(steps) - len(cached)
     caption = "About: mean time of the stage's finished steps in this store, on one worker"
+    if left and not seconds:
+        caption = "No times: they are those of finished steps, of which this store has none yet"
     table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
     for stage, steps_of_stage in groupby(steps, lambda step: step.stage.name):
         table.add_section()
@@ -77,7 +80,6 @@ def _print_steps(
             name = Text(printable(step.name.removeprefix(f"{stage} · ")))
             table.add_row(stage, name, state, about)
     Console().print(table)
-    left = len(steps) - len(cached)
     total = f" took {duration(sum(seconds.values()))} of a worker here"
     would = f"{left} would run" if left else "nothing would run"
     would += f", of which {len(seconds)}{total}" if seconds else ""

@@ -42,6 +42,8 @@ def checked_descriptions(names: Sequence[str] | None, trees: bool) -> list[str]:
     """Return the names of descriptions, after a check; None or no names takes all that texts with
     or without gold ``trees`` allow.
     """
+    if isinstance(names, str):
+        raise SpecError(f"descriptions is {names!r}, expected a list such as [{names!r}]")
     for name in names or ():
         if name not in DESCRIPTIONS:
             raise SpecError(

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, joined
+from papa.errors import DataError, SpecError, joined, shown
 from papa.heads.attention_layers import attention_layers
 from papa.heads.interface import routed
 from papa.heads.substitutes import rules_of
@@ -106,7 +106,8 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
             with_attention = [str(number) for number, size in enumerate(sizes) if size]
             hint = f"; of the layers only {joined(with_attention)} have attention"
             raise SpecError(
-                f"there is no head {pair!r}: heads are (layer, head), from (0, 0) to {last}"
+                f"there is no head {shown(pair)}: give pairs (layer, head), from (0, 0) to {last}, "
+                "{layer: [heads]}, or a mask [layers, heads]"
                 f"{hint if len(with_attention) < len(sizes) else ''}"
             )
         checked.add((layer, head))
@@ -114,7 +115,8 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
 
 
 def _listed(values: object) -> Iterable[Any]:
-    return values if isinstance(values, Iterable) else [values]
+    is_many = isinstance(values, Iterable) and not isinstance(values, str)
+    return values if is_many else [values]
 
 
 @formerly(by="substitute", made_from="substitute_data")

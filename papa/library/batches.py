@@ -19,6 +19,7 @@ from papa.library.encoder import Texts, is_tabular, table_of
 from papa.library.tasks import Task
 from papa.native.batches import InMemoryTexts
 from papa.native.outputs import has_many_labels
+from papa.text.sources import SPLITS
 from papa.text.tokens import check_vocabulary
 
 Batch: TypeAlias = Mapping[str, Any]
@@ -89,7 +90,7 @@ def splits_of(
     columns = {"text": task.text, "label": task.label}
     if task.text_pair is not None:
         columns["text_pair"] = task.text_pair
-    if isinstance(data, Mapping) and {"train", "validation"} <= {*data}:
+    if isinstance(data, Mapping) and {*SPLITS} <= {*data}:
         train = batches_of(data["train"], model, tokenizer, columns)
         return train, batches_of(data["validation"], model, tokenizer, columns)
     texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer, columns), model)
@@ -101,6 +102,21 @@ def splits_of(
         [text for row, text in enumerate(texts.texts) if row in of_train],
         [text for row, text in enumerate(texts.texts) if row not in of_train],
     )
+
+
+def check_labels(data: Data, score: object, column: str | None = "label") -> None:
+    """Raise a DataError, with the columns that there are, if a score reads labels and a table of
+    ``data`` has no such column.
+    """
+    is_split = isinstance(data, Mapping) and {*SPLITS} <= {*data}
+    for table in map(data.__getitem__, SPLITS) if is_split else [data]:
+        if (
+            score in ("accuracy", "spearman")
+            and column
+            and is_tabular(table)
+            and not _is_batch(table)
+        ):
+            table_of(table, "the table of texts").column(column)
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:

@@ -175,7 +175,7 @@ def load_encoder(
     slots = min(128, reference.positions) if slots is None else slots
     if slots not in range(4, reference.positions + 1, 2):
         most = f"{reference.positions}, as {reference.display} has positions"
-        raise EncoderError(f"slots is {slots}, expected an even number from 4 to {most}")
+        raise EncoderError(f"slots is {slots!r}, expected an even number from 4 to {most}")
     encoder = Encoder(reference, int(slots), running)
     if running:
         _ = encoder.special_tokens  # They are missed here, not in the first call.

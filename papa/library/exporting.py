@@ -65,6 +65,11 @@ def export(
         ArtifactError: The matrices do not fit the model, or the folder is not empty.
     """
     folder = Path(folder)
+    if not isinstance(model, PreTrainedModel):
+        raise EncoderError(
+            f"model is a {type(model).__name__}, expected a model of transformers, such as "
+            "AutoModel.from_pretrained(encoder.path)"
+        )
     head = "".join(type(model).__name__.partition("For")[1:])
     family = family_for(model.config, "this model")
     base = model.config.to_dict()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,16 +14,16 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, meant
+from papa.errors import DataError, SpecError, meant, shown
 from papa.heads.attention_layers import attention_layers, head_count, heads_per_kv_group
-from papa.library.batches import Data, batches_of, check_answering
+from papa.library.batches import Data, batches_of, check_answering, check_labels
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import numbered
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
-from papa.library.unit_orders import METHODS, check_unit, reads_score
+from papa.library.unit_orders import METHODS, check_unit, listed, reads_score
 from papa.native.in_memory import open_scored
 from papa.native.passes import NOTHING_COUNTS
 from papa.native.scores import score_native_heads
@@ -135,8 +137,8 @@ def head_scores(
     studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
     known = METHODS if in_memory else ("lambda", *studied)
     if method is not None and method not in known:
-        near = f"there is no method '{method}' for this model{meant(method, known)}"
-        raise SpecError(f"{near}: give one of {', '.join(known)}")
+        near = f"there is no method {shown(method)} for this model{meant(method, known)}"
+        raise SpecError(f"{near}: give one of {listed(known)}")
     check_unit(unit)
     not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
@@ -212,6 +214,7 @@ def _scores_in_memory(
     except ValidationError as error:
         raise SpecError(sentence(error.errors()[0])) from None
     _check_evaluations(pretrained, method, ranking, part, unit)
+    check_labels(data, score)
     batches = batches_of(data, model, tokenizer)
     native = open_scored(pretrained, batches, score, part, unit)
     computed_from = batches if substitute_data is None else substitute_data
@@ -221,6 +224,12 @@ def _scores_in_memory(
         raise DataError(NOTHING_COUNTS)
     scores = score_native_heads(native, method, replacement, seeds, ranking, progress)
     frame = numbered(native, scores.frame(method))
+    if len(native.texts) == 1:
+        warnings.warn(
+            "data holds one text, so nothing is known of the certainty of these scores (intervals "
+            "are NaN), nor whether they hold for other texts: give more texts",
+            stacklevel=4,
+        )
     frame.attrs["measure"] = native.loss.name
     return frame
 
@@ -303,12 +312,13 @@ def constant_heads(
             scores are missing or not finite.
     """
     numbers = scores_by_head(scores)
-    fits = 0 <= (keep or 0) <= 1 and (count or 0) in range(numbers.size + 1)
+    is_share = isinstance(keep or 0.0, Real) and 0 <= (keep or 0) <= 1
+    fits = is_share and (count or 0) in range(numbers.size + 1)
     if (keep is None) == (count is None) or not fits:
         raise SpecError(
             "give either keep (the share of heads that stay input-dependent, 0 to 1) or "
-            f"count (how many of the {numbers.size} heads become constant); found keep={keep} "
-            f"and count={count}"
+            f"count (how many of the {numbers.size} heads become constant); found keep={keep!r} "
+            f"and count={count!r}"
         )
     heads_per_unit = group_size_in(scores)
     unit_scores = group_scores(numbers, heads_per_unit)

@@ -13,7 +13,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
-from papa.library.batches import Data, check_answering, splits_of
+from papa.library.batches import Data, check_answering, check_labels, splits_of
 from papa.library.cells import Cells, SubstituteBySeed, score_cells
 from papa.library.measurement import Measurement, compared_with_random
 from papa.library.redundancy import JointEffects
@@ -84,6 +84,7 @@ def measure_in_memory(
     matrices do not fit is refused before anything is computed.
     """
     pretrained = check_answering(model)
+    check_labels(data, score, task.label)
     train, validation = splits_of(data, pretrained, tokenizer, task)
     open_head = partial(open_in_memory, pretrained, part=part, unit=unit)
     native = open_head(validation, score)

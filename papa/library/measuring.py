@@ -22,7 +22,7 @@ from papa.library.redundancy import JointEffects
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for
-from papa.library.tasks import Task, as_list, study_inputs
+from papa.library.tasks import Task, as_list, check_task, study_inputs
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
@@ -204,16 +204,11 @@ def measure(
         return _measurement(pipeline.pairs[0], artifacts, inputs.study)
 
 
-def _task_in_memory(task: object, is_sampled: bool) -> Task:
+def _task_in_memory(task: Task | None, is_sampled: bool) -> Task:
     """Return the task that an in-memory model is measured on; only some of its arguments apply."""
     if task is None:
         task = Task()
-    if not isinstance(task, Task):
-        name = type(task).__name__
-        raise SpecError(
-            f"task is a {name}, expected papa.Task: pass other arguments by name, such as "
-            "tokenizer="
-        )
+    check_task(task)
     supported = Task(
         text=task.text,
         text_pair=task.text_pair,

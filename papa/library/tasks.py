@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow
 import pyarrow.parquet
 
-from papa.errors import DataError, SpecError
+from papa.errors import DataError, SpecError, shown
 from papa.library.encoder import Encoder, is_tabular, table_of
 from papa.native.loading import check_native
 from papa.probes.estimators import Estimator, check_probe
@@ -84,6 +84,8 @@ def study_inputs(
     "validation"; rows in memory lie in temporary Parquet files while the block runs. ``sampled``
     are numbers of rows, keys of the study's task, and ``settings`` the study's other keys.
     """
+    if task is not None:
+        check_task(task)
     causal = encoder.reference.causal
     code = _code(task) if task else None
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
@@ -133,6 +135,15 @@ def study_inputs(
             study = inputs.study.model_copy(update={"tasks": (resolved,)})
             inputs = replace(inputs, study=study, code={resolved: code})
         yield inputs
+
+
+def check_task(task: object) -> None:
+    """Raise a SpecError unless ``task`` is a task."""
+    if not isinstance(task, Task):
+        raise SpecError(
+            f"task is {shown(task)}, expected papa.Task(…): give a known task's name as data, and "
+            "other arguments by name"
+        )
 
 
 def _tables_of(dataset: object) -> dict[str, SourceTable]:

@@ -63,6 +63,14 @@ def test_plan_as_json_says_how_long_a_missing_step_takes(tiny: tuple[str, Path])
     assert all(step["seconds"] > 0 for step in missing)
 
 
+def test_plan_says_why_it_has_no_times(tiny: tuple[str, Path], tmp_path: Path) -> None:
+    study, store = tiny
+    for address, has_times in ((store, True), (tmp_path / "new", False)):
+        finished = invoke("plan", study, "--store", str(address), "--set", "probe_seeds=[7]")
+        assert finished.code == 0, finished.err
+        assert ("No times" in finished.out) != has_times
+
+
 def test_check_as_json_has_encoders_and_tasks(tiny: tuple[str, Path]) -> None:
     study, store = tiny
     document = printed_json("check", study, "--store", str(store))
@@ -83,6 +91,20 @@ def test_check_as_json_has_each_problem(tiny: tuple[str, Path], tmp_path: Path) 
     problems = json.loads(finished.out)["problems"]
     assert len(problems) == len(missing)
     assert all(name in problem for name, problem in zip(missing, problems, strict=True))
+
+
+def test_check_names_faults_of_the_file_and_what_else_is_wrong(
+    tiny: tuple[str, Path], tmp_path: Path
+) -> None:
+    study, store = tiny
+    missing = str(tmp_path / "missing")
+    changes = ("--set", f"encoders=[{missing}]", "--set", "keap=[1]", "--set", "orders=[lamda]")
+    for command in ("check", "plan", "run"):
+        finished = invoke(command, study, "--store", str(store), *changes)
+        assert finished.code == 1
+        lines = finished.err.splitlines()
+        for key, named in (("keap", "keep"), ("encoders.0", missing), ("orders.0", "lambda")):
+            assert any(key in line and named in line for line in lines)
 
 
 def test_check_as_json_has_a_file_that_is_no_study(tmp_path: Path) -> None:

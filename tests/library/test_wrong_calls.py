@@ -71,6 +71,9 @@ def test_data_that_are_no_texts(encoder: Encoder, data: object, expected: str) -
         (partial(papa.constant_heads, [[0.9, float("nan")]], keep=0.5), "finite"),
         (partial(papa.constant_heads, EFFECTS, keep=50), "keep"),
         (partial(papa.constant_heads, EFFECTS, keep=None), "keep=None"),
+        (partial(papa.constant_heads, EFFECTS, keep=[0.5]), "keep=[0.5]"),
+        (partial(papa.constant_heads, EFFECTS, keep="0.5"), "keep='0.5'"),
+        (partial(papa.load_encoder, EMBEDDED.partition("/")[2]), EMBEDDED),
     ],
 )
 def test_what_is_no_encoder_or_gives_no_heads(
@@ -89,6 +92,7 @@ def test_what_is_no_encoder_or_gives_no_heads(
         (torch.zeros(SHAPE, dtype=torch.long), [(0, 0)], "torch.int64"),
         (NOT_FINITE, [(0, 0)], f"finite floating-point numbers {list(SHAPE)}"),
         ("zeros", [(2, 0)], "no head (2, 0)"),
+        ("zeros", "all", "'all'"),
     ],
 )
 def test_blocks_that_are_not_entered(
@@ -164,6 +168,18 @@ def measured(make_task: Callable[[], papa.Task]) -> Call:
         (partial(papa.measure, substitutes=NOT_FINITE), "substitutes is Tensor"),
         (partial(papa.head_scores, method="shaply"), "'shaply'"),
         (partial(papa.head_scores, substitute="zeroes"), "'zeroes'"),
+        (lambda encoder, data, **_: papa.measure(encoder, data, task="reviews"), "'reviews'"),
+        (lambda encoder, data, **_: papa.head_scores(encoder, data, task={"text": "a"}), "'text'"),
+        (
+            lambda encoder, data, **_: papa.describe(encoder, ["a"], descriptions="norms"),
+            "'norms'",
+        ),
+        (
+            lambda encoder, data, **_: papa.export(
+                encoder, encoder.tokenizer, heads=[(0, 0)], substitute="zeros", folder="never"
+            ),
+            "Encoder",
+        ),
     ],
 )
 def test_tasks_or_designs_that_cannot_be_measured(
@@ -174,6 +190,8 @@ def test_tasks_or_designs_that_cannot_be_measured(
 
 head_scores = partial(papa.head_scores, progress=False)
 fidelity = partial(papa.fidelity, heads=[], substitute="zeros")
+measure = partial(papa.measure, progress=False)
+UNLABELLED = {"text": ["a", "b"], "verdict": ["no", "yes"]}
 
 
 @pytest.mark.parametrize(
@@ -189,9 +207,30 @@ fidelity = partial(papa.fidelity, heads=[], substitute="zeros")
         (fidelity, NUMBERS, [BATCH], "logits"),
         (fidelity, bert("ForMaskedLM"), [LABELLED, BATCH], "labels"),
         (fidelity, gpt(), [ONE_TOKEN], "token"),
+        (partial(measure, score="accuracy"), classifier(0.0), UNLABELLED, "verdict"),
+        (partial(head_scores, score="accuracy"), classifier(0.0), UNLABELLED, "verdict"),
+        (partial(head_scores, method="efect"), gpt(), texts(), "'effect'"),
     ],
 )
 def test_models_in_memory_that_have_no_numbers(
     call: Call, model: PreTrainedModel, data: object, expected: str
 ) -> None:
     assert expected in refusal(lambda: call(model, data))
+
+
+@pytest.mark.parametrize(
+    "call", [partial(measure, orders=["none"]), partial(head_scores, method="none")]
+)
+def test_conditions_of_methods_that_are_listed(call: Call) -> None:
+    names = refusal(lambda: call(gpt(), texts())).split(", ")
+    assert any(name.startswith("causal_gates (") for name in names)
+    assert any(name.startswith("sink_share (") for name in names)
+    assert "distance" in names
+
+
+@pytest.mark.parametrize("method", ["effect", "distance"])
+def test_scores_of_one_text_warn_of_their_certainty(method: str) -> None:
+    one = [{name: values[:1] for name, values in BATCH.items()}]
+    with pytest.warns(UserWarning, match="one text"):
+        scores = papa.head_scores(gpt(), one, method=method, progress=False)
+    assert scores["low"].isna().all()
