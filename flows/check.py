@@ -18,7 +18,6 @@ from papa.resources import resident_bytes, usable_cores, usable_memory
 from papa.scores.custom import load_code
 from papa.scores.metrics import positive_class
 from papa.spec import StudySpec, TaskSpec
-from papa.spec.file import StudyFileError
 from papa.storage.store import Store
 from papa.tasks.inputs import (
     ResolvedInputs,
@@ -30,7 +29,6 @@ from papa.tasks.inputs import (
 )
 from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.step import Step
-from papa.tasks.stored import check_stored, load_to_run
 from papa.text.rows import read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers
@@ -136,28 +134,14 @@ def check_study(
     )
 
 
-def load_to_check(
-    path: Path,
-    overrides: Sequence[str] | None = None,
-    allowed: Sequence[Path] | None = None,
-    code: Sequence[Path] | None = None,
-) -> StudySpec:
-    """Load a study to run it, as ``load_to_run`` does; where its file has faults, raise a
-    CheckError with them and with what is wrong with the rest of it.
+def problems_of_rest(study: StudySpec, code: Sequence[Path]) -> list[errors.Problem]:
+    """Return what is wrong with encoders, orders and texts of what is left of a study whose file
+    has faults.
     """
-    try:
-        return load_to_run(path, overrides or (), allowed or ())
-    except StudyFileError as error:
-        if error.rest is None:
-            raise
-        check_stored(path, error.rest.study, allowed or ())
-        resolved = resolve_inputs(
-            error.rest.study, shapes_suffice=True, fetch_weights=False, code=code or ()
-        )
-        _check_encoders(resolved, tokenizers=True)
-        _check_texts(resolved, for_plan=True)
-        others = map(error.rest.in_file, resolved.problems)
-        raise errors.CheckError([*error.problems, *others]) from None
+    resolved = resolve_inputs(study, shapes_suffice=True, fetch_weights=False, code=code)
+    _check_encoders(resolved, tokenizers=True)
+    _check_texts(resolved, for_plan=True)
+    return resolved.problems
 
 
 def cluster_address(ray_address: str | None) -> str | None:

@@ -1,13 +1,12 @@
 """What in a study does not fit its tasks or encoders, before anything is downloaded or computed."""
 
 from collections.abc import Iterable, Iterator
-from itertools import product
 
-from papa.errors import SpecError, joined, meant
+from papa.errors import SpecError, meant
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, is_known, scoring_method
-from papa.spec.orders import REVERSED
 from papa.spec import ConstantsSpec, StudySpec, TaskSpec
+from papa.spec.orders import REVERSED
 from papa.spec.substitutes import entry_of
 
 
@@ -51,12 +50,8 @@ def _unfit_substitute(substitute: ConstantsSpec, task: TaskSpec) -> Iterator[str
 
 def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
     """Yield each order that is unknown or that a task of the study cannot have: where, and why."""
-    fitting = [
-        name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_unscored_tasks(study, name)]
-    ]
-    advice = (
-        f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
-    )
+    fitting = [name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_unscored_tasks(study, name)]]
+    advice = f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
     for index, order in enumerate(study.orders):
         if is_known(order):
             reasons = [*_unscored_tasks(study, scoring_method(order) or "")]

@@ -6,7 +6,7 @@ from typing import Any
 import typer
 
 from papa.errors import PapaError, printable, shortened
-from papa.flows.check import Checked, check_study, load_to_check
+from papa.flows.check import Checked, check_study
 from papa.flows.cli import options
 from papa.flows.environment import missing_engines, outside_working_folder
 from papa.tasks.inputs import named_texts
@@ -29,7 +29,7 @@ def check(
     with options.one_sentence():
         try:
             code_paths = [path.absolute() for path in code or ()]
-            spec = load_to_check(study, overrides, allow_source, code_paths)
+            spec = options.load_to_check(study, overrides, allow_source, code_paths)
             opened = options.open_store(store)
             with outside_working_folder():
                 checked = check_study(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +16,14 @@ from rich.console import Console
 from rich.table import Column, Table
 from rich.text import Text
 
-from papa.errors import ArtifactError, PapaError, joined, printable
+from papa.errors import ArtifactError, CheckError, PapaError, joined, printable
 from papa.flows.interrupt import Interruption
-from papa.spec.file import load_study
+from papa.spec import StudySpec
+from papa.spec.file import StudyFileError, load_study
 from papa.storage.locks import names_of_users
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
+from papa.tasks.stored import check_stored, load_to_run
 from papa.tasks.study_changes import differing_keys
 from papa.tasks.study_files import fetch_studies
 
@@ -80,6 +82,28 @@ AsJson = Annotated[bool, option("--json", help="Print JSON.")]
 Verbose = Annotated[
     bool, typer.Option("--verbose", help="Show logs of Prefect, Ray and MLflow, and tracebacks.")
 ]
+
+
+def load_to_check(
+    path: Path,
+    overrides: Sequence[str] | None,
+    allowed: Sequence[Path] | None,
+    code: Sequence[Path] | None,
+) -> StudySpec:
+    """Load a study to run it, as ``load_to_run`` does; where its file has faults, raise a
+    CheckError with them and with what is wrong with the rest of it.
+    """
+    try:
+        return load_to_run(path, overrides or (), allowed or ())
+    except StudyFileError as error:
+        if error.rest is None:
+            raise
+        # Its imports take long, and another study does without them here.
+        from papa.flows.check import problems_of_rest
+
+        check_stored(path, error.rest.study, allowed or ())
+        others = map(error.rest.in_file, problems_of_rest(error.rest.study, code or ()))
+        raise CheckError([*error.problems, *others]) from None
 
 
 def open_store(address: str) -> Store:

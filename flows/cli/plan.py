@@ -10,7 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from papa.errors import printable
-from papa.flows.check import check_study, load_to_check
+from papa.flows.check import check_study
 from papa.flows.cli import options
 from papa.flows.progress import duration
 from papa.storage.artifacts import metadata_below
@@ -28,7 +28,7 @@ def plan(
 ) -> None:
     """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
-        spec = load_to_check(study, overrides, allow_source, code)
+        spec = options.load_to_check(study, overrides, allow_source, code)
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         steps = checked.pipeline.steps

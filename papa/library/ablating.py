@@ -115,8 +115,7 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
 
 
 def _listed(values: object) -> Iterable[Any]:
-    is_many = isinstance(values, Iterable) and not isinstance(values, str)
-    return values if is_many else [values]
+    return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
 @formerly(by="substitute", made_from="substitute_data")
