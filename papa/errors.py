@@ -160,7 +160,7 @@ def meant(wanted: object, existing: Iterable[str]) -> str:
     names = {name.lower(): name for name in existing}
     nearest = get_close_matches(wanted.lower(), names, n=1)
     if len(wanted) > 2:
-        nearest += [name for name in names if wanted.lower() in name]
+        nearest += sorted((name for name in names if wanted.lower() in name), key=len)
     return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
 
 

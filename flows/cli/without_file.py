@@ -201,8 +201,8 @@ def _tasks(reference: EncoderReference, columns: Sequence[str]) -> list[dict[str
     if not tasks or reference.causal != (tasks[0][0] == "causal"):
         raise SpecError(
             f"'{reference.name}' is a {architecture} ({CONFIGURATION}), which cannot be "
-            f"measured on rows with {joined(columns) or 'these columns'}: give other columns, "
-            "or write a study with head: native"
+            f"measured on rows with {joined(columns) or 'none'} of the columns "
+            f"{joined(_COLUMNS)}: name the file's columns so, or write a study with head: native"
         )
     return [
         {

@@ -20,6 +20,7 @@ from jaxtyping import Int, Shaped
 from papa.errors import DataError, SpecError, in_one_line, meant
 from papa.scores.metrics import Scored, positive_class, score_predictions
 from papa.spec import TaskSpec
+from papa.spec.orders import REVERSED, SCORES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -97,9 +98,11 @@ def load_code(code: Any) -> Any:
 
 def missing_code_message(name: str) -> str:
     """Return the message for a study that names code without its file."""
+    module = name.partition(":")[0]
     return (
-        f"the study names the custom code {name}, which runs only from a file on the command line: "
-        f"add --code {name.partition(':')[0]}.py to papa run, check or plan"
+        f"the study names the custom code {name}{meant(module, (SCORES, REVERSED[:-1]))}, which "
+        "runs only from a file on the command line: "
+        f"add --code {module}.py to papa run, check or plan"
     )
 
 

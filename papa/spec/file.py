@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import CheckError, Problem, SpecError, in_one_line, joined, meant, shown
+from papa.errors import CheckError, DataError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, scores_in
 from papa.spec.score_files import read_score_file
@@ -84,6 +84,20 @@ class _Fault:
     path: tuple[Any, ...]
     sentence: str
     is_unknown: bool = False
+
+
+_MESSAGES = {
+    "missing": "it is missing: add it",
+    "tuple_type": "expected a list",
+    "too_short": "expected a list of one or more",
+    "model_type": "expected a mapping of keys to values",
+    "model_attributes_type": "expected a mapping of keys to values",
+    "union_tag_not_found": "its key kind is missing: add kind: files, hub or embedded",
+    "path_type": "expected a path",
+    "path_not_file": "there is no such file: correct the path",
+    "string_pattern_mismatch": NAME_CHARACTERS,
+}
+"""Of pydantic's types of errors whose message names what a reader of YAML does not see."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -190,7 +204,9 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
     study, others = _validated(resolved)
     faults += [fault for fault in others if fault.path[:2] not in unknown]
     if study is not None:
-        return _with_scores_of_files(study, folder)
+        scores, faults = _scores_of_files(study, folder)
+    if study is not None and not faults:
+        return study.model_copy(update={"scores": scores})
     problems = [Problem(origin, SpecError(fault.sentence)) for fault in faults]
     raise StudyFileError(problems, _without(resolved, faults))
 
@@ -241,14 +257,21 @@ def _follows_from_another(fault: ErrorDetails) -> bool:
     return is_emptied or fault["type"] == "default_factory_not_called"
 
 
-def _with_scores_of_files(study: StudySpec, folder: Path) -> StudySpec:
-    """Return the study with the scores of every file that its orders name."""
+def _scores_of_files(study: StudySpec, folder: Path) -> tuple[tuple[HeadScores, ...], list[_Fault]]:
+    """Return the scores of a study and of every file that its orders name, and which of the files
+    cannot be read.
+    """
     scores = {scores.name: scores for scores in study.scores}
-    for name in map(scores_in, study.orders):
+    faults: list[_Fault] = []
+    for index, name in enumerate(map(scores_in, study.orders)):
         if name is not None and name not in scores and not module_of(name):
-            values = read_score_file(_absolute(name, folder)).tolist()
-            scores[name] = HeadScores(name=name, values=values)
-    return study.model_copy(update={"scores": tuple(scores.values())})
+            try:
+                values = read_score_file(_absolute(name, folder)).tolist()
+            except DataError as error:
+                faults.append(_Fault(("orders", index), f"'orders.{index}': {error}"))
+            else:
+                scores[name] = HeadScores(name=name, values=values)
+    return tuple(scores.values()), faults
 
 
 def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
@@ -280,7 +303,8 @@ def sentence(fault: ErrorDetails) -> str:
     where = ".".join(steps) or "the study"
     value = fault["input"]
     if fault["type"] == "extra_forbidden":
-        keys = {key for model in Frozen.__subclasses__() for key in model.model_fields}
+        models = [StudySpec] if len(steps) == 1 else Frozen.__subclasses__()
+        keys = {key for model in models for key in model.model_fields}
         sections = _sections_with(steps[-1]) if len(steps) == 1 else []
         if sections:
             return f"unknown key '{where}': it belongs to a section, as {joined(sections)}"
@@ -293,10 +317,7 @@ def sentence(fault: ErrorDetails) -> str:
     # A mapping would be long to quote, and of a missing key there is no value.
     is_quoted = fault["type"] != "missing" and not isinstance(wrong_value, dict)
     quoted = f", found {shown(wrong_value)}" if is_quoted else ""
-    # pydantic names the Python type; the reader wrote a YAML list.
-    message = fault["msg"].removeprefix("Value error, ").replace("valid tuple", "valid list")
-    if fault["type"] == "string_pattern_mismatch":
-        message = NAME_CHARACTERS
+    message = _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
     return "\n".join(
         f"'{where}': {line}{quoted}{meant(wrong_value, names)}" for line in message.split("\n")
     )
@@ -397,6 +418,7 @@ def override(document: Document, setting: str) -> None:
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):
-        raise SpecError(
-            f"--set {setting}: {shown(key)} is no key or index of {shown(node)}"
-        ) from None
+        reason = f"{shown(key)} is no key of {shown(node)}"
+        if isinstance(node, list):
+            reason = f"{shown(key)} is no index of a list: give a number from 0 to {len(node) - 1}"
+        raise SpecError(f"--set {setting}: {reason}") from None

@@ -124,3 +124,13 @@ def test_gradient_is_refused_for_a_metric_without_labels(metric: str, refused: b
     problems = [str(problem) for problem in resolved.problems if "gradient" in str(problem)]
     assert len(problems) == refused
     assert all(metric in problem for problem in problems)
+
+
+def test_a_misspelt_prefix_of_an_order_is_no_code_alone() -> None:
+    """It looks like ``module:name``; what else is wrong is named beside it."""
+    orders = ["reverse:lambda", "lamda"]
+    document = {"name": "s", "encoders": [EMBEDDED], "tasks": ["reviews"], "orders": orders}
+    resolved = resolve_inputs(resolve_study(document, folder=Path(), origin="test"))
+    code, order = map(str, resolved.problems)
+    assert "'reversed'" in code
+    assert "orders.1" in order

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import yaml
 
-from papa.errors import CheckError, DataError
+from papa.errors import CheckError
 from papa.ranking.orders import head_order
 from papa.reporting.wording import order_label
 from papa.spec import StudySpec
@@ -65,5 +65,5 @@ def test_what_a_file_said_is_in_the_stored_study(tmp_path: Path) -> None:
 def test_scores_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(CheckError, match=r"6 .*8 .*6 .*12"):
         resolve_inputs(written(tmp_path, ["scores:heads.tsv"], SCORES[:, :8])).inputs()
-    with pytest.raises(DataError, match=r"nowhere\.tsv"):
+    with pytest.raises(CheckError, match=r"nowhere\.tsv"):
         written(tmp_path, ["scores:nowhere.tsv"])
