@@ -69,7 +69,7 @@ def aggregate(
         heads.to_parquet(folder / manifest.HEADS, index=False)
         document = manifest.Manifest(
             study=study.name,
-            encoders={pair.encoder_label: pair.encoder for pair in pairs},
+            encoders={pair.encoder_label: manifest.without_folder(pair.encoder) for pair in pairs},
             cells=tuple(entry for pair in pairs for entry in _cell_entries(pair, artifacts)),
             averages=tuple(_average_entries(pairs)),
             agreement=tuple(_lambda_agreement(pairs, scores_by_pair, study)),

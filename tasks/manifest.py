@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from pandas import DataFrame, read_parquet
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
-from papa.models.reference import EncoderReference, resolve_encoder
+from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.scores.summary import read_table
 from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
@@ -115,6 +115,11 @@ class Manifest(_Frozen):
     provenance: Mapping[str, str] = {}
 
 
+def without_folder(encoder: EncoderReference) -> EncoderReference:
+    """Return the embedded encoder without its folder, which its name finds on any machine."""
+    return replace(encoder, folder="") if encoder.name == EMBEDDED else encoder
+
+
 @dataclass(frozen=True)
 class FinishedStudy:
     """A finished study, opened: its manifest, its specification as it was run, and its tables."""
@@ -167,7 +172,7 @@ class FinishedStudy:
     def encoder_here(self, label: str) -> EncoderReference:
         """Return the encoder that was measured: where it was, or found anew by its name."""
         measured = self.manifest.encoders[label]
-        if Path(measured.folder).is_dir():
+        if measured.folder and Path(measured.folder).is_dir():
             return measured
         spec = EncoderSpec(name=measured.name, revision=measured.revision)
         encoder = resolve_encoder(spec, measured.precision)

@@ -10,7 +10,7 @@ from papa.flows.cli import options
 from papa.flows.cli.options import argument, option
 from papa.reporting.figures import FORMATS
 from papa.reporting.score_figures import scores_figure
-from papa.reporting.tables import marks, score_tables, summary_table
+from papa.reporting.tables import score_tables, summary_table
 from papa.scores.summary import compare_studies
 
 
@@ -38,7 +38,7 @@ def compare(
         else:
             # A line for each row: a file or another program has no width.
             tables = [table.titled_markdown for table in score_tables(shown)]
-            typer.echo("\n".join([*tables, *marks(shown)]))
+            typer.echo("\n".join(tables))
         if to is None:
             return
 

@@ -132,6 +132,7 @@ def export_cell(
         tokenizer.model_max_length = task.slots // 2 + 1
     study = {
         "name": finished.manifest.study,
+        "base": finished.manifest.encoders[cell.encoder].name,
         **cell.model_dump(exclude={"probes"}),
         "found": _measured(finished, cell),
     }

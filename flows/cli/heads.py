@@ -9,7 +9,7 @@ from pandas import DataFrame
 from papa.errors import SpecError, joined, printable
 from papa.flows.cli import options
 from papa.ranking.orders import scoring_method
-from papa.reporting.answers import certainty
+from papa.reporting.answers import certainty, seed_warnings, seeds_differ
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
 from papa.scores.summary import LINE
@@ -70,8 +70,19 @@ def heads(
             }
             options.print_json(document)
         else:
+            help_text = "; more probe seeds or validation rows help"
+            if not seeds_differ(finished.results):
+                help_text = "; more validation rows help"
             for answer in answers:
-                typer.echo("\n".join(map(printable, _lines(answer, limit))))
+                typer.echo("\n".join(map(printable, _lines(answer, limit, help_text))))
+            # The lines of an encoder and task share λ's certainty.
+            certainties = {
+                f"{answer['encoder']} · {answer['task']}: {answer['certainty']}": None
+                for answer in answers
+                if answer["certainty"]
+            }
+            for sentence in [*certainties, *seed_warnings(finished.results)]:
+                typer.echo(printable(sentence))
 
 
 def _records(frame: DataFrame) -> list[dict[str, Any]]:
@@ -120,8 +131,8 @@ def _drop_label(count: dict[str, Any], metric: str) -> str:
     return f"{percent_label(drop)} ({bounds})"
 
 
-def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
-    """Yield an answer in lines."""
+def _lines(answer: dict[str, Any], max_drop: MaxDrop, help_text: str) -> Iterator[str]:
+    """Yield an answer in lines; ``help_text`` says what would decide what is undecided."""
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
@@ -137,15 +148,17 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
         if high is not None and count["verdict"] == "undecided":
             fewer = ", but fewer are not known to be within"
             is_within = high <= (max_drop.limit(metric) or 0.0)
-            why = fewer if is_within else "; more seeds or rows help"
+            why = fewer if is_within else help_text
         yield (
             f"  {count['constant_heads']} of {answer['heads_in_all']}"
             f"{verdicts.get(count['verdict'], ': too many')}: drop "
             f"{_drop_label(count, metric)}{why}"
         )
-        if count["constant_heads"] == most and count["heads"] is None:
+        if count["verdict"] == "beyond" or count["constant_heads"] == answer["heads_in_all"]:
+            continue
+        if count["heads"] is None:
             yield "  which ones differs from seed to seed in this head order"
-        elif count["constant_heads"] == most:
+        else:
             yield "  which, layers and heads counted from 0:"
             by_layer: dict[int, list[str]] = {}
             for layer, head in count["heads"]:
@@ -156,5 +169,3 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop) -> Iterator[str]:
         yield f"  the study cannot tell: {answer['reason']}"
     elif not most:
         yield "  no number of heads in the study is known to stay within it"
-    if answer["certainty"]:
-        yield f"  {answer['certainty']}"

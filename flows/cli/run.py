@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import pandas
 import typer
 from rich.console import Console
 
@@ -24,9 +25,11 @@ from papa.flows.interrupt import Interruption
 from papa.flows.progress import StudyProgress
 from papa.flows.server import PrefectServer
 from papa.garbage import uncollected
+from papa.reporting.answers import seed_warnings
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
 from papa.storage.store import Store
+from papa.tasks.manifest import RESULTS
 from papa.tasks.mlflow_address import connect, tracking_address
 from papa.tasks.study_files import save_study
 
@@ -198,6 +201,8 @@ def _print_results(store: Store, name: str, mlflow_page: str) -> None:
     folder = store.study(name)
     summary = options.printable_names(read_table(folder / "summary.csv"))
     Console().print(summary_table(summary))
+    for warning in seed_warnings(pandas.read_parquet(folder / RESULTS)):
+        typer.echo(warning)
     typer.echo(f"report   {folder}/report.html")
     typer.echo(f"figures  {folder}/scores.png, scores.svg, scores.pdf")
     ui = shlex.join(["papa", "ui", "--store", store.address])

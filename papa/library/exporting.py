@@ -57,7 +57,7 @@ def export(
             slots].
         folder: Where to write: must not exist, or be empty.
         pairs: Whether an input has two texts; None takes what the texts of the average had.
-        study: What the heads were measured at, for the model card.
+        study: What the heads were measured at, and the ``base`` model's name, for the model card.
 
     Raises:
         EncoderError: The model cannot be exported.
@@ -73,6 +73,8 @@ def export(
     head = "".join(type(model).__name__.partition("For")[1:])
     family = family_for(model.config, "this model")
     base = model.config.to_dict()
+    # It may be a folder of this machine.
+    base.pop("_name_or_path", None)
     if head not in KINDS:
         raise EncoderError(
             f"a {type(model).__name__} has no head that can be exported: give its base_model"
@@ -115,12 +117,15 @@ def export(
     # As in a study, a special token that a text spells is text; but masks are given so.
     tokenizer.split_special_tokens = head != "ForMaskedLM"
     tokenizer.init_kwargs["split_special_tokens"] = tokenizer.split_special_tokens
-    folder_name = Path(model.name_or_path or "").name
-    name = config.study.get("encoder") or folder_name or type(model).__name__
+    base_name = str(config.study.get("base") or model.name_or_path or type(model).__name__)
+    if Path(base_name).is_absolute() or Path(base_name).exists():
+        base_name = Path(base_name).name
+    name = config.study.get("encoder") or Path(base_name).name
     card = ModelCard.from_template(
         ModelCardData(library_name="transformers", tags=["papa-attention"]),
         str(Path(__file__).with_name("export.md.j2")),
         name=name,
+        base=base_name,
         heads=layers * count,
         config=config,
         is_moved=counts_slots and (family.padding is None or family.prepare is not None),

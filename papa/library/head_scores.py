@@ -18,7 +18,8 @@ from papa.errors import DataError, SpecError, meant, shown
 from papa.heads.attention_layers import attention_layers, head_count, heads_per_kv_group
 from papa.library.batches import Data, batches_of, check_answering, check_labels
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import numbered
+from papa.library.in_memory import named_substitutes, numbered
+from papa.library.measurement import scores_from
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
@@ -37,6 +38,7 @@ from papa.spec.file import sentence
 from papa.spec.orders import Head, Unit, default_order, heads_of_units
 from papa.spec.orders import constant_heads as first_heads
 from papa.spec.score_files import read_score_file
+from papa.storage.artifacts import read_metadata
 from papa.storage.store import Store
 from papa.tasks.head_scores import read_head_scores
 from papa.tasks.pipeline import build_pipeline
@@ -125,7 +127,8 @@ def head_scores(
     Returns:
         A row for every head: layer, head, method, score, and its 95 % interval (low, high), NaN
         where nothing is known of it. With ``unit="kv_group"`` the heads of a group have one score,
-        and ``kv_group`` is the number of the group in its layer.
+        and ``kv_group`` is the number of the group in its layer. ``attrs`` holds the
+        ``substitute``, the ``ranking_seeds`` and the number of training ``texts``.
 
     Raises:
         SpecError: There is no such method or substitute for this model, or an argument is not for
@@ -230,7 +233,11 @@ def _scores_in_memory(
             "are NaN), nor whether they hold for other texts: give more texts",
             stacklevel=4,
         )
-    frame.attrs["measure"] = native.loss.name
+    ((substitute_name, _),) = named_substitutes([substitute])
+    frame.attrs = {
+        "measure": native.loss.name,
+        **scores_from(substitute_name, seeds, len(native.texts)),
+    }
     return frame
 
 
@@ -252,7 +259,7 @@ def _scores_of_encoder(
     encoder: Encoder,
     data: object,
     task: Task | None,
-    substitute: object,
+    substitute: RequestedSubstitute,
     document: Mapping[str, object],
     progress: bool,
 ) -> pandas.DataFrame:
@@ -260,7 +267,9 @@ def _scores_of_encoder(
     most, in this process.
     """
     average = None
+    substitute_name = "average"
     if not isinstance(substitute, str) or substitute != "average":
+        ((substitute_name, _),) = named_substitutes([substitute])
         matrices = constants_for(encoder, substitute)
         average = supplied_matrices.step(
             "supplied matrices", encoder=encoder.reference, matrices=matrices
@@ -277,9 +286,11 @@ def _scores_of_encoder(
         artifacts = run_steps(with_inputs(steps.values()), Store(folder), encoder, inputs, progress)
         by_seed = {seed: artifacts[step] for seed, step in steps.items()}
         frame = read_head_scores(method, by_seed).frame(method)
-        if inputs.study.unit == "head":
-            return frame
-        return with_group_column(frame, pair.encoder.heads_per_unit(inputs.study.unit))
+        if inputs.study.unit != "head":
+            frame = with_group_column(frame, pair.encoder.heads_per_unit(inputs.study.unit))
+        training_rows = read_metadata(artifacts[pair.text])["rows"]["train"]
+        frame.attrs = scores_from(substitute_name, inputs.study.ranking_seeds, training_rows)
+        return frame
 
 
 @formerly(fraction="keep")

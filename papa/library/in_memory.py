@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import DataError, SpecError
 from papa.library.batches import Data, check_answering, check_labels, splits_of
 from papa.library.cells import Cells, SubstituteBySeed, score_cells
-from papa.library.measurement import Measurement, compared_with_random
+from papa.library.measurement import Measurement, compared_with_random, scores_from
 from papa.library.redundancy import JointEffects
 from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
 from papa.library.tasks import Task, as_list
@@ -30,7 +30,7 @@ from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.orders import has_joint_effects
 from papa.reporting.answers import answers as sentences_of
-from papa.reporting.answers import certainty
+from papa.reporting.answers import certainty, examples_sentence, seed_warnings
 from papa.reporting.redundancy import redundancy
 from papa.scores.custom import RequestedScore, custom_name
 from papa.scores.summary import summarise
@@ -76,6 +76,7 @@ def measure_in_memory(
     score: RequestedScore | None,
     part: str | None,
     unit: Unit,
+    joint_effects: bool,
     progress: bool,
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says.
@@ -92,18 +93,19 @@ def measure_in_memory(
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
     orders = UnitOrders.from_requested(design.orders, native)
+    computed_from = InMemoryTexts.from_batches(train, pretrained)
     if part is None:
         # A part may attend over other tokens than those of input_ids.
         measured = InMemoryTexts.from_batches(validation, pretrained)
-        computed_from = InMemoryTexts.from_batches(train, pretrained)
         for substitute in substitutes:
             check_slots(substitute, computed_from, measured)
     original = native.all_answers()
     substitutes_by_name = {
         name: _substitute_by_seed(model, substitute, train, part, design.probe_seeds)
-        for name, substitute in _names_of(substitutes)
+        for name, substitute in named_substitutes(substitutes)
     }
-    first_substitute = next(iter(substitutes_by_name.values())).first
+    first_name, first = next(iter(substitutes_by_name.items()))
+    first_substitute = first.first
     cells = Cells(native, metric, substitutes_by_name, original)
     if orders.methods:
         # Images and sound that matrices do not fit are refused before anything is trained.
@@ -124,7 +126,11 @@ def measure_in_memory(
     }
     results, constant_heads = score_cells(cells, units_in_order, design.keep, task.name, progress)
     effects: JointEffects | None = None
-    if "effect" in orders.names and has_joint_effects(design.keep, len(native.units)):
+    if (
+        joint_effects
+        and "effect" in orders.names
+        and has_joint_effects(design.keep, len(native.units))
+    ):
         compared = _open_to_rank(open_head, validation, "effect", followed)
         order = orders.arranged("effect", scores, (0, 0))
         with bar("joint effects", progress, "text") as report:
@@ -137,13 +143,16 @@ def measure_in_memory(
     frames = [
         numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
     ]
-    return Measurement(
-        results,
-        pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame(),
-        sentences_of(summarise(results)) + compared_with_random(results) + sentences,
-        constant_heads,
-        effects,
-    )
+    head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+    head_scores.attrs = scores_from(first_name, design.ranking_seeds, len(computed_from))
+    answers = [
+        *sentences_of(summarise(results)),
+        examples_sentence(len(computed_from), len(native.texts)),
+        *compared_with_random(results),
+        *sentences,
+        *seed_warnings(results),
+    ]
+    return Measurement(results, head_scores, answers, constant_heads, effects)
 
 
 def _substitute_by_seed(
@@ -199,7 +208,7 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
     return [certainty(facts)]
 
 
-def _names_of(
+def named_substitutes(
     substitutes: Sequence[RequestedSubstitute],
 ) -> Iterator[tuple[str, RequestedSubstitute]]:
     """Yield each substitute with a name that no other has."""

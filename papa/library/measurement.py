@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,13 +101,14 @@ class Measurement:
         results_with_influence: ``results``, and what each example adds to a score, from which
             intervals follow.
         head_scores: A row for every head: layer, head, method, score and its 95 % interval (low,
-            high), one method after the other; empty if no order follows scores.
+            high), one method after the other, with the ``attrs`` of ``papa.head_scores``; empty if
+            no order follows scores.
         answers: Sentences: what was measured, and what it says.
         constant_heads: The constant heads of each cell, as (layer, head) from 0; None if each seed
             has others.
         joint_effects: What the first heads of the order "effect", and pairs of its first 16, cost
             together, beside the sum of what each costs, on validation texts; None without that
-            order, and of probes.
+            order, of probes, and with ``joint_effects=False``.
     """
 
     results_with_influence: pandas.DataFrame
@@ -174,6 +175,17 @@ class Measurement:
 
     __repr__ = __str__
     _repr_markdown_ = __str__
+
+
+def scores_from(
+    substitute: str, ranking_seeds: Sequence[int], training_texts: int
+) -> dict[str, object]:
+    """Return the ``attrs`` of a frame of head scores: what they were computed from."""
+    return {
+        "substitute": substitute,
+        "ranking_seeds": list(ranking_seeds),
+        "texts": training_texts,
+    }
 
 
 def compared_with_random(results: pandas.DataFrame) -> list[str]:

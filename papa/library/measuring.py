@@ -17,7 +17,7 @@ from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import Design, measure_in_memory
-from papa.library.measurement import Measurement, compared_with_random
+from papa.library.measurement import Measurement, compared_with_random, scores_from
 from papa.library.redundancy import JointEffects
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
@@ -27,7 +27,13 @@ from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
-from papa.reporting.answers import answers, certainty, corpus_warnings
+from papa.reporting.answers import (
+    answers,
+    certainty,
+    corpus_warnings,
+    examples_sentence,
+    seed_warnings,
+)
 from papa.reporting.redundancy import redundancy
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
@@ -65,6 +71,7 @@ def measure(
     score: RequestedScore | None = None,
     part: str | None = None,
     unit: Unit = "head",
+    joint_effects: bool = True,
     progress: bool = True,
 ) -> Measurement:
     """Measure how far a model's score falls as its heads become constant: a study in one call.
@@ -99,8 +106,7 @@ def measure(
             which tables call by the function's name, or ``scores:custom``, ``scores:custom 2``, …:
             a list of heads, scores, or a function of (layer, head), the smallest first. Orders of
             an in-memory model follow the first of the substitutes. None takes ["effect"] for a
-            native head, with a pass over up to 256 texts for each head and each of up to 120 pairs,
-            and ["lambda"] for a probe.
+            native head, with a pass over up to 256 texts for each head, and ["lambda"] for a probe.
         keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
         probe_seeds: Seeds: a probe is trained with each; intervals need two or more. Of an
             in-memory model nothing is trained with them: they draw random orders, and the texts of
@@ -123,6 +129,9 @@ def measure(
         unit: What is scored and becomes constant as a whole: "head", or "kv_group", the heads of a
             decoder or an in-memory model that share keys and values, as for ``head_scores``. A
             custom order takes a group by the highest score of its heads.
+        joint_effects: Whether to measure also what sets of heads cost together, with the order
+            "effect" of a native head: a pass over up to 256 validation texts for each value of
+            ``keep``, each head in these sets, and each of up to 120 pairs, often most of the time.
         progress: Whether to show progress bars.
 
     Returns:
@@ -159,6 +168,7 @@ def measure(
             score=score or task.score or metric,
             part=part,
             unit=unit,
+            joint_effects=joint_effects,
             progress=progress,
         )
     check_loaded(model, accepts_decoders=True, whole=True)
@@ -200,8 +210,13 @@ def measure(
             inputs = _with_matrices(inputs, custom, replaces_all=not by_name)
         _check_code(inputs, is_stored=store is not None)
         pipeline = build_pipeline(inputs)
-        artifacts = run_steps(pipeline.steps[:-1], Store(folder), model, inputs, progress)
-        return _measurement(pipeline.pairs[0], artifacts, inputs.study)
+        (pair,) = pipeline.pairs
+        steps = pipeline.steps[:-1]
+        if not joint_effects:
+            steps = [step for step in steps if step != pair.joint_effects]
+            pair = replace(pair, joint_effects=None)
+        artifacts = run_steps(steps, Store(folder), model, inputs, progress)
+        return _measurement(pair, artifacts, inputs.study)
 
 
 def _task_in_memory(task: Task | None, is_sampled: bool) -> Task:
@@ -267,17 +282,24 @@ def _measurement(
         heads_per_group = pair.encoder.heads_per_unit(study.unit)
         frames = [with_group_column(frame, heads_per_group) for frame in frames]
     results = results_table([pair], artifacts)
-    sentences = answers(summarise(results)) + compared_with_random(results)
+    text = read_metadata(artifacts[pair.text])
+    examples = text["rows"]
+    sentences = [
+        *answers(summarise(results)),
+        examples_sentence(examples["train"], examples["validation"]),
+        *compared_with_random(results),
+    ]
     trained = scores.get("lambda")
     if isinstance(trained, TrainedLambda):
         facts = {**trained.facts(study.keep), "units": UNIT_LABELS[study.unit]}
         sentences.append(certainty(facts))
-    sentences += corpus_warnings(results, {pair.task.name: read_metadata(artifacts[pair.text])})
+    sentences += seed_warnings(results) + corpus_warnings(results, {pair.task.name: text})
     heads: dict[Cell, tuple[Head, ...] | None] = {}
     for cell, steps in pair.cells.items():
         by_seed = {read_scores(artifacts[step]).constant_heads for step in steps}
         heads[Cell.from_row(vars(cell))] = by_seed.pop() if len(by_seed) == 1 else None
     frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
+    frame.attrs = scores_from("average", study.ranking_seeds, examples["train"])
     effects = joint_effects_table([pair], artifacts)
     if effects is None:
         return Measurement(results, frame, sentences, heads)

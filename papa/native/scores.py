@@ -197,9 +197,9 @@ def score_native_heads(
     count = len(native.texts)
     seeds = list(dict.fromkeys(seeds))
     rows_known: set[bytes] = set()
-    by_seed: dict[int, HeadScores] = {}
+    requests: list[NativeRequest] = []
     shuffles: set[int | None] = set()
-    for number, seed in enumerate(seeds, start=1):
+    for seed in seeds:
         rows, shuffle_seed = divided_rows(count, ranking.rows, seed, seeds)
         if entry is not None and entry.streamed and ranking.rows is None:
             rows = np.arange(count)
@@ -218,7 +218,11 @@ def score_native_heads(
             if rows_read in rows_known:
                 continue
             rows_known.add(rows_read)
-        description = f"{method}, seed {seed} ({number} of {len(seeds)})"
+        requests.append(request)
+    by_seed: dict[int, HeadScores] = {}
+    for number, request in enumerate(requests, start=1):
+        seed = request.seed
+        description = f"{method}, seed {seed} ({number} of {len(requests)})"
         with bar(description, show_progress, unit) as progress:
             by_seed[seed] = _score_with_seed(method, replace(request, progress=progress), ranking)
     distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles

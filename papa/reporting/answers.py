@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import pandas
+from pandas.api.typing import SeriesGroupBy
 
 from papa.reporting.wording import (
     axis_labels,
@@ -21,6 +22,7 @@ from papa.reporting.wording import (
 )
 from papa.scores.order_comparison import GROUP, RANDOM, fewest_random_lists
 from papa.scores.summary import (
+    LINE,
     ONE_ANSWER,
     WORDS,
     distinct_results,
@@ -231,6 +233,36 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
         share = f"{100 * row['unseen_share']:.3f} % of the entries read"
         lines[f"Never observed: {' · '.join(row[axis] for axis in axes)}"] = share
     return lines
+
+
+def seeds_differ(results: pandas.DataFrame) -> bool:
+    """Return whether probe seeds change any score; they do not change that of a native head."""
+    return bool((_scores_by_cell(results).nunique() > 1).any())
+
+
+def seed_warnings(results: pandas.DataFrame) -> list[str]:
+    """Return a warning if scores differ between two seeds, as Student's t over two is so wide that
+    intervals say little.
+    """
+    scores = _scores_by_cell(results)
+    if not ((scores.size() == 2) & (scores.nunique() == 2)).any():
+        return []
+    return [
+        "Beware: intervals over two probe seeds are 12.7 standard errors wide on either side, over "
+        "three 4.3, over five 2.8: more probe seeds make them narrower."
+    ]
+
+
+def _scores_by_cell(results: pandas.DataFrame) -> SeriesGroupBy:
+    return results.groupby([*LINE, "fraction"])["score"]
+
+
+def examples_sentence(training: int, validation: int) -> str:
+    """Return on how many examples was measured, and from how many averages and scores are."""
+    return (
+        f"Scores are of {validation:,} validation examples; averages, head scores and what is "
+        f"trained are from {training:,} training examples."
+    )
 
 
 def corpus_warnings(

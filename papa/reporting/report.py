@@ -25,6 +25,7 @@ from papa.reporting.answers import (
     mean_drops,
     orders_note,
     plan_sentence,
+    seed_warnings,
 )
 from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
@@ -120,7 +121,11 @@ def page(findings: Findings) -> str:
         study=study,
         plan=plan_sentence(study, summary),
         answers=[*answers(summary), *certainties],
-        warnings=[*marks(summary), *corpus_warnings(findings.results, findings.texts)],
+        warnings=[
+            *marks(summary),
+            *seed_warnings(findings.results),
+            *corpus_warnings(findings.results, findings.texts),
+        ],
         sections=sections,
         averages=findings.averages,
         citation=findings.citation,

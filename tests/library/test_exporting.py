@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from transformers import AutoModel
 
 import papa
 from tests.exported.exports import (
@@ -51,3 +52,14 @@ def test_a_folder_that_is_not_empty_is_refused(folder: Path) -> None:
 def test_the_card_says_how_many_heads_are_constant(folder: Path) -> None:
     card = (folder / "README.md").read_text()
     assert "7 of 12 heads constant" in card
+
+
+def test_the_card_names_the_heads_and_the_base_but_no_folder(tmp_path: Path) -> None:
+    base = tmp_path / "my-base"
+    random_model("bert").save_pretrained(base)
+    saved(AutoModel.from_pretrained(base), tokenizer_of(), tmp_path / "export")
+    card = (tmp_path / "export" / "README.md").read_text()
+    assert "layer 0: 1, 2\n- layer 1: 0, 1, 2, 3\n- layer 2: 0\n" in card
+    assert "`my-base`" in card
+    for file in (tmp_path / "export").glob("*.[jm]*"):
+        assert str(tmp_path) not in file.read_text(), file

@@ -118,7 +118,7 @@ def test_intervals_are_the_same(of_heads: Both, method: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("decoder_name", "last_pair"), [("of_heads", "1.2 + 1.3"), ("of_groups", "1.0-1 + 1.2-3")]
+    ("decoder_name", "last_pair"), [("of_heads", "L1H2 + L1H3"), ("of_groups", "L1H0-1 + L1H2-3")]
 )
 def test_joint_effects_are_the_same(
     decoder_name: str, last_pair: str, request: pytest.FixtureRequest

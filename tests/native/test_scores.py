@@ -110,6 +110,12 @@ def test_a_score_is_the_same_in_measure_and_in_head_scores(
     ).head_scores
     scores = papa.head_scores(CLASSIFIER, data["train"], method=method, score=score, progress=False)
     pandas.testing.assert_frame_equal(scores, measured)
+    assert measured.attrs.items() <= scores.attrs.items()
+
+
+def test_progress_counts_the_seeds_that_are_scored(capsys: pytest.CaptureFixture[str]) -> None:
+    papa.head_scores(CLASSIFIER, labelled(), method="effect", progress=True)
+    assert "(1 of 1)" in capsys.readouterr().err, "the other seeds have the same texts"
 
 
 def test_the_default_method_is_effect() -> None:

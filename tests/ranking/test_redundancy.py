@@ -129,13 +129,19 @@ def test_measure_finds_redundancy_where_there_is_one(
 def test_only_the_redundant_pair_is_named(
     of_copies: papa.Measurement, of_one_head: papa.Measurement
 ) -> None:
-    pairs = [f"0.{first} + 0.{second}" for first, second in combinations(range(4), 2)]
+    pairs = [f"L0H{first} + L0H{second}" for first, second in combinations(range(4), 2)]
     assert effects_of(of_copies)["pair"].tolist() == ["", "", *pairs]
-    for measurement, redundant in ((of_copies, {f"0.0 + 0.{COPY}"}), (of_one_head, set())):
+    for measurement, redundant in ((of_copies, {f"L0H0 + L0H{COPY}"}), (of_one_head, set())):
         assert measurement.joint_effects is not None
         assert {pair for pair in pairs if pair in " ".join(measurement.answers)} == redundant
         drawn = {*measurement.joint_effects.plot().data["set"]}
         assert drawn == {"2 heads", "4 heads"} | redundant
+
+
+def test_joint_effects_can_be_left_out(redundant: PreTrainedModel) -> None:
+    measurement = quick_measure(redundant, batches(3), keep=[1, 0.5], joint_effects=False)
+    assert measurement.joint_effects is None
+    assert set(measurement.head_scores["method"]) == {"effect"}
 
 
 def test_p_values_are_of_the_adjusted_test_over_texts(redundant: PreTrainedModel) -> None:
@@ -171,7 +177,7 @@ def of_20_heads() -> papa.Measurement:
 def test_pairs_are_of_the_16_heads_of_least_effect(of_20_heads: papa.Measurement) -> None:
     least = of_20_heads.head_scores.nsmallest(16, "score")
     heads = sorted(zip(least["layer"], least["head"], strict=True))
-    names = [f"{layer}.{head}" for layer, head in heads]
+    names = [f"L{layer}H{head}" for layer, head in heads]
     expected = [f"{first} + {second}" for first, second in combinations(names, 2)]
     assert len(expected) == 120
     assert effects_of(of_20_heads)["pair"].tolist() == ["", "", *expected]

@@ -6,7 +6,7 @@ from functools import partial
 import pandas
 import pytest
 
-from papa.reporting.answers import answers
+from papa.reporting.answers import answers, seed_warnings
 from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
@@ -23,6 +23,12 @@ def test_a_sentence_has_the_drop_with_its_interval() -> None:
     frame["score"] += [0.0, 0.01, -0.01, 0.0, 0.0, 0.0, 0.008, 0.002, -0.01]
     (sentence,) = answers(summarise(frame))
     assert all(number in sentence for number in ("0.800", "0.776", "3.0 ± 2.5 %", "0.500", "0.600"))
+
+
+@pytest.mark.parametrize(("seeds", "warned"), [((0, 1), True), ((0, 1, 2), False), ((0,), False)])
+def test_intervals_over_two_seeds_are_warned_of(seeds: tuple[int, ...], warned: bool) -> None:
+    assert bool(seed_warnings(results(seeds=seeds))) == warned
+    assert not seed_warnings(results(seeds=seeds).assign(score=0.8)), "a native head"
 
 
 def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
