@@ -136,7 +136,7 @@ def certainty(facts: Mapping[str, Any]) -> str:
     agreement = "agree significantly" if facts["told"] else "do not agree significantly"
     return (
         f"The head orders by λ of {facts['seeds']} seeds {agreement}: Kendall's τ is "
-        f"{facts['kendall_tau']:.2f} between two of them (of random orders below "
+        f"{facts['kendall_tau']:z.2f} between two of them (of random orders below "
         f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['heads_told']} of "
         f"{facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by chance "
         f"{0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
@@ -158,7 +158,7 @@ def _label_sentences(facts: Mapping[str, Any]) -> str:
             f"labels, too, with {CONTROL_SEEDS} seeds or more."
         )
     tau, is_informative = facts["control"]
-    control = f"{rows} On the same rows with shuffled labels τ is {tau:.2f}"
+    control = f"{rows} On the same rows with shuffled labels τ is {tau:z.2f}"
     if is_informative:
         return f"{control}, significantly less, so the order is informative."
     return f"{control}, not significantly less: {_POWER}."
@@ -227,7 +227,7 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
             if by_split:
                 numbers = " / ".join(f"{count:,}" for count in by_split.values())
                 counts_of_corpus.append(f"{numbers} {label}")
-        lines[f"Rows of {name}"] = ", ".join(counts_of_corpus)
+        lines[f"Rows of {name} (training / validation)"] = ", ".join(counts_of_corpus)
     axes = ["encoder", "task", "constants"]
     for row in results.dropna(subset="unseen_share").drop_duplicates(axes).to_dict("records"):
         share = f"{100 * row['unseen_share']:.3f} % of the entries read"

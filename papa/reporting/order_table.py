@@ -18,9 +18,9 @@ from papa.reporting.wording import (
 from papa.scores.order_comparison import GROUP
 
 _ORDERS = (
-    "*, better, worse: significant. Seconds and evaluations (passes over the examples; for λ "
-    "epochs) are those of the head scores over their seeds; –: no work of its own (none needed, or "
-    "shared with another order), or the reference order itself."
+    "*: significant; Better than, Worse than: the number of other orders, if significant. Seconds "
+    "and evaluations (passes over the examples; for λ epochs) are those of the head scores, over "
+    "all their seeds; –: none needed, counted at another order, or the order compared with."
 )
 
 
@@ -72,8 +72,8 @@ def order_table(
                     **axis_labels(row, [*axes, "order"]),
                     **metric,
                     "Mean score": marked(mean_label(row), cell),
-                    f"Difference to {order_label(first_order)}": difference,
-                    "Kendall's τ with it": tau,
+                    f"Difference from {order_label(first_order)}": difference,
+                    f"Kendall's τ with {order_label(first_order)}": tau,
                     "Better than": str((significant > 0).sum()),
                     "Worse than": str((significant <= 0).sum()),
                     "Seconds": number_label(row["seconds"], ",.1f"),
