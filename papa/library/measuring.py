@@ -213,7 +213,7 @@ def measure(
         (pair,) = pipeline.pairs
         steps = pipeline.steps[:-1]
         if not joint_effects:
-            steps = [step for step in steps if step != pair.joint_effects]
+            steps = tuple(step for step in steps if step != pair.joint_effects)
             pair = replace(pair, joint_effects=None)
         artifacts = run_steps(steps, Store(folder), model, inputs, progress)
         return _measurement(pair, artifacts, inputs.study)
