@@ -29,7 +29,7 @@ from papa.tasks.inputs import (
 )
 from papa.tasks.pipeline import Pipeline, build_pipeline
 from papa.tasks.step import Step
-from papa.text.rows import read_rows
+from papa.text.rows import check_label_is_named, read_rows
 from papa.text.tokens import check_vocabulary, special_tokens_of
 from papa.workers import check_answers
 
@@ -212,7 +212,10 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
         where = texts[text]
         if isinstance(result, errors.HubUnreachableError) and for_plan:
             resolved.unchecked.append(f"{where}: {result}")
-        elif isinstance(result, errors.PapaError):
+            continue
+        label_check = partial(check_label_is_named, resolved.at_commit(text))
+        resolved.problems += problems_of(where, label_check)
+        if isinstance(result, errors.PapaError):
             resolved.problems.append(errors.Problem(where, result))
         else:
             previews[text] = result

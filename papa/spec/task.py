@@ -267,10 +267,9 @@ class TaskSpec(Frozen):
         return self
 
     @property
-    def needed_columns(self) -> tuple[str, ...]:
-        """The columns that have to be named; rows show whether the source has them."""
-        needs_label = self.kind not in ("text", "pair") or self.metric not in UNLABELLED_METRICS
-        return tuple(name for name in KINDS[self.kind].columns if name != "label" or needs_label)
+    def needs_labels(self) -> bool:
+        """Whether its metric reads labels."""
+        return "label" in KINDS[self.kind].columns and self.metric not in UNLABELLED_METRICS
 
     @property
     def regression(self) -> bool:

@@ -135,19 +135,34 @@ def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str]:
     """
     existing = source.rows.column_names
     reasons: list[str] = []
-    for role in task.needed_columns:
+    for role in KINDS[task.kind].columns:
         column = getattr(task.columns, role)
-        if column is None:
-            reasons.append(
-                f"columns.{role}: a task of kind '{task.kind}' reads it, and no column is named: "
-                f"name one of {source.origin} ({nearest_first(role, existing)})"
-            )
-        elif column not in existing:
+        # Whether texts need labels is said by a metric that is not always the task's here.
+        is_needed = role != "label" or task.kind not in ("text", "pair")
+        if column is None and is_needed:
+            reasons.append(_unnamed_column(task, role, source))
+        elif column is not None and column not in existing:
             reasons.append(f"columns.{role}: {source.missing_column_message(column)}")
     if reasons:
         raise DataError(*reasons)
     columns = {role: getattr(task.columns, role) for role in KINDS[task.kind].columns}
     return {role: column for role, column in columns.items() if column is not None}
+
+
+def _unnamed_column(task: TaskSpec, role: str, source: SourceTable) -> str:
+    columns = nearest_first(role, source.rows.column_names)
+    return (
+        f"columns.{role}: a task of kind '{task.kind}' reads it, and no column is named: name one "
+        f"of {source.origin} ({columns})"
+    )
+
+
+def check_label_is_named(task: TaskSpec) -> None:
+    """Raise a DataError, with the columns that there are, if a whole task's metric reads labels and
+    it names no column of them.
+    """
+    if task.needs_labels and task.columns.label is None:
+        raise DataError(_unnamed_column(task, "label", read_source(task, "train")))
 
 
 def _texts_and_labels(task: TaskSpec, source: SourceTable) -> tuple[pa.Table, SplitLabels]:

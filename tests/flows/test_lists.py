@@ -98,12 +98,19 @@ def test_check_names_faults_of_the_file_and_what_else_is_wrong(
 ) -> None:
     study, store = tiny
     missing = str(tmp_path / "missing")
-    changes = ("--set", f"encoders=[{missing}]", "--set", "keap=[1]", "--set", "orders=[lamda]")
+    settings = (f"encoders=[{missing}]", "keap=[1]", "orders=[lamda]", "tasks.0.columns.label=null")
+    changes = [argument for setting in settings for argument in ("--set", setting)]
     for command in ("check", "plan", "run"):
         finished = invoke(command, study, "--store", str(store), *changes)
         assert finished.code == 1
         lines = finished.err.splitlines()
-        for key, named in (("keap", "keep"), ("encoders.0", missing), ("orders.0", "lambda")):
+        expected = {
+            "keap": "keep",
+            "encoders.0": missing,
+            "orders.0": "lambda",
+            "columns.label": "text",
+        }
+        for key, named in expected.items():
             assert any(key in line and named in line for line in lines)
 
 

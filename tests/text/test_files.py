@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import nullcontext
 from datetime import date
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,7 +17,7 @@ from datasets import ClassLabel, Dataset, Features, List, Value
 from papa.errors import DataError
 from papa.spec import HubSource
 from papa.spec.file import registry
-from papa.text.rows import read_rows
+from papa.text.rows import check_label_is_named, read_rows
 from papa.text.sources import VALIDATION_ROWS, fingerprint, read_reviews, reviews_file
 from papa.text.table import read_file
 from tests.text.conftest import ENTITIES, MLM, NONE, WORDS, Make, Settings, known_task, lines, texts
@@ -215,26 +216,40 @@ def test_both_files_that_are_not_there_are_named(make_task: Make, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("columns", "expected"),
+    ("kind", "columns", "expected"),
     [
         (
+            "text",
             {"text": "texts", "label": "labels"},
             {"columns.text": "'texts'", "columns.label": "'labels'"},
         ),
-        ({"text": "body"}, {"columns.label": "body, queue"}),
+        ("pair", {"text": "body"}, {"columns.text_pair": "queue"}),
+        ("words", {"words": "body"}, {"columns.label": "queue"}),
     ],
 )
 def test_each_column_that_is_missing_is_named(
-    make_task: Make, columns: dict[str, str], expected: dict[str, str]
+    make_task: Make, kind: str, columns: dict[str, str], expected: dict[str, str]
 ) -> None:
     rows = [{"body": "a", "queue": "b"}]
+    task = make_task(rows, settings=WORDS if kind == "words" else NONE, kind=kind, columns=columns)
     with pytest.raises(DataError) as refused:
-        read_rows(make_task(rows, columns=columns))
+        read_rows(task)
     reasons = refused.value.reasons
     for key, named in expected.items():
         about_key = [reason for reason in reasons if key in reason]
         assert len(about_key) == len(("train", "validation"))
         assert all(named in reason and "body" in reason for reason in about_key)
+
+
+@pytest.mark.parametrize(("metric", "is_needed"), [("accuracy", True), ("agreement", False)])
+def test_a_metric_that_reads_labels_needs_their_column(
+    make_task: Make, metric: str, is_needed: bool
+) -> None:
+    rows = [{"body": "a", "queue": "b"}]
+    task = make_task(rows, columns={"text": "body"}, head="native", metric=metric)
+    assert read_rows(task).label_names is None, "steps read rows by another metric"
+    with pytest.raises(DataError, match="queue") if is_needed else nullcontext():
+        check_label_is_named(task)
 
 
 def test_each_wrong_label_is_named(make_task: Make) -> None:
