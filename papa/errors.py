@@ -151,17 +151,23 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
     return (", ".join(shortened(name, 60) for name in nearest) or "none") + remainder
 
 
-def meant(wanted: object, existing: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if a name is near to an existing one or a part of it, else
-    an empty text.
+def nearest_to(wanted: object, existing: Iterable[str]) -> str | None:
+    """Return the existing name that is near to a name, or that it is a part of; None without
+    one.
     """
     if not isinstance(wanted, str):
-        return ""
+        return None
     names = {name.lower(): name for name in existing}
     nearest = get_close_matches(wanted.lower(), names, n=1)
     if len(wanted) > 2:
         nearest += sorted((name for name in names if wanted.lower() in name), key=len)
-    return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
+    return names[nearest[0]] if nearest else None
+
+
+def meant(wanted: object, existing: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` if there is a ``nearest_to`` a name, else an empty text."""
+    nearest = nearest_to(wanted, existing)
+    return f" (did you mean '{nearest}'?)" if nearest else ""
 
 
 Result = TypeVar("Result")

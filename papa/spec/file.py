@@ -6,6 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from importlib.resources import files
+from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -14,7 +15,17 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import CheckError, DataError, Problem, SpecError, in_one_line, joined, meant, shown
+from papa.errors import (
+    CheckError,
+    DataError,
+    Problem,
+    SpecError,
+    in_one_line,
+    joined,
+    meant,
+    nearest_to,
+    shown,
+)
 from papa.spec import HeadScores, StudySpec
 from papa.spec.orders import module_of, scores_in
 from papa.spec.score_files import read_score_file
@@ -77,13 +88,17 @@ class StudyFileError(CheckError):
 
 @dataclass(frozen=True)
 class _Fault:
-    """What is wrong with the value at a path of a study's mapping; ``is_unknown`` where its key is
-    one that no study has.
+    """What is wrong with the value at a path of a study's mapping.
+
+    Attributes:
+        is_unknown: Whether its key is one that no study has.
+        correction: The value that was meant, as far as is known.
     """
 
     path: tuple[Any, ...]
     sentence: str
     is_unknown: bool = False
+    correction: str | None = None
 
 
 _MESSAGES = {
@@ -217,7 +232,14 @@ def _validated(document: Document) -> tuple[StudySpec | None, list[_Fault]]:
         return StudySpec.model_validate(document), []
     except ValidationError as error:
         faults = [
-            _Fault(tuple(_path_of(fault)), line, fault["type"] == "extra_forbidden")
+            _Fault(
+                tuple(_path_of(fault)),
+                line,
+                fault["type"] == "extra_forbidden",
+                nearest_to(fault["input"], _names_in(fault))
+                if fault["type"] == "literal_error"
+                else None,
+            )
             for fault in error.errors()
             if not _follows_from_another(fault)
             for line in sentence(fault).split("\n")
@@ -226,14 +248,18 @@ def _validated(document: Document) -> tuple[StudySpec | None, list[_Fault]]:
 
 
 def _without(document: Document, faults: Sequence[_Fault]) -> Rest | None:
-    """Return what is left of a study without what has faults, if that is a study."""
-    rest = copy.deepcopy(document)
+    """Return what is left of a study without what has faults, if that is a study; values of which
+    it is known what was meant are corrected.
+    """
+    rest: Any = copy.deepcopy(document)
     dropped: set[tuple[Any, ...]] = set()
     for fault in faults:
         key, *inner = fault.path
+        *parents, last = fault.path
         if fault.is_unknown:
-            *parents, last = fault.path
-            del reduce(lambda value, step: value[step], parents, rest)[last]
+            del reduce(getitem, parents, rest)[last]
+        elif fault.correction:
+            reduce(getitem, parents, rest)[last] = fault.correction
         else:
             is_entry = bool(inner) and isinstance(rest.get(key), list)
             dropped.add(fault.path[: 2 if is_entry else 1])
@@ -310,8 +336,7 @@ def sentence(fault: ErrorDetails) -> str:
             return f"unknown key '{where}': it belongs to a section, as {joined(sections)}"
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
         return f"unknown key '{where}'{near}: correct it, or leave it out"
-    context = fault.get("ctx", {})
-    names = str(context.get("expected") or context.get("expected_tags", "")).split("'")
+    names = _names_in(fault)
     has_kind = isinstance(value, dict) and "tag" in fault["type"]
     wrong_value = value.get("kind") if has_kind else value
     # A mapping would be long to quote, and of a missing key there is no value.
@@ -321,6 +346,12 @@ def sentence(fault: ErrorDetails) -> str:
     return "\n".join(
         f"'{where}': {line}{quoted}{meant(wrong_value, names)}" for line in message.split("\n")
     )
+
+
+def _names_in(fault: ErrorDetails) -> list[str]:
+    """Return the values that pydantic names, and what stands between them."""
+    context = fault.get("ctx", {})
+    return str(context.get("expected") or context.get("expected_tags", "")).split("'")
 
 
 def _path_of(fault: ErrorDetails) -> list[Any]:

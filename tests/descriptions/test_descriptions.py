@@ -16,6 +16,7 @@ from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.observation import ATTENTIONS, Means, Observation
 from papa.models.encoder import Encoder
 from papa.scores.intervals import interval
+from papa.spec.orders import head_name
 from tests.descriptions.observations import observation_of, values
 from tests.make import ENCODERS, random_model
 from tests.models.inputs import some_inputs
@@ -77,7 +78,7 @@ def test_similarity_is_that_of_scipy_on_the_stock_model(frame_of_texts, stock) -
                 rows.append(jensenshannon(p, q) ** 2)
             output = attention @ value
             cosines += torch.cosine_similarity(output[first], output[second], dim=-1).tolist()
-        pair = (*first, "{}.{}".format(*second))
+        pair = (*first, head_name(*second))
         assert divergence[pair] == pytest.approx(np.mean(rows), abs=1e-5)
         assert cosine[pair] == pytest.approx(np.mean(cosines), abs=1e-4)
         assert divergence[pair] != pytest.approx(np.sum(rows), abs=1e-3), "a mean, not a sum"

@@ -204,19 +204,24 @@ def test_a_task_has_a_line_for_each_of_its_misfits(tmp_path: Path) -> None:
 
 
 def test_the_rest_of_a_study_with_faults_keeps_its_positions(tmp_path: Path) -> None:
-    """Entries with a fault are left out, unknown keys alone, and the name is given."""
+    """Entries with a fault are left out, of unknown keys these alone; near values are corrected."""
     change = {
         "name": "my study!",
-        "tasks": ["revews", OWN | {"slots": 3}, OWN | {"name": "other", "slot": 16}],
+        "tasks": [
+            "revews",
+            OWN | {"slots": 3},
+            OWN | {"name": "other", "slot": 16, "metric": "acc"},
+        ],
         "keap": [1],
     }
     with pytest.raises(StudyFileError) as raised:
         study(tmp_path, SMALLEST | change)
     keys = re.findall(r"study\.yaml: [^']*'([\w.]+)'", str(raised.value))
-    assert {*keys} == {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "keap"}
+    expected = {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "tasks.2.metric", "keap"}
+    assert {*keys} == expected
     rest = raised.value.rest
     assert rest is not None
-    assert [task.name for task in rest.study.tasks] == ["other"]
+    assert [(task.name, task.metric) for task in rest.study.tasks] == [("other", "accuracy")]
     problem = rest.in_file(Problem("tasks.0 (other)", SpecError("")))
     assert problem.where == "tasks.2 (other)"
 
