@@ -19,6 +19,7 @@ def summary(*drops: tuple[int, float, float], reason: str = "", seeds: int = 3) 
             "metric": "accuracy",
             "fraction": 1 - count / 72,
             "constant_heads": count,
+            "share_of_heads": 1 - count / 72,
             "relative_drop": (low + high) / 2,
             "drop_low": low,
             "drop_high": high,
@@ -38,6 +39,12 @@ FIRST = (9, -0.02, 0.01)
 WIDE = (18, -0.01, 0.03)
 SECOND = (36, -0.01, 0.005)
 LAST = (72, 0.05, 0.09)
+
+
+def test_a_number_of_heads_has_one_row() -> None:
+    rounded = summary(FIRST, LAST, LAST).assign(fraction=[1, 0.875, 0.005, 0])
+    found = heads_within(rounded, {}, ONE_PERCENT)
+    assert found[["fraction", "constant_heads"]].to_numpy().tolist() == [[0.875, 9], [0, 72]]
 
 
 @pytest.mark.parametrize(
