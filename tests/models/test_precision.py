@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from papa.errors import SpecError
+from papa.heads.average import average_of
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.encoder import Encoder, load_encoder
 from papa.models.reference import EMBEDDED, check_device, resolve_encoder
@@ -30,7 +31,7 @@ def test_the_laws_hold_within_its_rounding(variant: str) -> None:
     half = Case(variant, precision="bfloat16")
     inputs = full.inputs(1)
     other_inputs = full.inputs(2)
-    constants = half.average(other_inputs).average()
+    constants = average_of(half.average(other_inputs))
     for heads in ([], EVERY[:5]):
         with replaced(full.encoder, constants, heads):
             expected = full.states(inputs)

@@ -13,7 +13,7 @@ import torch
 
 from papa.cores import WorkerCores, map_in_threads
 from papa.errors import PapaError
-from papa.heads.average import average_split
+from papa.heads.average import average_of, average_split
 from papa.heads.constants import control
 from papa.heads.replacement import replaced
 from papa.models.encoder import Encoder
@@ -251,7 +251,7 @@ def test_the_unseen_share_is_of_pairs_of_slots(
     """An average over few texts, of the task or of shorter reviews, against a count by hand."""
     over = corpus_of("reviews", changes).split("train")
     scored = corpora["reviews"].split("validation")
-    constants = average_split(encoder, over, slots=64, batch_tokens=512).average()
+    constants = average_of(average_split(encoder, over, slots=64, batch_tokens=512))
     averaged_pairs = set(pairs(over))
     read = pairs(scored)
     expected = sum(pair not in averaged_pairs for pair in read) / len(read)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.heads.average import average_split
+from papa.heads.average import average_of, average_split
 from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, EncoderReference, load_tokenizer
 from papa.ranking.loss_scores import ScoringRequest
@@ -30,7 +30,7 @@ def scoring_request(
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), folder, shard_rows=64)
     corpus = load_corpus(folder)
     sums = average_split(encoder, corpus.split("train"), slots=SLOTS, batch_tokens=1024)
-    return ScoringRequest(encoder, sums.average(), corpus, task, RankingSpec(), 0, ExecutionSpec())
+    return ScoringRequest(encoder, average_of(sums), corpus, task, RankingSpec(), 0, ExecutionSpec())
 
 
 @pytest.fixture(scope="session", params=[(0, 2), (1, 1)], ids=str)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, BertModel
 
-from papa.heads.average import average_split
+from papa.heads.average import average_of, average_split
 from papa.models.encoder import load_encoder
 from papa.models.native import load_native_model, native_class
 from papa.models.reference import EncoderReference, embedded_folder, load_tokenizer, resolve_encoder
@@ -176,7 +176,7 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     execution = ExecutionSpec()
     split = corpus.split("train")
     ranking = RankingSpec(epochs=6, learning_rate=0.05)
-    average = average_split(encoder, split, slots=task.slots, batch_tokens=1024).average()
+    average = average_of(average_split(encoder, split, slots=task.slots, batch_tokens=1024))
     scoring_request = ScoringRequest(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
         model = load_native_model(reference, native_class(task, reference))
