@@ -5,8 +5,9 @@ import copy
 import torch
 from torch import Tensor
 
-from papa.heads.average import AttentionAverager
+from papa.heads.average import AttentionAverager, average_of
 from papa.heads.constants import ConstantMatrices
+from papa.heads.sums import AttentionSums
 from papa.models.encoder import Encoder
 from papa.spec import Precision
 from tests.make import random_model
@@ -59,10 +60,13 @@ class Case:
     def modules(self):
         return self.encoder.family.modules(self.plain, self.encoder.family.attention)
 
-    def average(self, *batches: Inputs) -> ConstantMatrices:
+    def sums(self, *batches: Inputs) -> AttentionSums:
         averager = AttentionAverager(*self.shape, SLOTS, self.encoder.device)
         self.encoder.observe(averager.observe, [batch.compact() for batch in batches])
-        return averager.substitute()
+        return averager.result()
+
+    def average(self, *batches: Inputs) -> ConstantMatrices:
+        return average_of(self.sums(*batches))
 
     def constants(self, seed: int = 5) -> ConstantMatrices:
         generator = torch.Generator().manual_seed(seed)

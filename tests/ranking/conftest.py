@@ -30,7 +30,9 @@ def scoring_request(
     tokenise_corpus(task, LayoutSpec(), load_tokenizer(reference), folder, shard_rows=64)
     corpus = load_corpus(folder)
     sums = average_split(encoder, corpus.split("train"), slots=SLOTS, batch_tokens=1024)
-    return ScoringRequest(encoder, average_of(sums), corpus, task, RankingSpec(), 0, ExecutionSpec())
+    return ScoringRequest(
+        encoder, average_of(sums), corpus, task, RankingSpec(), 0, ExecutionSpec()
+    )
 
 
 @pytest.fixture(scope="session", params=[(0, 2), (1, 1)], ids=str)
