@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from papa.models.native import NativeReference
+from papa.models.native import NativeReference, native_class
 from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ExecutionSpec, TaskSpec
@@ -45,7 +45,7 @@ def model_of(step: Step) -> ModelReference | None:
     encoder: EncoderReference | None = step.arguments.get("encoder")
     task: TaskSpec | None = step.arguments.get("task")
     if encoder is not None and task is not None and is_native(task):
-        return NativeReference(encoder, task)
+        return NativeReference(encoder, native_class(task, encoder))
     return encoder
 
 

