@@ -170,7 +170,9 @@ def test_a_server_that_cannot_be_used_is_one_sentence(
     with papa_run(tmp_path, json.dumps(STUDY), environment, "--store", str(store)) as study:
         study.process.wait(PATIENCE_SECONDS)
     assert study.process.returncode == 1
-    (line,) = study.log.read_text().splitlines()
+    *notes, line = study.log.read_text().splitlines()
+    # On a slow machine the study says this before it ends.
+    assert all("does not answer" in note for note in notes)
     assert line.startswith("error: ")
     assert sentence in line
     assert prefect.environment["PREFECT_API_AUTH_STRING"] not in line
