@@ -73,6 +73,7 @@ def test_a_layer_without_attention_has_no_heads(hybrid: PreTrainedModel) -> None
         pytest.fail("the block was entered")
 
 
+@pytest.mark.filterwarnings("ignore:data holds one text")
 @pytest.mark.unchecked
 @pytest.mark.parametrize("method", ["effect", "lambda"])
 def test_only_layers_with_attention_have_scores(hybrid: PreTrainedModel, method: str) -> None:

@@ -76,6 +76,7 @@ def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
     assert (expected.sum(-1) < 0.99).any()
 
 
+@pytest.mark.filterwarnings("ignore:data holds one text")
 @pytest.mark.parametrize(("part", "layer"), [("encoder", 1), ("decoder", 2)])
 def test_heads_of_a_part_are_scored_as_if_they_were_replaced_by_hand(part: str, layer: int) -> None:
     model = eager(t5)

@@ -25,7 +25,7 @@ def test_the_page_runs_when_pasted(
     assert "torch.Size([6, 12, 32, 32])" in printed
     assert "data is one string: give a list, such as ['one string']" in printed
     assert (tmp_path / "scores.png").stat().st_size > 10_000
-    assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 3 * 2
+    assert len((tmp_path / "results.csv").read_text().splitlines()) == 1 + 3 * 3
 
 
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,6 +77,7 @@ def test_a_group_has_one_score(llama: LlamaForCausalLM, batches: Batches, method
     assert np.ptp(grouped) > 0, "negative control"
 
 
+@pytest.mark.filterwarnings("ignore:data holds one text")
 def test_the_gradient_of_a_group_is_that_of_one_gate_for_its_heads(llama: LlamaForCausalLM) -> None:
     text = {"input_ids": torch.arange(1, 13)[None]}
     grouped = quick_scores(llama, [text], method="gradient", unit="kv_group")

@@ -81,7 +81,7 @@ def test_a_tile_has_the_colours_of_its_matrix(page: Page) -> None:
 
 def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
     show(page, 17)
-    assert page.all("#zoom-title")[0].text.startswith("a · reviews, layer 1, head 5: ")
+    assert page.all("#zoom-title")[0].text.startswith("a · reviews, L1H5: ")
     page.run("document.querySelectorAll('#zoom button[data-figure]')[2].click()")
     rows = list(csv.DictReader(io.StringIO(page.saved("zoom.csv"))))
     drawn = AVERAGE.matrices[1, 5]
