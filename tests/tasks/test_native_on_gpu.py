@@ -36,8 +36,7 @@ class GpuWorker(Worker):
     def run(self, function: Callable[..., Any], **options: Any) -> Any:
         with virtual_gpu():
             result = super().run(function, **options)
-        if self._last is not None:
-            model: Any = self._last.model
+        for model in self._last.values():
             self.devices.add(str(model.device))
             self.dtypes |= {parameter.dtype for parameter in model.parameters()}
         return result
