@@ -93,7 +93,7 @@ def test_a_matrix_in_large_has_the_averages_entries(page: Page) -> None:
     )
     assert [rows[0]["from"], rows[-1]["to"]] == ["[CLS]", "[SEP]"]
     page.run("document.querySelector('button[data-by=\"1\"]').click()")
-    page.wait(lambda: "head 6" in page.all("#zoom-title")[0].text)
+    page.wait(lambda: "L1H6" in page.all("#zoom-title")[0].text)
 
 
 def test_a_figure_is_saved_on_white(page: Page) -> None:
