@@ -134,9 +134,9 @@ def check_study(
     )
 
 
-def problems_of_rest(study: StudySpec, code: Sequence[Path]) -> list[errors.Problem]:
-    """Return what is wrong with encoders, orders and texts of what is left of a study whose file
-    has faults.
+def problems_of_part(study: StudySpec, code: Sequence[Path]) -> list[errors.Problem]:
+    """Return what is wrong with the encoders, orders and texts of the ``CheckablePart`` of a study
+    whose file has faults.
     """
     resolved = resolve_inputs(study, shapes_suffice=True, fetch_weights=False, code=code)
     _check_encoders(resolved, tokenizers=True)

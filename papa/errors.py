@@ -152,8 +152,8 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
 
 
 def nearest_to(wanted: object, existing: Iterable[str]) -> str | None:
-    """Return the existing name that is near to a name, or that it is a part of; None without
-    one.
+    """Return the existing name that resembles a name, or else one that contains it; None if there
+    is none.
     """
     if not isinstance(wanted, str):
         return None

@@ -33,7 +33,7 @@ from papa.spec import (
     StudySpec,
     TaskSpec,
 )
-from papa.spec.file import AS_THE_AUTHORS_RAN
+from papa.spec.study import AS_THE_AUTHORS_RAN
 from papa.spec.substitutes import SUBSTITUTES
 from papa.spec.task import KINDS
 

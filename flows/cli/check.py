@@ -29,7 +29,7 @@ def check(
     with options.one_sentence():
         try:
             code_paths = [path.absolute() for path in code or ()]
-            spec = options.load_to_check(study, overrides, allow_source, code_paths)
+            spec = options.load_or_list_problems(study, overrides, allow_source, code_paths)
             opened = options.open_store(store)
             with outside_working_folder():
                 checked = check_study(

@@ -70,11 +70,11 @@ def heads(
             }
             options.print_json(document)
         else:
-            help_text = "; more probe seeds or validation rows help"
+            advice = "; more probe seeds or validation rows help"
             if not seeds_differ(finished.results):
-                help_text = "; more validation rows help"
+                advice = "; more validation rows help"
             for answer in answers:
-                typer.echo("\n".join(map(printable, _lines(answer, limit, help_text))))
+                typer.echo("\n".join(map(printable, _lines(answer, limit, advice))))
             # The lines of an encoder and task share λ's certainty.
             certainties = {
                 f"{answer['encoder']} · {answer['task']}: {answer['certainty']}": None
@@ -131,8 +131,8 @@ def _drop_label(count: dict[str, Any], metric: str) -> str:
     return f"{percent_label(drop)} ({bounds})"
 
 
-def _lines(answer: dict[str, Any], max_drop: MaxDrop, help_text: str) -> Iterator[str]:
-    """Yield an answer in lines; ``help_text`` says what would decide what is undecided."""
+def _lines(answer: dict[str, Any], max_drop: MaxDrop, advice: str) -> Iterator[str]:
+    """Yield an answer in lines; ``advice`` ends undecided lines: what would decide them."""
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
@@ -148,7 +148,7 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop, help_text: str) -> Iterato
         if high is not None and count["verdict"] == "undecided":
             fewer = ", but fewer are not known to be within"
             is_within = high <= (max_drop.limit(metric) or 0.0)
-            why = fewer if is_within else help_text
+            why = fewer if is_within else advice
         yield (
             f"  {count['constant_heads']} of {answer['heads_in_all']}"
             f"{verdicts.get(count['verdict'], ': too many')}: drop "

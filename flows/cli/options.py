@@ -19,7 +19,8 @@ from rich.text import Text
 from papa.errors import ArtifactError, CheckError, PapaError, joined, printable
 from papa.flows.interrupt import Interruption
 from papa.spec import StudySpec
-from papa.spec.file import StudyFileError, load_study
+from papa.spec.faults import StudyFileError
+from papa.spec.file import load_study
 from papa.storage.locks import names_of_users
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
@@ -84,25 +85,25 @@ Verbose = Annotated[
 ]
 
 
-def load_to_check(
+def load_or_list_problems(
     path: Path,
     overrides: Sequence[str] | None,
     allowed: Sequence[Path] | None,
     code: Sequence[Path] | None,
 ) -> StudySpec:
-    """Load a study to run it, as ``load_to_run`` does; where its file has faults, raise a
-    CheckError with them and with what is wrong with the rest of it.
+    """Load a study to run it, as ``load_to_run`` does. If its file has faults, raise a CheckError
+    that lists them and all problems of what can be checked in spite of them.
     """
     try:
         return load_to_run(path, overrides or (), allowed or ())
     except StudyFileError as error:
-        if error.rest is None:
+        if error.checkable is None:
             raise
         # Its imports take long, and another study does without them here.
-        from papa.flows.check import problems_of_rest
+        from papa.flows.check import problems_of_part
 
-        check_stored(path, error.rest.study, allowed or ())
-        others = map(error.rest.in_file, problems_of_rest(error.rest.study, code or ()))
+        check_stored(path, error.checkable.study, allowed or ())
+        others = map(error.checkable.in_file, problems_of_part(error.checkable.study, code or ()))
         raise CheckError([*error.problems, *others]) from None
 
 

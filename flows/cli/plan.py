@@ -28,7 +28,7 @@ def plan(
 ) -> None:
     """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
-        spec = options.load_to_check(study, overrides, allow_source, code)
+        spec = options.load_or_list_problems(study, overrides, allow_source, code)
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         steps = checked.pipeline.steps

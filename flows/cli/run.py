@@ -99,7 +99,7 @@ def run(
             spec = study_without_file(study, encoders or [], tasks or [], limit, settings)
             refuse_same_name(spec, opened, {})
         else:
-            spec = options.load_to_check(study, settings, allow_source, code)
+            spec = options.load_or_list_problems(study, settings, allow_source, code)
         study_path = study.absolute() if study else None
         code_paths = [path.absolute() for path in code or ()]
         with outside_working_folder():

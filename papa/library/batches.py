@@ -108,14 +108,11 @@ def check_labels(data: Data, score: object, column: str | None = "label") -> Non
     """Raise a DataError, with the columns that there are, if a score reads labels and a table of
     ``data`` has no such column.
     """
+    if score not in ("accuracy", "spearman") or column is None:
+        return
     is_split = isinstance(data, Mapping) and {*SPLITS} <= {*data}
     for table in map(data.__getitem__, SPLITS) if is_split else [data]:
-        if (
-            score in ("accuracy", "spearman")
-            and column
-            and is_tabular(table)
-            and not _is_batch(table)
-        ):
+        if is_tabular(table) and not _is_batch(table):
             table_of(table, "the table of texts").column(column)
 
 

@@ -19,12 +19,12 @@ from papa.heads.attention_layers import attention_layers, head_count, heads_per_
 from papa.library.batches import Data, batches_of, check_answering, check_labels
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import named_substitutes, numbered
-from papa.library.measurement import scores_from
+from papa.library.measurement import head_score_attrs
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, study_inputs
-from papa.library.unit_orders import METHODS, check_unit, listed, reads_score
+from papa.library.unit_orders import METHODS, check_unit, reads_score, with_conditions
 from papa.native.in_memory import open_scored
 from papa.native.passes import NOTHING_COUNTS
 from papa.native.scores import score_native_heads
@@ -34,7 +34,7 @@ from papa.ranking.kv_groups import group_scores, group_size_in, with_group_colum
 from papa.ranking.orders import HEAD_SCORES, head_order
 from papa.scores.custom import RequestedScore
 from papa.spec import RankingSpec
-from papa.spec.file import sentence
+from papa.spec.faults import sentence
 from papa.spec.orders import Head, Unit, default_order, heads_of_units
 from papa.spec.orders import constant_heads as first_heads
 from papa.spec.score_files import read_score_file
@@ -141,7 +141,7 @@ def head_scores(
     known = METHODS if in_memory else ("lambda", *studied)
     if method is not None and method not in known:
         near = f"there is no method {shown(method)} for this model{meant(method, known)}"
-        raise SpecError(f"{near}: give one of {listed(known)}")
+        raise SpecError(f"{near}: give one of {with_conditions(known)}")
     check_unit(unit)
     not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
     if any(argument is not None for argument in not_for_model):
@@ -236,7 +236,7 @@ def _scores_in_memory(
     ((substitute_name, _),) = named_substitutes([substitute])
     frame.attrs = {
         "measure": native.loss.name,
-        **scores_from(substitute_name, seeds, len(native.texts)),
+        **head_score_attrs(substitute_name, seeds, len(native.texts)),
     }
     return frame
 
@@ -289,7 +289,7 @@ def _scores_of_encoder(
         if inputs.study.unit != "head":
             frame = with_group_column(frame, pair.encoder.heads_per_unit(inputs.study.unit))
         training_rows = read_metadata(artifacts[pair.text])["rows"]["train"]
-        frame.attrs = scores_from(substitute_name, inputs.study.ranking_seeds, training_rows)
+        frame.attrs = head_score_attrs(substitute_name, inputs.study.ranking_seeds, training_rows)
         return frame
 
 

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import DataError, SpecError
 from papa.library.batches import Data, check_answering, check_labels, splits_of
 from papa.library.cells import Cells, SubstituteBySeed, score_cells
-from papa.library.measurement import Measurement, compared_with_random, scores_from
+from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
 from papa.library.tasks import Task, as_list
@@ -144,7 +144,7 @@ def measure_in_memory(
         numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = scores_from(first_name, design.ranking_seeds, len(computed_from))
+    head_scores.attrs = head_score_attrs(first_name, design.ranking_seeds, len(computed_from))
     answers = [
         *sentences_of(summarise(results)),
         examples_sentence(len(computed_from), len(native.texts)),

@@ -177,7 +177,7 @@ class Measurement:
     _repr_markdown_ = __str__
 
 
-def scores_from(
+def head_score_attrs(
     substitute: str, ranking_seeds: Sequence[int], training_texts: int
 ) -> dict[str, object]:
     """Return the ``attrs`` of a frame of head scores: what they were computed from."""

@@ -17,7 +17,7 @@ from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import Design, measure_in_memory
-from papa.library.measurement import Measurement, compared_with_random, scores_from
+from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
@@ -299,7 +299,7 @@ def _measurement(
         by_seed = {read_scores(artifacts[step]).constant_heads for step in steps}
         heads[Cell.from_row(vars(cell))] = by_seed.pop() if len(by_seed) == 1 else None
     frame = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    frame.attrs = scores_from("average", study.ranking_seeds, examples["train"])
+    frame.attrs = head_score_attrs("average", study.ranking_seeds, examples["train"])
     effects = joint_effects_table([pair], artifacts)
     if effects is None:
         return Measurement(results, frame, sentences, heads)

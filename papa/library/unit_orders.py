@@ -27,10 +27,11 @@ _CONDITIONS = {
     "with a loss": " (with labels, or of a language model)",
     "words": " (of a language model)",
 }
+"""Which native heads a method needs (``ScoringMethod.native_head``), in words."""
 
 
-def listed(names: Iterable[str]) -> str:
-    """Return names of orders or methods as a message lists them, with the models that have them."""
+def with_conditions(names: Iterable[str]) -> str:
+    """Return names of orders or methods in a line, with the models that each is for."""
 
     def condition(method: ScoringMethod | None) -> str:
         if method is None:
@@ -100,7 +101,7 @@ class UnitOrders:
             if scores_name is None and name not in known:
                 near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
                 raise SpecError(
-                    f"{near}: give one of {listed(known)}, or what papa.head_scores gives"
+                    f"{near}: give one of {with_conditions(known)}, or what papa.head_scores gives"
                 )
         return cls(document["orders"], external, native.size)
 

@@ -258,10 +258,10 @@ def _scores_by_cell(results: pandas.DataFrame) -> SeriesGroupBy:
 
 
 def examples_sentence(training: int, validation: int) -> str:
-    """Return on how many examples was measured, and from how many averages and scores are."""
+    """Return how many examples are scored, and how many averages and head scores are from."""
     return (
-        f"Scores are of {validation:,} validation examples; all else (averages, head scores, "
-        f"probes) comes from {training:,} training examples."
+        f"Scores are of {validation:,} validation examples; averages, head scores and training "
+        f"take up to {training:,} training examples."
     )
 
 

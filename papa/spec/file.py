@@ -1,39 +1,22 @@
 """A study from its YAML file: full tasks, absolute paths, overrides, errors in one sentence."""
 
-import copy
-import re
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
 from importlib.resources import files
-from operator import getitem
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
-from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
-from papa.errors import (
-    CheckError,
-    DataError,
-    Problem,
-    SpecError,
-    in_one_line,
-    joined,
-    meant,
-    nearest_to,
-    shown,
-)
+from papa.errors import DataError, Problem, SpecError, in_one_line, joined, meant, shown
 from papa.spec import HeadScores, StudySpec
+from papa.spec.faults import Fault, StudyFileError, validated, without_faults
 from papa.spec.orders import module_of, scores_in
 from papa.spec.score_files import read_score_file
-from papa.spec.task import NAME_CHARACTERS, NATIVE_TRAINING, Frozen
+from papa.spec.study import AS_THE_AUTHORS_RAN
+from papa.spec.task import NATIVE_TRAINING
 
 REGISTRY = files("papa") / "text" / "registry.yaml"
-AS_THE_AUTHORS_RAN = "as_the_authors_ran"
-"""The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 Document: TypeAlias = dict[str, Any]
 """A mapping of YAML; pydantic checks what it holds."""
 _AUTHORS: Document = {
@@ -49,70 +32,6 @@ RENAMED_KEYS = {
     "ranking.seeds": "ranking_seeds",
 }
 """Today's names of keys of a study, by the earlier ones."""
-
-
-@dataclass(frozen=True)
-class Rest:
-    """What is left of a study without the keys and the entries of lists that have faults.
-
-    Attributes:
-        study: The study, in which other problems may be found.
-        positions: Of each list, which position an entry of ``study`` has in the file.
-    """
-
-    study: StudySpec
-    positions: Mapping[str, Sequence[int]]
-
-    def in_file(self, problem: Problem) -> Problem:
-        """Return a problem of ``study`` with the position that the file has."""
-        match = re.match(r"(\w+)\.(\d+)", problem.where)
-        if match is None:
-            return problem
-        position = self.positions[match[1]][int(match[2])]
-        return replace(problem, where=f"{match[1]}.{position}{problem.where[match.end() :]}")
-
-
-class StudyFileError(CheckError):
-    """A study's keys or values are wrong.
-
-    Attributes:
-        problems: Each of them.
-        rest: What is left of the study; None where that is none.
-    """
-
-    def __init__(self, problems: Sequence[Problem], rest: Rest | None) -> None:
-        super().__init__(problems)
-        self.problems = problems
-        self.rest = rest
-
-
-@dataclass(frozen=True)
-class _Fault:
-    """What is wrong with the value at a path of a study's mapping.
-
-    Attributes:
-        is_unknown: Whether its key is one that no study has.
-        correction: The value that was meant, as far as is known.
-    """
-
-    path: tuple[Any, ...]
-    sentence: str
-    is_unknown: bool = False
-    correction: str | None = None
-
-
-_MESSAGES = {
-    "missing": "it is missing: add it",
-    "tuple_type": "expected a list",
-    "too_short": "expected a list of one or more",
-    "model_type": "expected a mapping of keys to values",
-    "model_attributes_type": "expected a mapping of keys to values",
-    "union_tag_not_found": "its key kind is missing: add kind: files, hub or embedded",
-    "path_type": "expected a path",
-    "path_not_file": "there is no such file: correct the path",
-    "string_pattern_mismatch": NAME_CHARACTERS,
-}
-"""Of pydantic's types of errors whose message names what a reader of YAML does not see."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -193,7 +112,7 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
     if isinstance(resolved.get("reference"), str):
         resolved["reference"] = _absolute(resolved["reference"], folder)
     known = registry()
-    faults: list[_Fault] = []
+    faults: list[Fault] = []
 
     def in_full(entry: object, key: str) -> object:
         mapping = _as_mapping(entry, key)
@@ -214,87 +133,31 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
                 try:
                     resolved[key][index] = in_full(entry, key)
                 except SpecError as error:
-                    faults.append(_Fault((key, index), f"'{key}.{index}': {error}"))
-    unknown = [fault.path for fault in faults]
-    study, others = _validated(resolved)
-    faults += [fault for fault in others if fault.path[:2] not in unknown]
+                    faults.append(Fault((key, index), f"'{key}.{index}': {error}"))
+    entries_refused = [fault.path for fault in faults]
+    study, others = validated(resolved)
+    faults += [fault for fault in others if fault.path[:2] not in entries_refused]
     if study is not None:
-        scores, faults = _scores_of_files(study, folder)
-    if study is not None and not faults:
-        return study.model_copy(update={"scores": scores})
+        scores, faults_of_files = _scores_of_files(study, folder)
+        faults += faults_of_files
+        if not faults:
+            return study.model_copy(update={"scores": scores})
     problems = [Problem(origin, SpecError(fault.sentence)) for fault in faults]
-    raise StudyFileError(problems, _without(resolved, faults))
+    raise StudyFileError(problems, without_faults(resolved, faults))
 
 
-def _validated(document: Document) -> tuple[StudySpec | None, list[_Fault]]:
-    """Return the study that a mapping describes, or all faults of the mapping."""
-    try:
-        return StudySpec.model_validate(document), []
-    except ValidationError as error:
-        faults = [
-            _Fault(
-                tuple(_path_of(fault)),
-                line,
-                fault["type"] == "extra_forbidden",
-                nearest_to(fault["input"], _names_in(fault))
-                if fault["type"] == "literal_error"
-                else None,
-            )
-            for fault in error.errors()
-            if not _follows_from_another(fault)
-            for line in sentence(fault).split("\n")
-        ]
-        return None, faults
-
-
-def _without(document: Document, faults: Sequence[_Fault]) -> Rest | None:
-    """Return what is left of a study without what has faults, if that is a study; values of which
-    it is known what was meant are corrected.
-    """
-    rest: Any = copy.deepcopy(document)
-    dropped: set[tuple[Any, ...]] = set()
-    for fault in faults:
-        key, *inner = fault.path
-        *parents, last = fault.path
-        if fault.is_unknown:
-            del reduce(getitem, parents, rest)[last]
-        elif fault.correction:
-            reduce(getitem, parents, rest)[last] = fault.correction
-        else:
-            is_entry = bool(inner) and isinstance(rest.get(key), list)
-            dropped.add(fault.path[: 2 if is_entry else 1])
-    kept = {key: value for key, value in rest.items() if (key,) not in dropped}
-    positions = {
-        key: [index for index in range(len(entries)) if (key, index) not in dropped]
-        for key, entries in kept.items()
-        if isinstance(entries, list)
-    }
-    lists = {key: [kept[key][index] for index in indices] for key, indices in positions.items()}
-    # Nothing that is checked follows from the name.
-    study, _ = _validated({"name": "study", **kept, **lists})
-    return Rest(study, positions) if study else None
-
-
-def _follows_from_another(fault: ErrorDetails) -> bool:
-    """Return whether pydantic names a fault only because of another: a list all of whose entries
-    are wrong is too short as well, and defaults that depend on wrong keys are unknown.
-    """
-    is_emptied = fault["type"] == "too_short" and bool(fault["input"])
-    return is_emptied or fault["type"] == "default_factory_not_called"
-
-
-def _scores_of_files(study: StudySpec, folder: Path) -> tuple[tuple[HeadScores, ...], list[_Fault]]:
+def _scores_of_files(study: StudySpec, folder: Path) -> tuple[tuple[HeadScores, ...], list[Fault]]:
     """Return the scores of a study and of every file that its orders name, and which of the files
     cannot be read.
     """
     scores = {scores.name: scores for scores in study.scores}
-    faults: list[_Fault] = []
+    faults: list[Fault] = []
     for index, name in enumerate(map(scores_in, study.orders)):
         if name is not None and name not in scores and not module_of(name):
             try:
                 values = read_score_file(_absolute(name, folder)).tolist()
             except DataError as error:
-                faults.append(_Fault(("orders", index), f"'orders.{index}': {error}"))
+                faults.append(Fault(("orders", index), f"'orders.{index}': {error}"))
             else:
                 scores[name] = HeadScores(name=name, values=values)
     return tuple(scores.values()), faults
@@ -319,59 +182,6 @@ def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
     if renamed:
         today = joined(f"{old} is now {new}" for old, new in renamed.items())
         raise SpecError(f"{origin}: {today}: rename it (CHANGELOG.md lists all new names)")
-
-
-def sentence(fault: ErrorDetails) -> str:
-    """Return what pydantic refused: the key, what is expected there, what was found, and the name
-    that is nearest to it; a line for each of our own reasons.
-    """
-    steps = [*map(str, _path_of(fault))]
-    where = ".".join(steps) or "the study"
-    value = fault["input"]
-    if fault["type"] == "extra_forbidden":
-        models = [StudySpec] if len(steps) == 1 else Frozen.__subclasses__()
-        keys = {key for model in models for key in model.model_fields}
-        sections = _sections_with(steps[-1]) if len(steps) == 1 else []
-        if sections:
-            return f"unknown key '{where}': it belongs to a section, as {joined(sections)}"
-        near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
-        return f"unknown key '{where}'{near}: correct it, or leave it out"
-    names = _names_in(fault)
-    has_kind = isinstance(value, dict) and "tag" in fault["type"]
-    wrong_value = value.get("kind") if has_kind else value
-    # A mapping would be long to quote, and of a missing key there is no value.
-    is_quoted = fault["type"] != "missing" and not isinstance(wrong_value, dict)
-    quoted = f", found {shown(wrong_value)}" if is_quoted else ""
-    message = _MESSAGES.get(fault["type"], fault["msg"].removeprefix("Value error, "))
-    return "\n".join(
-        f"'{where}': {line}{quoted}{meant(wrong_value, names)}" for line in message.split("\n")
-    )
-
-
-def _names_in(fault: ErrorDetails) -> list[str]:
-    """Return the values that pydantic names, and what stands between them."""
-    context = fault.get("ctx", {})
-    return str(context.get("expected") or context.get("expected_tags", "")).split("'")
-
-
-def _path_of(fault: ErrorDetails) -> list[Any]:
-    """Return the keys and indices that lead to a fault, without the kinds that pydantic names."""
-    return [step for step in fault["loc"] if step not in ("files", "hub", "embedded")]
-
-
-def _sections_with(key: str) -> list[str]:
-    """Return the sections of a study that have this key, as ``section.key``."""
-    return [
-        f"{name}.{key}"
-        for name, field in StudySpec.model_fields.items()
-        if isinstance(field.annotation, type)
-        and issubclass(field.annotation, Frozen)
-        and key in field.annotation.model_fields
-    ]
-
-
-def _absolute(path: str, folder: Path) -> str:
-    return str((folder / Path(path).expanduser()).resolve())
 
 
 def _as_mapping(entry: object, key: str) -> object:
@@ -429,6 +239,10 @@ def _merged(base: Mapping[str, object], over: Mapping[str, object]) -> Document:
         if isinstance(value, Mapping) and isinstance(inner, Mapping) and "kind" not in value:
             merged[key] = _merged(inner, value)
     return merged
+
+
+def _absolute(path: str, folder: Path) -> str:
+    return str((folder / Path(path).expanduser()).resolve())
 
 
 def override(document: Document, setting: str) -> None:

@@ -125,6 +125,8 @@ class CodeSpec(Frozen):
     """Of its text, by which what it computes is known."""
 
 
+AS_THE_AUTHORS_RAN = "as_the_authors_ran"
+"""The key of a study file that turns every switch of docs/fidelity.md to the authors' side."""
 Entry = TypeVar("Entry")
 
 

@@ -134,19 +134,22 @@ def _columns_of(task: TaskSpec, source: SourceTable) -> dict[str, str]:
     is not named or is missing.
     """
     existing = source.rows.column_names
+    columns: dict[str, str] = {}
     reasons: list[str] = []
     for role in KINDS[task.kind].columns:
         column = getattr(task.columns, role)
-        # Whether texts need labels is said by a metric that is not always the task's here.
+        # Whether texts need labels depends on the metric, and a step may read rows by another
+        # metric than the task's.
         is_needed = role != "label" or task.kind not in ("text", "pair")
         if column is None and is_needed:
             reasons.append(_unnamed_column(task, role, source))
         elif column is not None and column not in existing:
             reasons.append(f"columns.{role}: {source.missing_column_message(column)}")
+        elif column is not None:
+            columns[role] = column
     if reasons:
         raise DataError(*reasons)
-    columns = {role: getattr(task.columns, role) for role in KINDS[task.kind].columns}
-    return {role: column for role, column in columns.items() if column is not None}
+    return columns
 
 
 def _unnamed_column(task: TaskSpec, role: str, source: SourceTable) -> str:

@@ -8,21 +8,14 @@ import pytest
 
 from papa.errors import CheckError, Problem, SpecError
 from papa.spec import StudySpec
-from papa.spec.file import StudyFileError, load_study
+from papa.spec.faults import StudyFileError
+from papa.spec.file import load_study
+from tests.spec.documents import TEXT_TASK
 
 SMALLEST: dict[str, object] = {
     "name": "s",
     "encoders": ["embedded/all-MiniLM-L6-v2"],
     "tasks": ["reviews"],
-}
-OWN = {
-    "name": "mine",
-    "kind": "text",
-    "source": {"kind": "files", "train": "t.jsonl", "validation": "v.jsonl"},
-    "columns": {"text": "a", "label": "b"},
-    "metric": "accuracy",
-    "slots": 16,
-    "probe": {"learning_rate": 0.001, "batch_size": 2, "epochs": 1},
 }
 AUTHORS = {"as_the_authors_ran": True}
 
@@ -42,13 +35,13 @@ def test_what_a_study_leaves_out_is_the_papers(tmp_path: Path) -> None:
 
 
 def test_a_named_task_keeps_what_an_entry_does_not_change(tmp_path: Path) -> None:
-    cola = {"name": "cola", "source": OWN["source"], "probe": {"epochs": 1}}
+    cola = {"name": "cola", "source": TEXT_TASK["source"], "probe": {"epochs": 1}}
     (task,) = study(tmp_path, SMALLEST | {"tasks": [cola]}).tasks
     assert (task.source.kind, task.metric) == ("files", "matthews")
     assert (task.probe.epochs, task.probe.batch_size) == (1, 16)
 
 
-NATIVE = OWN | {"head": "native"}
+NATIVE = TEXT_TASK | {"head": "native"}
 
 
 @pytest.mark.parametrize(
@@ -56,7 +49,7 @@ NATIVE = OWN | {"head": "native"}
     [
         ({"tasks": [NATIVE, NATIVE | {"name": "other"}]}, [], "effect"),
         ({"tasks": [NATIVE, "reviews"]}, [], "lambda"),
-        ({"tasks": [OWN]}, ["tasks.0.head=native"], "effect"),
+        ({"tasks": [TEXT_TASK]}, ["tasks.0.head=native"], "effect"),
         ({"tasks": [NATIVE], "orders": ["lambda"]}, [], "lambda"),
         ({"tasks": [NATIVE]}, ["orders=[random]"], "random"),
     ],
@@ -71,7 +64,7 @@ def test_the_order_of_a_study_that_names_none(
 def test_paths_are_of_the_files_folder(tmp_path: Path) -> None:
     (tmp_path / "model").mkdir()
     (tmp_path / "paper.csv").write_text("")
-    changes = {"tasks": [OWN], "encoders": ["./model"], "reference": "paper.csv"}
+    changes = {"tasks": [TEXT_TASK], "encoders": ["./model"], "reference": "paper.csv"}
     loaded = study(tmp_path, SMALLEST | changes)
     assert loaded.tasks[0].source.train == tmp_path / "t.jsonl"
     assert loaded.encoders[0].name == str(tmp_path / "model")
@@ -93,7 +86,7 @@ def test_substitutes_are_labelled_with_their_parameters(tmp_path: Path) -> None:
 
 
 def test_one_switch_sets_all_of_the_authors(tmp_path: Path) -> None:
-    document = SMALLEST | {"tasks": ["cola", "pos", "ner", OWN]}
+    document = SMALLEST | {"tasks": ["cola", "pos", "ner", TEXT_TASK]}
     plain = study(tmp_path, document)
     as_authors = study(tmp_path, document | AUTHORS)
     assert as_authors.layout.model_dump() == {"one_text_truncation": "half", "segment_ids": "stay"}
@@ -117,7 +110,7 @@ def test_what_a_study_says_itself_wins_over_the_authors(tmp_path: Path) -> None:
     assert [task.probe.encoder_dropout for task in as_authors.tasks] == [False, True]
 
 
-DECODER = OWN | {
+DECODER = TEXT_TASK | {
     "kind": "causal",
     "columns": {"text": "a"},
     "metric": "agreement",
@@ -131,31 +124,31 @@ def of_task(*tasks: dict[str, object], **settings: object) -> dict[str, object]:
 
 
 REFUSED: list[tuple[dict[str, object] | str, str]] = [
-    (of_task(DECODER | {"columns": OWN["columns"]}), "label"),
+    (of_task(DECODER | {"columns": TEXT_TASK["columns"]}), "label"),
     (of_task(DECODER | {"head": "probe"}), "head: native"),
     (of_task(DECODER | {"metric": "f1"}), "'f1'"),
-    (of_task(OWN | {"metric": "cosine"}), "head: probe"),
+    (of_task(TEXT_TASK | {"metric": "cosine"}), "head: probe"),
     ({"hue": 1}, "'hue'"),
     ({"workers": 2}, "execution.workers"),
-    (of_task(OWN | {"colum": {}}), "'tasks.0.colum'"),
+    (of_task(TEXT_TASK | {"colum": {}}), "'tasks.0.colum'"),
     ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran'"),
-    (of_task(OWN | {"probe": NO_RATE}), "'tasks.0.probe.learning_rate'"),
+    (of_task(TEXT_TASK | {"probe": NO_RATE}), "'tasks.0.probe.learning_rate'"),
     ({"tasks": ["colla"]}, "'colla' is unknown (did you mean 'cola'?)"),
     ({"substitutes": ["avarage"]}, "'avarage' (did you mean 'average'?"),
-    (of_task(OWN | {"source": {"train": "a"}}), "'tasks.0.source'"),
-    (of_task(OWN | {"source": {"kind": "file"}}), "'file' (did you mean 'files'?)"),
+    (of_task(TEXT_TASK | {"source": {"train": "a"}}), "'tasks.0.source'"),
+    (of_task(TEXT_TASK | {"source": {"kind": "file"}}), "'file' (did you mean 'files'?)"),
     ({"precision": "float16"}, "'float16'"),
     ({"name": "my study!"}, "'name': use letters, digits, '.', '-' and '_'"),
-    (of_task(OWN | {"metric": "acc"}), "'acc' (did you mean 'accuracy'?)"),
+    (of_task(TEXT_TASK | {"metric": "acc"}), "'acc' (did you mean 'accuracy'?)"),
     ({"keep": [1.5]}, "'keep.0'"),
     ({"probe_seeds": []}, "'probe_seeds'"),
     ({"ranking_seeds": [1, 1]}, "'ranking_seeds': 1"),
-    (of_task(OWN, OWN), "'mine'"),
+    (of_task(TEXT_TASK, TEXT_TASK), "'mine'"),
     ({"substitutes": [{"kind": "local", "rank": 3}]}, "rank"),
     ({"reference": "nowhere.csv"}, "'reference'"),
     ({"seed": 1}, "'seed' (did you mean 'probe_seeds'?)"),
     ({"orders": ["scores:nowhere.tsv"]}, "'orders.0'"),
-    (of_task(OWN | {"source": {"train": "a", "validation": "b"}}), "kind: files"),
+    (of_task(TEXT_TASK | {"source": {"train": "a", "validation": "b"}}), "kind: files"),
     ("tasks.mine.slots=8", "'mine'"),
     ("probe_seeds", "--set probe_seeds"),
     ("tasks.4.slots=8", "'4'"),
@@ -176,7 +169,7 @@ def test_what_is_wrong_is_named_in_one_sentence(
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.parametrize("task", [OWN, DECODER, NATIVE])
+@pytest.mark.parametrize("task", [TEXT_TASK, DECODER, NATIVE])
 def test_what_refused_ones_differ_from_is_sound(tmp_path: Path, task: dict[str, object]) -> None:
     assert study(tmp_path, SMALLEST | {"tasks": [task]}).tasks[0].slots == 16
 
@@ -194,7 +187,7 @@ def test_everything_that_is_wrong_is_told_together(tmp_path: Path) -> None:
 
 
 def test_a_task_has_a_line_for_each_of_its_misfits(tmp_path: Path) -> None:
-    task = OWN | {"validation_slots": 32, "metric": "cosine", "positive": "a"}
+    task = TEXT_TASK | {"validation_slots": 32, "metric": "cosine", "positive": "a"}
     with pytest.raises(CheckError) as raised:
         study(tmp_path, SMALLEST | {"tasks": [task]})
     keys = ("validation_slots", "metric", "positive")
@@ -209,8 +202,8 @@ def test_the_rest_of_a_study_with_faults_keeps_its_positions(tmp_path: Path) -> 
         "name": "my study!",
         "tasks": [
             "revews",
-            OWN | {"slots": 3},
-            OWN | {"name": "other", "slot": 16, "metric": "acc"},
+            TEXT_TASK | {"slots": 3},
+            TEXT_TASK | {"name": "other", "slot": 16, "metric": "acc"},
         ],
         "keap": [1],
     }
@@ -219,10 +212,10 @@ def test_the_rest_of_a_study_with_faults_keeps_its_positions(tmp_path: Path) -> 
     keys = re.findall(r"study\.yaml: [^']*'([\w.]+)'", str(raised.value))
     expected = {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "tasks.2.metric", "keap"}
     assert {*keys} == expected
-    rest = raised.value.rest
-    assert rest is not None
-    assert [(task.name, task.metric) for task in rest.study.tasks] == [("other", "accuracy")]
-    problem = rest.in_file(Problem("tasks.0 (other)", SpecError("")))
+    part = raised.value.checkable
+    assert part is not None
+    assert [(task.name, task.metric) for task in part.study.tasks] == [("other", "accuracy")]
+    problem = part.in_file(Problem("tasks.0 (other)", SpecError("")))
     assert problem.where == "tasks.2 (other)"
 
 

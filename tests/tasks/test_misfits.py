@@ -7,17 +7,9 @@ import pytest
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES
 from papa.spec.file import resolve_study
 from papa.tasks.misfits import misfits
+from tests.spec.documents import TEXT_TASK
 
-TEXT = {
-    "name": "mine",
-    "kind": "text",
-    "source": {"kind": "files", "train": "t.jsonl", "validation": "v.jsonl"},
-    "columns": {"text": "a", "label": "b"},
-    "metric": "accuracy",
-    "slots": 16,
-    "probe": {"learning_rate": 0.001, "batch_size": 2, "epochs": 1},
-}
-NATIVE = TEXT | {"head": "native"}
+NATIVE = TEXT_TASK | {"head": "native"}
 DECODER = NATIVE | {
     "kind": "causal",
     "columns": {"text": "a"},
@@ -27,7 +19,7 @@ PAIRS = NATIVE | {"kind": "pair", "columns": {"text": "a", "text_pair": "b", "la
 
 
 def misfits_of(**settings: object) -> list[tuple[str, str]]:
-    document = {"name": "s", "encoders": ["a/b"], "tasks": [TEXT], **settings}
+    document = {"name": "s", "encoders": ["a/b"], "tasks": [TEXT_TASK], **settings}
     return [*misfits(resolve_study(document, folder=Path(), origin="test"), [])]
 
 
@@ -38,11 +30,11 @@ def misfits_of(**settings: object) -> list[tuple[str, str]]:
         (DECODER | {"validation_slots": 32}, {}, "substitutes.0 (average)", "validation_slots 32"),
         (NATIVE, {"substitutes": ["trained"]}, "substitutes.0 (trained)", "head: native"),
         (PAIRS, {"layout": {"segment_ids": "stay"}}, "layout", "mine"),
-        (TEXT, {"orders": ["lambda", "sink_share"]}, "orders.1", "sink_share"),
-        (TEXT, {"orders": ["causal_gates"]}, "orders.0", "mine"),
+        (TEXT_TASK, {"orders": ["lambda", "sink_share"]}, "orders.1", "sink_share"),
+        (TEXT_TASK, {"orders": ["causal_gates"]}, "orders.0", "mine"),
         (NATIVE | {"metric": "agreement"}, {"orders": ["gradient"]}, "orders.0", "agreement"),
         (DECODER, {"orders": ["self_lambda"]}, "orders.0", "causal"),
-        (TEXT, {"orders": ["reversed:lamda"]}, "orders.0", "(did you mean 'lambda'?)"),
+        (TEXT_TASK, {"orders": ["reversed:lamda"]}, "orders.0", "(did you mean 'lambda'?)"),
     ],
 )
 def test_what_does_not_fit_is_named_with_its_key(
@@ -64,7 +56,7 @@ def test_each_order_that_is_unknown_is_named() -> None:
 @pytest.mark.parametrize(
     ("task", "impossible"),
     [
-        (TEXT, {"sink_share", "causal_gates"}),
+        (TEXT_TASK, {"sink_share", "causal_gates"}),
         (NATIVE | {"metric": "agreement"}, {"sink_share", "causal_gates", "gradient"}),
         (DECODER, {"sink_share", "self_lambda"}),
     ],
