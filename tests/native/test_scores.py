@@ -216,8 +216,8 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
 
 def test_packed_rows_stay_whole_with_a_warning() -> None:
     packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
-    with pytest.warns(UserWarning, match="1 of 1 batches"):
-        lambdas_of(gpt(), [packed], ranking_seeds=[0])
+    with pytest.warns(UserWarning, match="2 of 2 batches"):
+        lambdas_of(gpt(), [packed, packed], ranking_seeds=[0])
 
 
 def test_the_gradient_of_theta_is_that_of_finite_differences() -> None:
