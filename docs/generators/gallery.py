@@ -62,14 +62,11 @@ _CHROMIUM_OPTIONS = (
 _PAGE = """# Gallery
 
 See what PAPA draws and prints before you run a study.
-`studies/embeddings.yaml` and variations of it measure how many of the ten nearest neighbours of
-300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
-`make picture` draws this page; in a checkout, commands read the results with
-`--store docs/gallery`.
+`make picture` runs `studies/embeddings.yaml` and variations of it, which measure how many of the
+ten nearest neighbours of 300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
+In a checkout, commands read the results with `--store docs/gallery`.
 
 ## Report
-
-`papa run` writes `report.html` with the question, the answer, and the sections below.
 
 ![The first page of a report](gallery/report.png)
 
@@ -83,31 +80,27 @@ Each line is a substitute with an order; bars are 95 % intervals.
 
 ## Drops
 
-Drops are shares of the original score.
-
 ![Share of nearest neighbours lost, by substitute and order](gallery/drops.svg)
 
 {differences}
 
 ## Head orders compared
 
-The best order comes first, with its difference from the study's first order, here random;
-`*` marks [significant differences](results.md#comparing-head-orders).
+Each order is compared with the study's first, here random
+([test](results.md#comparing-head-orders)).
 
 {orders}
 
 ## Heads
 
-A head's score is here the distance of its attention from its average; heads with the smallest
-scores become constant first.
+A head's score is here the distance of its attention from its average.
 
 ![A map of all heads by their distance](gallery/heads.svg)
 
 ## Redundancy of heads
 
-Heads can cost more together than in the sum of each alone
-([why](how-to/rank-heads.md#find-redundant-heads)).
-The loss is 1 minus the cosine of a sentence's embedding to the original one.
+[Redundant heads](how-to/rank-heads.md#find-redundant-heads) cost more together than in the sum of
+each alone; the loss is 1 minus the cosine of a sentence's embedding to the original one.
 
 ![The effects of sets of heads, together and in sum](gallery/joint_effects.svg)
 
@@ -123,8 +116,6 @@ On average, one head attends to [CLS], one to each token itself, and one to all 
 
 ## Heads that may become constant
 
-`papa heads` shows which heads may become constant within a drop, and what more heads cost.
-
 {heads}
 
 ## Studies compared
@@ -138,12 +129,10 @@ With `--to` it draws this figure:
 
 ## Heads described
 
-`papa describe` measures heads with their own attention, with its average, and in the model with
-all heads constant; its table has means by layer.
+The table has means by layer, of heads with their own attention, with its average, and in the model
+with all heads constant.
 
 {described}
-
-Reports of `studies/paper` also show the paper's numbers.
 """
 
 
