@@ -246,7 +246,7 @@ class StudySpec(Frozen):
     """A probe is trained with each seed; intervals need two or more."""
     ranking_seeds: Seeds = (0, 1, 2)
     """λ is trained once with each seed, and heads become constant by its mean. Random head orders
-    are drawn from the first."""
+    are drawn from the first, one for each probe seed."""
     ranking: RankingSpec = RankingSpec()
     layout: LayoutSpec = LayoutSpec()
     precision: Literal["float32", "bfloat16", "auto"] = "float32"
