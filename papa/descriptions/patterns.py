@@ -31,15 +31,12 @@ class HeadPatterns(NamedTuple):
     Attributes:
         offset: the diagonal with most of the rows' largest entries: +1 is the next slot, -1 the one
             before.
-        diagonal_rows: the share of rows whose largest entry among text slots lies on that diagonal,
-            0 to 1.
         diagonal_mass, cls_mass, sep_mass: the mean weight there, on [CLS], and on all [SEP].
         largest_entry: the mean of the rows' largest entries, [CLS] and [SEP] included.
         diagonal, special, concentrated: heads with that pattern.
     """
 
     offset: Int[Tensor, "layers heads"]
-    diagonal_rows: Float[Tensor, "layers heads"]
     diagonal_mass: Float[Tensor, "layers heads"]
     cls_mass: Float[Tensor, "layers heads"]
     sep_mass: Float[Tensor, "layers heads"]
@@ -106,7 +103,6 @@ def head_patterns(
     largest_entry = mean(weights.amax(dim=-1))
     return HeadPatterns(
         offset=offsets[best.indices],
-        diagonal_rows=best.values,
         diagonal_mass=diagonal_mass,
         cls_mass=cls_mass,
         sep_mass=sep_mass,
