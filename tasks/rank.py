@@ -64,6 +64,7 @@ def train_lambda(
     from papa.heads.constants import ConstantMatrices
     from papa.native import training
     from papa.ranking import learned
+    from papa.ranking.loss_scores import LossRequest
 
     corpus = open_corpus(context.artifacts[text])
     if shuffled:
@@ -74,16 +75,17 @@ def train_lambda(
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
         rows_of_native, shuffle_seed = divided_rows(rows, ranking.rows, seed, rows_divided_by)
-        theta_training = training.ThetaTraining(
-            native=native,
+        request = LossRequest(
+            loss=native,
             substitute=constants.to(native.device),
             rows=rows_of_native,
-            spec=task.probe,
+            valued_rows=rows_of_native,
+            evaluations=0,
             seed=seed,
+            training=task.probe,
+            progress=context.progress,
         )
-        values = training.train_lambda(
-            theta_training, progress=context.progress, on_epoch=context.on_epoch
-        ).astype(np.float32)
+        values = training.train_lambda(request, context.on_epoch).astype(np.float32)
     else:
         lambda_by_epoch = learned.train_lambda(
             context.loaded_encoder,
@@ -223,6 +225,9 @@ def _score_native_head(
     entry = HEAD_SCORES[methods[0]]
     count = len(native.texts)
     rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else rows_divided_by)
+    spec: ProbeSpec | None = None
+    if "epochs" in entry.reads:
+        spec = training_spec(methods[0], ranking, task.probe, len(rows))
     request = LossRequest(
         loss=native,
         substitute=constants.to(native.device),
@@ -230,12 +235,10 @@ def _score_native_head(
         valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed or 0),
         evaluations=entry.evaluations(ranking, len(native.units)),
         seed=seed or 0,
+        training=spec,
         progress=context.progress,
     )
-    spec: ProbeSpec | None = None
-    if "epochs" in entry.reads:
-        spec = training_spec(methods[0], ranking, task.probe, len(rows))
-    return score_heads_by(methods, request, spec)
+    return score_heads_by(methods, request)
 
 
 def _load_probe(

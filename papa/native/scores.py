@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pkgutil import resolve_name
-from typing import TypeAlias
 
 import numpy as np
 import pandas
@@ -21,13 +20,7 @@ from papa.models.encoder import sum_is_finite
 from papa.models.layer import LayerAttention, at_least_single
 from papa.native.batches import Batch, Rows
 from papa.native.passes import NativeHead
-from papa.native.training import (
-    ThetaTraining,
-    train_causal_gates,
-    train_gates,
-    train_lambda,
-    training_spec,
-)
+from papa.native.training import NativeRequest, train_gates, train_lambda, training_spec
 from papa.progress import Progress, bar, ignore_progress
 from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import (
@@ -37,21 +30,12 @@ from papa.ranking.head_scores import (
     divided_rows,
     rows_of_seed,
 )
-from papa.ranking.loss_scores import LossRequest
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.redundancy import joint_effects_of_order
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
 from papa.spec import ProbeSpec, RankingSpec
 from papa.spec.orders import Head
 from papa.spec.task import NATIVE_TRAINING
-
-NativeRequest: TypeAlias = LossRequest[NativeHead]
-"""Which heads of a native head are scored."""
-
-
-def _theta_training(request: NativeRequest, spec: ProbeSpec) -> ThetaTraining:
-    """Return how θ is trained by a spec, on the texts of the seed."""
-    return ThetaTraining(request.loss, request.substitute, request.rows, spec, request.seed)
 
 
 @torch.inference_mode()
@@ -146,31 +130,18 @@ def output_weights(
     return torch.stack([weights[layer].to(native.device) for layer in range(layers)])
 
 
-def score_heads_by(
-    methods: Sequence[str], request: NativeRequest, spec: ProbeSpec | None
-) -> dict[str, HeadScores]:
-    """Score all heads of a native head, for one seed, by one method, or by those that share a pass;
-    gates are trained by ``spec``.
+def score_heads_by(methods: Sequence[str], request: NativeRequest) -> dict[str, HeadScores]:
+    """Score all heads of a native head, for one seed, by one method, or by those that share a
+    pass.
     """
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     if HEAD_SCORES[methods[0]].streamed:
         return score_by_row_means(
             request.loss, request.substitute, request.rows, functions, request.progress
         )
-    if {"gates", "causal_gates"} & set(methods):
-        assert spec is not None, "gates are trained"
-        training = _theta_training(request, spec)
-        if "causal_gates" in methods:
-            gates = train_causal_gates(training, progress=request.progress)
-            scores = CausalGateScores(
-                gates.pulled_closed[None],
-                gates.pulled_open,
-                gates.settled,
-                evaluations=6 * spec.epochs,
-            )
-            return {"causal_gates": scores}
-        values = train_gates(training, progress=request.progress)
-        return {"gates": HeadScores(values[None], evaluations=2 * spec.epochs)}
+    if "gates" in functions:
+        # The table names the function that trains them with a probe.
+        functions["gates"] = train_gates
     return {method: function(request) for method, function in functions.items()}
 
 
@@ -192,13 +163,10 @@ def score_native_heads(
         )
     entry = None if method == "lambda" else HEAD_SCORES[method]
     evaluations = 0 if entry is None else entry.evaluations(ranking, len(native.units))
-    is_counted = entry is not None and entry.values_sets and evaluations
-    unit = "evaluation" if is_counted else "text"
     count = len(native.texts)
     seeds = list(dict.fromkeys(seeds))
-    rows_known: set[bytes] = set()
-    requests: list[NativeRequest] = []
     shuffles: set[int | None] = set()
+    requests: dict[object, NativeRequest] = {}
     for seed in seeds:
         rows, shuffle_seed = divided_rows(count, ranking.rows, seed, seeds)
         if entry is not None and entry.streamed and ranking.rows is None:
@@ -211,30 +179,31 @@ def score_native_heads(
             valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed),
             evaluations=evaluations,
             seed=seed,
+            training=training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(rows)),
         )
+        difference: object = seed
         if entry is not None and entry.is_deterministic:
             # Seeds that read the same rows, and draw nothing, have the same scores.
-            rows_read = (request.valued_rows if entry.values_sets else rows).tobytes()
-            if rows_read in rows_known:
-                continue
-            rows_known.add(rows_read)
-        requests.append(request)
+            difference = (request.valued_rows if entry.values_sets else rows).tobytes()
+        requests.setdefault(difference, request)
     by_seed: dict[int, HeadScores] = {}
-    for number, request in enumerate(requests, start=1):
-        seed = request.seed
-        description = f"{method}, seed {seed} ({number} of {len(requests)})"
-        with bar(description, show_progress, unit) as progress:
-            by_seed[seed] = _score_with_seed(method, replace(request, progress=progress), ranking)
+    for number, request in enumerate(requests.values(), start=1):
+        description = f"{method}, seed {request.seed} ({number} of {len(requests)})"
+        with bar(description, show_progress, "evaluation" if evaluations else "text") as progress:
+            request = replace(request, progress=progress)
+            if entry is None:
+                scores = HeadScores(train_lambda(request)[-1:])
+            else:
+                scores = score_heads_by([method], request)[method]
+        by_seed[request.seed] = scores
     distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles
-    if method == "lambda":
-        return TrainedLambda(
-            {seed: scores.by_seed for seed, scores in by_seed.items()}, distinct_rows, native=True
-        )
-    trained = "epochs" in HEAD_SCORES[method].reads
-    scores = list(by_seed.values())
+    if entry is None:
+        by_epoch = {seed: scores.by_seed for seed, scores in by_seed.items()}
+        return TrainedLambda(by_epoch, distinct_rows, native=True)
     if method == "causal_gates":
-        return CausalGateScores.of_seeds(scores, distinct_rows)
-    return HeadScores.joined(scores, certain=distinct_rows or not trained)
+        return CausalGateScores.of_seeds([*by_seed.values()], distinct_rows)
+    is_trained = "epochs" in entry.reads
+    return HeadScores.joined([*by_seed.values()], certain=distinct_rows or not is_trained)
 
 
 def native_joint_effects(
@@ -268,11 +237,3 @@ def native_joint_effects(
         for units, fraction in zip(effects.pop("heads"), effects["fraction"], strict=True)
     ]
     return effects.assign(count=effects["count"] * native.heads_per_unit, pair=pairs)
-
-
-def _score_with_seed(method: str, request: NativeRequest, ranking: RankingSpec) -> HeadScores:
-    spec = training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(request.rows))
-    if method == "lambda":
-        by_epoch = train_lambda(_theta_training(request, spec), progress=request.progress)
-        return HeadScores(by_epoch[-1:])
-    return score_heads_by([method], request, spec)[method]

@@ -1,8 +1,9 @@
 """What is trained on a native head to score its heads: λ, L0 gates and causal gates."""
 
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -10,15 +11,20 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from papa.errors import SpecError
-from papa.heads.substitutes import Mixed, Substitute
+from papa.heads.substitutes import Mixed
 from papa.native.batches import Rows
 from papa.native.losses import WORDS
 from papa.native.passes import NativeHead
 from papa.probes.training import Learner, seed_of, single_seed_window, train
-from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.progress import OnEpoch, ignore_epoch
+from papa.ranking.causal_gates import CausalGateScores
+from papa.ranking.head_scores import HeadScores
 from papa.ranking.learned import GATE_COST, drawn_gates, open_probability
+from papa.ranking.loss_scores import LossRequest
 from papa.spec import ProbeSpec, RankingSpec
 
+NativeRequest: TypeAlias = LossRequest[NativeHead]
+"""Which heads of a native head are scored, and how."""
 OfTheta = Callable[[Float[Tensor, "layers heads"]], Float[Tensor, "..."]]
 CAUSAL_GATE_PULL = 0.01
 """On the logit of every causal gate, in nats of the mean loss: gates that change it by less give
@@ -32,55 +38,31 @@ _WINDOW = 20
 """Steps over which a gate's movement is judged."""
 
 
-@dataclass(frozen=True)
-class ThetaTraining:
-    """How θ, a number for every unit, is trained on a native head.
-
-    Attributes:
-        native: The native head.
-        substitute: What heads output as far as they do not keep their attention.
-        rows: The texts.
-        spec: Learning rate, texts in a mini-batch, and epochs.
-        seed: Of the order of the texts, and of what is drawn.
-    """
-
-    native: NativeHead
-    substitute: Substitute
-    rows: Rows
-    spec: ProbeSpec
-    seed: int
-
-
-def no_penalty(theta: Float[Tensor, "layers heads"]) -> Float[Tensor, ""]:
-    """Return 0: nothing is added to the loss."""
-    return theta.new_zeros(())
-
-
 def train_shares(
-    training: ThetaTraining,
+    request: NativeRequest,
     *,
     shares: OfTheta = torch.sigmoid,
-    penalty: OfTheta = no_penalty,
+    penalty: OfTheta | None = None,
     start: Float[np.ndarray, "layers heads"] | None = None,
-    progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Float[Tensor, "layers heads"]]:
-    """Train θ, which says how much of its attention each head keeps, by the loss of a native head.
+    """Train θ, a number for every unit that says how much of its attention it keeps, by the loss of
+    a native head.
 
     Args:
-        training: The native head, its texts, and how it is trained.
-        shares: From θ to the share of attention that each head keeps.
-        penalty: From θ to what is added to the mean loss.
+        request: The native head, its texts, and its ``training``.
+        shares: From θ to the share of attention that each unit keeps.
+        penalty: From θ to what is added to the mean loss; None adds nothing.
         start: The shares before the first step; None begins at θ = 0.
-        progress: Called with (done, total) texts.
         on_epoch: Called after each epoch.
 
     Returns:
         θ after every step.
     """
-    native = training.native
-    spec = training.spec
-    rows = training.rows
+    native = request.loss
+    rows = request.rows
+    spec = request.training
+    assert spec is not None
     theta = nn.Parameter(torch.zeros(native.size, device=native.device))
     if start is not None:
         theta.data = torch.from_numpy(start).logit().float().to(native.device)
@@ -92,12 +74,13 @@ def train_shares(
         theta.grad = torch.zeros_like(theta)
         for batch in native.gradient_batches(minibatch):
             with torch.enable_grad():
-                mix = Mixed(training.substitute, shares(theta))
+                mix = Mixed(request.substitute, shares(theta))
                 loss, lengths = native.summed(batch, mix, native.units)
                 if not loss.requires_grad:
                     raise SpecError("the score has no gradient, which training needs: use 'effect'")
                 answers_of_batch = int(lengths.sum())
-                loss = loss + penalty(theta).to(loss.device) * answers_of_batch
+                if penalty is not None:
+                    loss = loss + penalty(theta).to(loss.device) * answers_of_batch
             # A batch may hold no token that counts, such as a text of one, or no masked word.
             if answers_of_batch:
                 theta.grad += torch.autograd.grad(loss, theta)[0]
@@ -108,11 +91,11 @@ def train_shares(
 
     def after_step(done: int, total: int) -> None:
         by_step.append(theta.detach().clone().cpu())
-        progress(done, total)
+        request.progress(done, total)
 
     rows_per_window = max(len(rows), spec.batch_size)
     train(
-        [Learner([{"params": [theta]}], [training.seed])],
+        [Learner([{"params": [theta]}], [request.seed])],
         single_seed_window(rows, losses, rows_per_window // spec.batch_size),
         spec,
         rows=len(rows),
@@ -124,91 +107,75 @@ def train_shares(
 
 
 def train_lambda(
-    training: ThetaTraining,
-    *,
-    progress: Progress = ignore_progress,
-    on_epoch: OnEpoch = ignore_epoch,
+    request: NativeRequest, on_epoch: OnEpoch = ignore_epoch
 ) -> Float[np.ndarray, "epochs layers heads"]:
     """Train λ of every head, with B = λA + (1 - λ)C (paper, Section 3.2), to keep a native head's
     loss low. Return λ after every epoch.
     """
-    by_step = train_shares(training, progress=progress, on_epoch=on_epoch)
-    steps = math.ceil(len(training.rows) / training.spec.batch_size)
+    assert request.training is not None
+    by_step = train_shares(request, on_epoch=on_epoch)
+    steps = math.ceil(len(request.rows) / request.training.batch_size)
     by_epoch = torch.stack(by_step[steps - 1 :: steps])
     return by_epoch.sigmoid().double().numpy()
 
 
-def train_gates(
-    training: ThetaTraining, *, progress: Progress = ignore_progress
-) -> Float[np.ndarray, "layers heads"]:
+def train_gates(request: NativeRequest) -> HeadScores:
     """Train L0 gates on a native head, as ``papa.ranking.learned.gates`` on a probe: how likely
     each head's gate is to stay open, where every open gate costs something.
     """
-    generator = torch.Generator().manual_seed(seed_of(training.seed, 2))
+    assert request.training is not None
+    generator = torch.Generator().manual_seed(seed_of(request.seed, 2))
 
     def drawn(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
         uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
         return drawn_gates(location, uniform)
 
     by_step = train_shares(
-        training,
+        request,
         shares=drawn,
         penalty=lambda location: GATE_COST * open_probability(location).sum(),
-        progress=progress,
     )
-    return open_probability(by_step[-1]).double().numpy()
+    values = open_probability(by_step[-1]).double().numpy()
+    return HeadScores(values[None], evaluations=2 * request.training.epochs)
 
 
-@dataclass(frozen=True)
-class CausalGates:
-    """Causal gates of one seed (Nam et al., 2025): G⁺, pulled to 1, G⁻, pulled to 0, and whether
-    they no longer moved at the end of both runs.
-    """
-
-    pulled_open: Float[np.ndarray, "layers heads"]
-    pulled_closed: Float[np.ndarray, "layers heads"]
-    settled: Bool[np.ndarray, "layers heads"]
-
-
-def train_causal_gates(
-    training: ThetaTraining, *, progress: Progress = ignore_progress
-) -> CausalGates:
+def train_causal_gates(request: NativeRequest) -> CausalGateScores:
     """Fit gates g of gA·V + (1-g)·substitute to the loss alone; from there once with a pull to 1
     (G⁺) and once to 0 (G⁻). Raises a SpecError unless the loss is a language model's.
     """
-    if training.native.loss is not WORDS:
+    assert request.training is not None
+    if request.loss.loss is not WORDS:
         raise SpecError(
             "causal_gates needs the loss of a language model: give a causal model, or labels "
             "of masked words"
         )
-    runs = iter(_thirds(progress))
-    by_step = train_shares(training, progress=next(runs))
+
+    def run(number: int) -> NativeRequest:
+        """Return the request of one of three runs, which reports a third of the progress."""
+        return replace(
+            request,
+            progress=lambda done, total: request.progress(number * total + done, 3 * total),
+        )
+
+    by_step = train_shares(run(0))
     # A gate that lies beyond the reach of the pull would come back too late.
     farthest = 1 / (1 + math.exp(-CAUSAL_GATE_BOUND))
     start = by_step[-1].sigmoid().double().numpy().clip(1 - farthest, farthest)
-    settled = np.ones(training.native.size, dtype=bool)
+    settled = np.ones(request.loss.size, dtype=bool)
     means: list[Float[np.ndarray, "layers heads"]] = []
-    for pull in (CAUSAL_GATE_PULL, -CAUSAL_GATE_PULL):
+    for number, pull in enumerate((CAUSAL_GATE_PULL, -CAUSAL_GATE_PULL), start=1):
 
         def penalty(theta: Tensor, pull: float = pull) -> Tensor:
             return -pull * theta.clamp(-CAUSAL_GATE_BOUND, CAUSAL_GATE_BOUND).sum()
 
-        by_step = train_shares(training, penalty=penalty, start=start, progress=next(runs))
+        by_step = train_shares(run(number), penalty=penalty, start=start)
         logits = torch.stack(by_step).double().numpy()
         means.append((1 / (1 + np.exp(-logits[-_WINDOW:]))).mean(axis=0))
-        settled &= has_settled(logits, training.spec.learning_rate)
+        settled &= has_settled(logits, request.training.learning_rate)
     pulled_open, pulled_closed = means
-    return CausalGates(pulled_open, pulled_closed, settled)
-
-
-def _thirds(progress: Progress) -> Iterator[Progress]:
-    """Report the progress of three runs as that of one."""
-    for run in range(3):
-
-        def advance(done: int, total: int, before: int = run) -> None:
-            progress(before * total + done, 3 * total)
-
-        yield advance
+    return CausalGateScores(
+        pulled_closed[None], pulled_open, settled, evaluations=6 * request.training.epochs
+    )
 
 
 def training_spec(method: str, ranking: RankingSpec, probe: ProbeSpec, texts: int) -> ProbeSpec:

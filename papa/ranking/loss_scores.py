@@ -21,7 +21,7 @@ from papa.probes.probes import Probe
 from papa.probes.training import Rows, SummedLoss
 from papa.progress import Progress, ignore_progress
 from papa.ranking.head_scores import VALUED_ROWS, HeadScores, rows_of_seed
-from papa.spec import ExecutionSpec, RankingSpec, TaskSpec
+from papa.spec import ExecutionSpec, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.batches import MicroBatch, micro_batch, rows_of_like_length
 from papa.text.corpus import TokenisedCorpus
@@ -102,7 +102,9 @@ class LossRequest(Generic[SomeLoss]):
         rows: Those of the seed.
         valued_rows: Those on which sets of heads are valued.
         evaluations: How often they may be.
-        seed: Of what is drawn.
+        seed: Of the order of the rows, and of what is drawn.
+        training: Learning rate, rows in a mini-batch, and epochs, of what is trained on a native
+            head; None where nothing is.
         progress: Called with (done, total).
     """
 
@@ -112,6 +114,7 @@ class LossRequest(Generic[SomeLoss]):
     valued_rows: Int[np.ndarray, " valued"]
     evaluations: int
     seed: int
+    training: ProbeSpec | None = None
     progress: Progress = ignore_progress
 
 
