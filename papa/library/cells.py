@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pandas
-from jaxtyping import Float
 
 from papa.heads.substitutes import Substitute
 from papa.native.in_memory import labels_of_texts
@@ -38,31 +37,6 @@ class _CellResult:
     seconds: float
 
 
-@dataclass(frozen=True)
-class SubstituteBySeed:
-    """What takes attention's place in the cells of each probe seed.
-
-    Attributes:
-        draws: By probe seed; where nothing is drawn, one substitute by None.
-    """
-
-    draws: Mapping[int | None, Substitute]
-
-    @property
-    def is_drawn(self) -> bool:
-        """Whether each seed has a substitute of its own."""
-        return None not in self.draws
-
-    @property
-    def first(self) -> Substitute:
-        """The substitute by which heads are scored, whatever the seed."""
-        return next(iter(self.draws.values()))
-
-    def of_seed(self, seed: int) -> Substitute:
-        """Return the substitute in the cells of a probe seed."""
-        return self.draws[seed if self.is_drawn else None]
-
-
 @dataclass
 class Cells:
     """The results of cells on the measured texts; each set of constant units is scored once for a
@@ -71,17 +45,16 @@ class Cells:
     Attributes:
         native: The native head, on the measured texts.
         metric: What its answers are scored by.
-        substitutes: By the name that tables call them.
+        substitutes: By the name that tables call them, and by probe seed: one for all seeds, unless
+            it is drawn.
         original: The answers of the original model.
     """
 
     native: NativeHead
     metric: Metric
-    substitutes: Mapping[str, SubstituteBySeed]
+    substitutes: Mapping[str, Mapping[int, Substitute]]
     original: AnswerArrays
-    _results: dict[tuple[str, int | None, frozenset[Head]], _CellResult] = field(
-        default_factory=dict
-    )
+    _results: dict[tuple[int, frozenset[Head]], _CellResult] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Of a head that answers each label by itself no class is the answer to a text.
@@ -93,15 +66,13 @@ class Cells:
         """Return the result of a cell whose units, by the index of their layer, are constant, for a
         probe seed.
         """
-        substitute = self.substitutes[name]
-        key = (name, seed if substitute.is_drawn else None, frozenset(units))
-        if not units:
-            key = ("", None, frozenset())
+        substitute = self.substitutes[name][seed]
+        key = (id(substitute) if units else 0, frozenset(units))
         if key not in self._results:
             start = time.monotonic()
             answers = self.original
             if units:
-                answers = self.native.all_answers(substitute.of_seed(seed), units)
+                answers = self.native.all_answers(substitute, units)
             scored = score_answers(self.metric, self.original, answers, self._labels)
             same = "" if self.metric == LOSS else same_answer(answers, self._classes)
             self._results[key] = _CellResult(scored, same, time.monotonic() - start)
@@ -127,7 +98,7 @@ def score_cells(
     """
     native = cells.native
     head_count = len(native.layers.numbers) * native.heads_per_layer
-    baseline = _one_answer(native, cells.metric)
+    baseline = _one_answer_columns(native, cells.metric)
     name_or_path = str(getattr(native.model, "name_or_path", ""))
     label = name_or_path.rstrip("/").rpartition("/")[2] or type(native.model).__name__
     rows: list[dict[str, Any]] = []
@@ -156,24 +127,26 @@ def score_cells(
     return pandas.DataFrame(rows), constant
 
 
-@dataclass(frozen=True)
-class _Baseline:
-    """What the best single answer scores; NaN and "" where labels do not say."""
-
-    score: float = math.nan
-    answer: str = ""
-    influence: Float[np.ndarray, " texts"] = field(default_factory=lambda: np.zeros(0))
-
-
-def _one_answer(native: NativeHead, metric: Metric) -> _Baseline:
-    """Return what the best single answer scores on labels of texts, as far as these have any."""
+def _one_answer_columns(native: NativeHead, metric: Metric) -> dict[str, Any]:
+    """Return what the best single answer scores on labels of texts, as columns of results; NaN and
+    empty where labels do not say.
+    """
+    columns = {
+        "always_one_answer": math.nan,
+        "one_answer": "",
+        "one_answer_influence": np.zeros(0, np.float32),
+    }
     labels = labels_of_texts(native)
     if metric not in ("accuracy", LOSS) or labels is None or len(labels) != len(native.texts):
-        return _Baseline()
+        return columns
     if has_many_labels(native.model.config):
-        return _Baseline()
+        return columns
     constant = commonest_answer(metric, labels, class_names(native.model))
-    return _Baseline(constant.score, constant.answer or "", influence(metric, constant.examples))
+    return {
+        "always_one_answer": constant.score,
+        "one_answer": constant.answer or "",
+        "one_answer_influence": influence(metric, constant.examples).astype(np.float32),
+    }
 
 
 def _row(
@@ -183,7 +156,7 @@ def _row(
     heads: int,
     metric: Metric,
     result: _CellResult,
-    baseline: _Baseline,
+    baseline: Mapping[str, Any],
 ) -> dict[str, Any]:
     """Return a row as a study's results have it."""
     return {
@@ -198,10 +171,8 @@ def _row(
         "positive": "",
         "classes": "",
         "same_answer": result.same_answer,
-        "always_one_answer": baseline.score,
-        "one_answer": baseline.answer,
+        **baseline,
         "word_embeddings": math.nan,
         "influence": influence(metric, result.scored.examples).astype(np.float32),
-        "one_answer_influence": baseline.influence.astype(np.float32),
         "word_embeddings_influence": np.zeros(0, np.float32),
     }

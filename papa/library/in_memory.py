@@ -13,8 +13,9 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
+from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, check_answering, check_labels, splits_of
-from papa.library.cells import Cells, SubstituteBySeed, score_cells
+from papa.library.cells import Cells, score_cells
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
@@ -104,8 +105,8 @@ def measure_in_memory(
         name: _substitute_by_seed(model, substitute, train, part, design.probe_seeds)
         for name, substitute in named_substitutes(substitutes)
     }
-    first_name, first = next(iter(substitutes_by_name.items()))
-    first_substitute = first.first
+    first_name, first_by_seed = next(iter(substitutes_by_name.items()))
+    first_substitute = first_by_seed[design.probe_seeds[0]]
     cells = Cells(native, metric, substitutes_by_name, original)
     if orders.methods:
         # Images and sound that matrices do not fit are refused before anything is trained.
@@ -161,12 +162,13 @@ def _substitute_by_seed(
     train: Sequence[Inputs],
     part: str | None,
     probe_seeds: Sequence[int],
-) -> SubstituteBySeed:
-    """Return a requested substitute, drawn by each probe seed if it is one that is drawn."""
-    seeds = probe_seeds if is_drawn(requested) else [None]
-    return SubstituteBySeed(
-        {seed: substitute_for(model, requested, train, seed or 0, part=part) for seed in seeds}
-    )
+) -> Mapping[int, Substitute]:
+    """Return a requested substitute by probe seed: each has its own if it is one that is drawn."""
+    if is_drawn(requested):
+        return {
+            seed: substitute_for(model, requested, train, seed, part=part) for seed in probe_seeds
+        }
+    return dict.fromkeys(probe_seeds, substitute_for(model, requested, train, part=part))
 
 
 def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:

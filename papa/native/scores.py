@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pkgutil import resolve_name
 
 import numpy as np
@@ -53,23 +52,25 @@ def score_by_row_means(
         SpecError: A method compares with constant matrices, and the substitute has none; or a
             layer's output projection is not known.
     """
-    compared = sorted({"distance", "output_distance"} & set(methods))
-    if compared and not isinstance(substitute, Weights):
-        raise SpecError(
-            f"{compared[0]} compares attention with constant matrices, and the substitute has "
-            "none: take average"
-        )
-    constants = substitute if compared and isinstance(substitute, Weights) else None
+    constants: Weights | None = None
+    for name in sorted({"distance", "output_distance"} & methods.keys()):
+        if not isinstance(substitute, Weights):
+            raise SpecError(
+                f"{name} compares attention with constant matrices, and the substitute has none: "
+                "take average"
+            )
+        constants = substitute
     maps = None
     if "output_distance" in methods:
         maps = output_norms(output_weights(native, next(native.texts.batches(rows[:1]))))
-    means = RowMeans(
-        methods, constants, native.size, native.device, _no_separators, maps, native.heads_per_unit
-    )
+    means = RowMeans(methods, constants, native.size, native.device, maps, native.heads_per_unit)
     done = 0
     for batch in native.texts.batches(rows):
-        means.separators = partial(_separators, batch)
-        native.observe_batch(means.observe, batch)
+
+        def observe(attention: LayerAttention, layer: int, texts: Batch = batch) -> Tensor:
+            return means.observe(attention, layer, _separators(texts, attention))
+
+        native.observe_batch(observe, batch)
         done += len(batch.rows)
         progress(done, len(rows))
     if not sum_is_finite(means.sums):
@@ -77,15 +78,11 @@ def score_by_row_means(
     return means.scores(len(rows))
 
 
-def _no_separators(attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
-    return torch.zeros_like(attention.slots.real)
-
-
 def _separators(batch: Batch, attention: LayerAttention) -> Bool[Tensor, "texts tokens"]:
     ids = batch.inputs.get("input_ids")
     is_causal = bool((attention.slots.last < 0).any())
     if not isinstance(ids, Tensor) or ids.shape != attention.slots.real.shape or is_causal:
-        return _no_separators(attention)
+        return torch.zeros_like(attention.slots.real)
     is_last = (attention.slots.queries == attention.slots.last[:, 0]) & attention.slots.real
     return torch.isin(ids, ids[is_last])
 

@@ -119,7 +119,6 @@ class RowMeans:
     Attributes:
         constants: On the model's device; None where no method compares with them.
         output_maps: What gives A·V the norms that W_O gives it; None where no method reads it.
-        separators: Of a layer's call, the tokens that are separators.
         heads_per_unit: How many neighbouring heads share one score, the mean of theirs.
         sums: Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their
             number.
@@ -129,7 +128,6 @@ class RowMeans:
     constants: Weights | None
     size: tuple[int, int]
     device: torch.device
-    separators: Callable[[LayerAttention], Bool[Tensor, "batch m"]]
     output_maps: Float[Tensor, "layers heads head_width head_width"] | None = None
     heads_per_unit: int = 1
     sums: Float[Tensor, "layers units methods 5"] = field(init=False)
@@ -138,7 +136,9 @@ class RowMeans:
         shape = (*self.size, len(self.methods), 5)
         self.sums = torch.zeros(shape, dtype=torch.float64, device=self.device)
 
-    def observe(self, attention: LayerAttention, layer: int) -> Tensor:
+    def observe(
+        self, attention: LayerAttention, layer: int, separators: Bool[Tensor, "batch m"]
+    ) -> Tensor:
         """Add the rows of one layer's call; return what its heads output."""
         heads = attention.all_heads
         probabilities = attention.probabilities(heads)
@@ -152,7 +152,7 @@ class RowMeans:
             value,
             self.output_maps[layer] if self.output_maps is not None else value.new_zeros(0),
             attention.slots.real,
-            self.separators(attention),
+            separators,
             attention.sinks is not None,
         )
         for number, of_rows in enumerate(self.methods.values()):
@@ -194,23 +194,23 @@ def score_by_row_means(
     rows = request.rows
     check_fits(request.constants, encoder)
 
-    def separators(attention: LayerAttention) -> Bool[Tensor, "batch m"]:
-        batch = attention.batch
-        assert batch is not None
-        is_separator = batch.attention_mask.clone()
-        last = batch.input_ids[batch.slot_ids == split.slots - 1]
-        is_separator[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
-        return is_separator
-
     means = RowMeans(
         methods,
         request.constants.to(encoder.device),
         (encoder.layers, encoder.heads),
         encoder.device,
-        separators,
         output_norms(encoder.output_maps),
     )
+
+    def observe(attention: LayerAttention, layer: int) -> Tensor:
+        batch = attention.batch
+        assert batch is not None
+        is_separator = batch.attention_mask.clone()
+        last = batch.input_ids[batch.slot_ids == split.slots - 1]
+        is_separator[batch.inputs_of_tokens, batch.column_ids] = torch.isin(batch.input_ids, last)
+        return means.observe(attention, layer, is_separator)
+
     tokens = encoder.tokens_per_batch(request.execution.batch_tokens)
-    encoder.observe(means.observe, micro_batches(split, rows, tokens), len(rows), request.progress)
+    encoder.observe(observe, micro_batches(split, rows, tokens), len(rows), request.progress)
     check_sums(means.sums, encoder, micro_batches(split, rows, tokens), f"the {split.name} split")
     return means.scores(len(rows))
