@@ -59,11 +59,6 @@ class AttentionLayers:
         return [(self.numbers.index(layer), head) for layer, head in heads]
 
 
-def attention_modules(model: nn.Module, part: str | None = None) -> list[nn.Module]:
-    """Return the attention module of each layer that has one."""
-    return attention_layers(model, part).modules
-
-
 def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLayers:
     """Return where the self-attention of a model of transformers, or of one of its parts, lies.
 
@@ -236,12 +231,13 @@ def _chosen_part(
         )
     if requested in layers_by_part:
         return requested
-    words = {name: _words_of(name, layers) for name, layers in layers_by_part.items()}
-    by_word = [name for name in layers_by_part if requested in words[name]]
+    by_word = [
+        name for name, layers in layers_by_part.items() if requested in _words_of(name, layers)
+    ]
     by_fragment = [name for name in layers_by_part if requested in name]
     matching = by_word or by_fragment
     if len(matching) != 1:
-        problem = "no part" if not matching else f"{len(matching)} layers_by_part"
+        problem = "no part" if not matching else f"{len(matching)} parts"
         raise EncoderError(
             f"part={requested!r} names {problem} of {type(model).__name__}: choose one of {choices}"
         )

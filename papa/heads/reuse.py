@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 from transformers import PreTrainedModel
 
-from papa.heads.attention_layers import attention_modules, head_count
+from papa.heads.attention_layers import attention_layers, head_count
 from papa.heads.interface import routed
 from papa.heads.substitutes import Zeros, rules_of
 from papa.spec.orders import Head
@@ -123,7 +123,7 @@ def reuse_in(
         part: The part whose heads are replaced, as of ``attention_layers``.
         is_exact: What trying all layers has shown already; None tries them.
     """
-    modules = attention_modules(model, part)
+    modules = attention_layers(model, part).modules
     layers, positions = _sequential_layers(model, modules)
     if len(positions) < 2:
         return LayerReuse()

@@ -4,13 +4,12 @@ those that averages and head scores come of and those measured.
 
 import inspect
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, joined
@@ -29,8 +28,6 @@ and, where it has them, ``text_pair`` and ``label``.
 """
 Labels: TypeAlias = list[Any]
 """A number for each text, or a list of numbers, one for each label that it may have."""
-BATCH = 16
-"""Texts that a model is called with at once."""
 _GIVE = (
     "give texts and tokenizer=, or batches, such as "
     '[tokenizer(texts, padding=True, return_tensors="pt")]'
@@ -78,7 +75,7 @@ def batches_of(
     name = pretrained.name_or_path or type(model).__name__
     vocabulary = cast("Tensor", pretrained.get_input_embeddings().weight)
     check_vocabulary(tokenizer, len(vocabulary), name)
-    return list(_tokenised(texts, labels, pretrained, tokenizer))
+    return _tokenised(texts, labels, pretrained, tokenizer)
 
 
 def splits_of(
@@ -274,39 +271,31 @@ def _tokenised(
     labels: Labels | None,
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-) -> Iterator[Batch]:
-    """Tokenise texts in their order, so many at once. They are truncated at the positions of the
-    model or where its tokenizer says, with a warning, and padded on the right, whether the
-    tokenizer has a token for padding or not.
+) -> list[Batch]:
+    """Tokenise texts in their order, each as a batch of its own, so that none is padded. They are
+    truncated at the positions of the model or where its tokenizer says, with a warning.
     """
     positions = positions_of(model)
     most = min(positions or tokenizer.model_max_length, tokenizer.model_max_length)
-    padding = {"input_ids": tokenizer.pad_token_id or 0}
-    truncated = 0
-    for start in range(0, len(texts), BATCH):
-        chunk = texts[start : start + BATCH]
-        sides = [*map(list, zip(*chunk, strict=True))] if isinstance(chunk[0], tuple) else [chunk]
-        tokens = tokenizer(*sides, return_attention_mask=True, verbose=False)
-        longer = sum(len(ids) > most for ids in tokens["input_ids"])
-        if longer:
-            truncated += longer
-            tokens = tokenizer(*sides, return_attention_mask=True, truncation=True, max_length=most)
-        for number, ids in enumerate(tokens["input_ids"], start):
-            if not ids:
-                raise DataError(f"text {number} has no token: remove it")
-        batch = {
-            name: pad_sequence([*map(torch.tensor, rows)], True, padding.get(name, 0))
-            for name, rows in tokens.items()
-        }
-        if labels is not None:
-            batch["labels"] = torch.tensor(labels[start : start + BATCH])
-        yield {name: tensor.to(model.device) for name, tensor in batch.items()}
+    sides = [*map(list, zip(*texts, strict=True))] if isinstance(texts[0], tuple) else [texts]
+    tokens = tokenizer(*sides, return_attention_mask=True, verbose=False)
+    truncated = sum(len(ids) > most for ids in tokens["input_ids"])
     if truncated:
         limit = "positions that the model has" if most == positions else "tokenizer's limit"
         warnings.warn(
             f"{truncated} of {len(texts)} texts are truncated to {most} tokens, the {limit}",
             stacklevel=2,
         )
+        tokens = tokenizer(*sides, return_attention_mask=True, truncation=True, max_length=most)
+    batches: list[Batch] = []
+    for number, ids in enumerate(tokens["input_ids"]):
+        if not ids:
+            raise DataError(f"text {number} has no token: remove it")
+        batch = {name: torch.tensor([rows[number]]) for name, rows in tokens.items()}
+        if labels is not None:
+            batch["labels"] = torch.tensor([labels[number]])
+        batches.append({name: tensor.to(model.device) for name, tensor in batch.items()})
+    return batches
 
 
 def positions_of(model: nn.Module) -> int | None:

@@ -7,7 +7,7 @@ import torch
 from transformers import PreTrainedModel
 
 from papa.errors import EncoderError
-from papa.heads.attention_layers import attention_modules
+from papa.heads.attention_layers import attention_layers
 from papa.models.native import native_class
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.models.weights import load_model
@@ -33,7 +33,7 @@ def open_native(
     """Return the native head of a loaded model in eval mode, for the texts of a split; it is
     trained no more. ``label_names`` are the task's classes, where its labels are read.
     """
-    attention_modules(model)  # Refused before anything runs.
+    attention_layers(model)  # Refused before anything runs.
     model.requires_grad_(False)
     tokens = special_tokens_of(load_tokenizer(reference), task.kind)
     if getattr(model.config, "type_vocab_size", 2) < 2:
@@ -60,7 +60,7 @@ def check_native(
         )
     head = native_class(task, reference)
     model = load_model(reference, head=head, with_weights=False).eval()
-    attention_modules(model)  # Refused before anything runs.
+    attention_layers(model)  # Refused before anything runs.
     in_words = classes_in_words(names, class_names(model), task)
     if rows is not None:
         check_sentences(task, rows)

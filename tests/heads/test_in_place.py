@@ -11,7 +11,7 @@ from torch import Tensor
 
 import papa
 from papa.errors import SpecError
-from papa.heads.attention_layers import attention_modules
+from papa.heads.attention_layers import attention_layers
 from papa.heads.substitutes import Streaming
 from papa.models import layer as layers
 from tests.heads.substitutes import EXACT, HEADS, LAWS, LAYERS
@@ -58,7 +58,7 @@ def test_replaced_heads_equal_plain(name: str, name_of_law: str) -> None:
     plain = plain_model(random_model(name))
     if name not in OF_THEIR_OWN:
         plain.set_attn_implementation("plain")
-    with plainly(attention_modules(plain), instead(name_of_law, SOME_HEADS)):
+    with plainly(attention_layers(plain).modules, instead(name_of_law, SOME_HEADS)):
         expected = answers(plain, inputs)
     with papa.ablated(model, SOME_HEADS, substitute=LAWS[name_of_law][0]):
         close(answers(model, inputs), expected)

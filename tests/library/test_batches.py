@@ -22,7 +22,7 @@ import papa
 from papa.errors import DataError
 from papa.library.batches import batches_of
 from tests.make import SIZES, model_factory, outputs_of
-from tests.native.models import gpt, without_padding
+from tests.native.models import gpt
 
 TEXTS = [
     f"{article} film {'to see ' * times}"
@@ -84,10 +84,11 @@ def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
     split = tokenizers.Tokenizer(tokenizers.models.WordLevel(vocabulary))
     split.pre_tokenizer = tokenizers.pre_tokenizers.WhitespaceSplit()
     without_pad = PreTrainedTokenizerFast(tokenizer_object=split)
-    batches = batches_of(TEXTS * 3, gpt(), without_pad)
-    assert [len(batch["input_ids"]) for batch in batches] == [16, 11]
-    fidelity = papa.fidelity(gpt(), TEXTS * 3, heads=HEADS, tokenizer=without_pad)
-    expected = papa.fidelity(gpt(), without_padding(batches), heads=HEADS)
+    batches = batches_of(TEXTS, gpt(), without_pad)
+    sizes = [batch["input_ids"].shape for batch in batches]
+    assert sizes == [(1, len(text.split())) for text in TEXTS]
+    fidelity = papa.fidelity(gpt(), TEXTS, heads=HEADS, tokenizer=without_pad)
+    expected = papa.fidelity(gpt(), batches, heads=HEADS)
     assert fidelity["value"].to_dict() == pytest.approx(expected["value"].to_dict(), abs=1e-4)
     with pytest.raises(papa.PapaError, match="text 0"):
         batches_of([" "], gpt(), without_pad)
@@ -105,8 +106,8 @@ def labelled(names: list[str], labels: list[int]) -> datasets.Dataset:
 def test_labels_have_the_heads_numbers(classifier: PreTrainedModel, tokenizer: Tokenizer) -> None:
     table = {"text": TEXTS[:2], "label": ["good", "bad"]}
     for data in (table, labelled(["good", "bad"], [0, 1])):
-        (batch,) = batches_of(data, classifier, tokenizer)
-        assert batch["labels"].tolist() == [1, 0]
+        batches = batches_of(data, classifier, tokenizer)
+        assert [batch["labels"].tolist() for batch in batches] == [[1], [0]]
     with pytest.raises(papa.PapaError, match="fine"):
         batches_of({"text": ["a"], "label": ["fine"]}, classifier, tokenizer)
 
@@ -134,8 +135,8 @@ def test_named_labels_need_a_named_head(classifier: PreTrainedModel, tokenizer: 
 def test_multiple_labels_are_lists(classifier: PreTrainedModel, tokenizer: Tokenizer) -> None:
     classifier.config.problem_type = "multi_label_classification"
     table = {"text": TEXTS[:2], "label": [[0, 1], [1, 1]]}
-    (batch,) = batches_of(table, classifier, tokenizer)
-    assert torch.equal(batch["labels"], torch.tensor([[0.0, 1.0], [1.0, 1.0]]))
+    labels = [batch["labels"].tolist() for batch in batches_of(table, classifier, tokenizer)]
+    assert labels == [[[0.0, 1.0]], [[1.0, 1.0]]]
     with pytest.raises(DataError, match="row 2"):
         batches_of({**table, "label": [[0, 1], [1]]}, classifier, tokenizer)
 
@@ -149,6 +150,6 @@ def test_truncated_texts_are_counted(family: str, tokenizer: Tokenizer) -> None:
     unlimited = copy.copy(tokenizer)
     unlimited.model_max_length = int(1e30)
     with pytest.warns(UserWarning, match=f"2 of 6 texts .* {POSITIONS[family]} tokens"):
-        (batch,) = batches_of(texts, model, unlimited)
-    assert batch["input_ids"].shape == (6, POSITIONS[family])
-    assert outputs_of(model, batch).last_hidden_state.isfinite().all()
+        batches = batches_of(texts, model, unlimited)
+    assert batches[0]["input_ids"].shape == (1, POSITIONS[family])
+    assert outputs_of(model, batches[0]).last_hidden_state.isfinite().all()
