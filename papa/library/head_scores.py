@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,7 +23,7 @@ from papa.library.measurement import head_score_attrs
 from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
-from papa.library.tasks import Task, as_list, study_inputs
+from papa.library.tasks import Task, as_list, checked_list, study_inputs
 from papa.library.unit_orders import METHODS, check_unit, reads_score, with_conditions
 from papa.native.in_memory import open_scored
 from papa.native.passes import NOTHING_COUNTS
@@ -136,24 +136,12 @@ def head_scores(
         DataError: ``data`` cannot be read, or holds nothing to score by.
         NumbersError: The model answers NaN or infinity.
     """
-    in_memory = isinstance(model, nn.Module)
     studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
-    known = METHODS if in_memory else ("lambda", *studied)
+    known = METHODS if isinstance(model, nn.Module) else ("lambda", *studied)
     if method is not None and method not in known:
         near = f"there is no method {shown(method)} for this model{meant(method, known)}"
         raise SpecError(f"{near}: give one of {with_conditions(known)}")
     check_unit(unit)
-    not_for_model = (task,) if in_memory else (tokenizer, substitute_data, score, part)
-    if any(argument is not None for argument in not_for_model):
-        if in_memory:
-            raise SpecError(
-                "task is for a model of papa.load_encoder: give an in-memory model tokenizer= and "
-                "score="
-            )
-        raise SpecError(
-            "tokenizer, substitute_data, score and part are for a model of transformers: give a "
-            "model of papa.load_encoder task=papa.Task(…), with its metric"
-        )
     settings = {
         "rows": rows,
         "evaluations": evaluations,
@@ -161,6 +149,11 @@ def head_scores(
         "learning_rate": learning_rate,
     }
     if isinstance(model, nn.Module):
+        if task is not None:
+            raise SpecError(
+                "task is for a model of papa.load_encoder: give an in-memory model tokenizer= and "
+                "score="
+            )
         return _scores_in_memory(
             model,
             data,
@@ -174,6 +167,11 @@ def head_scores(
             part=part,
             unit=unit,
             progress=progress,
+        )
+    if any(argument is not None for argument in (tokenizer, substitute_data, score, part)):
+        raise SpecError(
+            "tokenizer, substitute_data, score and part are for a model of transformers: give a "
+            "model of papa.load_encoder task=papa.Task(…), with its metric"
         )
     check_loaded(model, accepts_decoders=True, whole=True)
     document = {
@@ -205,10 +203,7 @@ def _scores_in_memory(
 ) -> pandas.DataFrame:
     """Score the heads of an in-memory model; ``settings`` are those of a study's ``ranking``."""
     pretrained = check_answering(model)
-    is_listed = isinstance(ranking_seeds, Iterable) and not isinstance(ranking_seeds, str)
-    seeds = [*ranking_seeds] if is_listed else []
-    if not seeds:
-        raise SpecError(f"ranking_seeds is {ranking_seeds!r}, expected a list of one or more")
+    seeds = checked_list("ranking_seeds", ranking_seeds)
     if score is not None and not reads_score(method, score):
         kind = "function" if callable(score) else "score"
         raise SpecError(f"method='{method}' follows no {kind}: leave out score")

@@ -2,7 +2,7 @@
 study, whose passes and head scores are those of ``papa.native``.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -19,7 +19,7 @@ from papa.library.cells import Cells, score_cells
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
-from papa.library.tasks import Task, as_list
+from papa.library.tasks import Task, checked_list
 from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import InMemoryTexts, Inputs
 from papa.native.in_memory import metric_of, open_in_memory
@@ -60,8 +60,7 @@ class Design:
 
     def __post_init__(self) -> None:
         for name, values in vars(self).items():
-            if isinstance(values, str) or not isinstance(values, Iterable) or not as_list(values):
-                raise SpecError(f"{name} is {values!r}, expected a list of one or more")
+            checked_list(name, values)
         if not all(0 <= share <= 1 for share in self.keep):
             raise SpecError("keep holds shares of heads: give values from 0 to 1")
 

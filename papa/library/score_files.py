@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import pandas
@@ -18,9 +18,6 @@ from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_scores, group_size_in
 
 ScoreFormat = Literal["duo_attention", "retrieval_head"]
-_FORMATS = ("duo_attention", "retrieval_head")
-_PATTERN = "full_attention_heads.tsv"
-_SETTINGS = "config.json"
 
 
 def save_scores(
@@ -60,8 +57,9 @@ def save_scores(
         SpecError: There is no such format, or ``kv_group`` numbers no groups of equal size.
         OSError: The path cannot be written.
     """
-    if format not in _FORMATS:
-        raise SpecError(f"format is {format!r}{meant(format, _FORMATS)}: give one of {_FORMATS}")
+    formats = get_args(ScoreFormat)
+    if format not in formats:
+        raise SpecError(f"format is {format!r}{meant(format, formats)}: give one of {formats}")
     numbers = scores_by_head(scores)
     if format == "retrieval_head":
         by_head = {f"{layer}-{head}": [score] for (layer, head), score in np.ndenumerate(numbers)}
@@ -71,9 +69,9 @@ def save_scores(
     folder.mkdir(parents=True, exist_ok=True)
     shares = _shares_below(group_scores(numbers, group_size_in(scores)))
     lines = ["\t".join(f"{share:.6f}" for share in layer) for layer in shares]
-    write_atomically(folder / _PATTERN, ("\n".join(lines) + "\n").encode())
+    write_atomically(folder / "full_attention_heads.tsv", ("\n".join(lines) + "\n").encode())
     settings = {"sink_size": sink_size, "recent_size": recent_size}
-    write_atomically(folder / _SETTINGS, json.dumps(settings).encode())
+    write_atomically(folder / "config.json", json.dumps(settings).encode())
 
 
 def _shares_below(scores: Float[np.ndarray, "layers groups"]) -> Float[np.ndarray, "layers groups"]:

@@ -56,10 +56,10 @@ def substitute_for(
     layers = attention_layers(model, part)
     pretrained = cast("PreTrainedModel", model)  # Its layers were found.
     device = pretrained.device
+    heads = head_count(layers.modules[0])
     if isinstance(requested, ConstantMatrices):
-        checked_matrices(requested.matrices, len(layers.modules), head_count(layers.modules[0]))
+        checked_matrices(requested.matrices, len(layers.modules), heads)
     if isinstance(requested, Tensor | np.ndarray):
-        heads = head_count(layers.modules[0])
         matrices = checked_matrices(requested, layers.layer_count, heads)[layers.numbers]
         every_entry = torch.ones(matrices.shape[-2:], dtype=torch.bool)
         requested = ConstantMatrices(matrices, every_entry, "custom")
@@ -76,7 +76,7 @@ def substitute_for(
         rule: Substitute = resolve_name(entry.rule)(**parameters)
         return rule
     if entry.origin == "slots":
-        return _of_slots(name, parameters, head_count(layers.modules[0]))
+        return _of_slots(name, parameters, heads)
     if data is None:
         raise DataError(
             f"the substitute '{name}' is computed from text: give texts in data=, constant "
@@ -86,7 +86,7 @@ def substitute_for(
     texts = InMemoryTexts.from_batches(batches_of(data, model, tokenizer), pretrained)
     native = NativeHead(pretrained, texts, part=part)
     observer = observer_of(
-        name, ObservedModel(len(layers.modules), native.heads_per_layer, device=device, seed=seed)
+        name, ObservedModel(len(layers.modules), heads, device=device, seed=seed)
     )
     native.observe(observer.observe)
     return observer.substitute().to(device)

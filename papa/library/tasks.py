@@ -165,6 +165,14 @@ def as_list(values: object) -> object:
     return list(values) if isinstance(values, Iterable) and not isinstance(values, str) else values
 
 
+def checked_list(name: str, values: object) -> list[Any]:
+    """Return the values of an argument as a list. Raises a SpecError where they are none."""
+    listed = as_list(values)
+    if not isinstance(listed, list) or not listed:
+        raise SpecError(f"{name} is {values!r}, expected a list of one or more")
+    return listed
+
+
 def _code(task: Task) -> CustomCode | None:
     """Return the task's custom code, where it fits together; None where it has none."""
     metric = task.metric if callable(task.metric) else None

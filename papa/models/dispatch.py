@@ -181,9 +181,11 @@ def split_heads(
     return states.unflatten(-1, (-1, head_width)).transpose(1, 2)
 
 
-_IN_MASK = {"is_causal", "cache_position", "token_type_ids", "mm_token_type_ids"}
-"""Arguments of attention functions whose effect the mask already has."""
-_WITHOUT_EFFECT = _IN_MASK | {
+_WITHOUT_EFFECT = {
+    "is_causal",
+    "cache_position",
+    "token_type_ids",
+    "mm_token_type_ids",
     "deterministic",
     "output_attentions",
     "output_hidden_states",
@@ -193,8 +195,8 @@ _WITHOUT_EFFECT = _IN_MASK | {
     "num_items_in_batch",
     "logits_to_keep",
 }
-"""Arguments that do not change what attention is: also those that say what a model returns, or how
-the same is computed.
+"""Arguments of attention functions that do not change what attention is: the mask already has their
+effect, or they say what a model returns, or how the same is computed.
 """
 _OF_FLASH = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
 """Arguments that flash attention alone reads."""

@@ -236,9 +236,8 @@ def sums_by_text(losses: AnswerLosses) -> Float[np.ndarray, " texts"]:
     """Return the sum of each text's losses, float64."""
     values = losses.values.detach().double().cpu().numpy()
     lengths = losses.lengths.cpu().numpy()
-    sums = np.zeros(len(lengths))
-    np.add.at(sums, np.repeat(np.arange(len(lengths)), lengths), values)
-    return sums
+    text_of_loss = np.repeat(np.arange(len(lengths)), lengths)
+    return np.bincount(text_of_loss, values, minlength=len(lengths))
 
 
 def call_model(model: PreTrainedModel, inputs: Inputs) -> object:
