@@ -77,7 +77,7 @@ class SubstituteSource:
         else:
             assert artifact is not None
             if entry.origin == "outputs":
-                return read_outputs(artifact, self.kind)
+                return read_outputs(artifact)
             if entry.is_by_distance and is_native(task):
                 tensors = load_file(verified(artifact, DISTANCES) / DISTANCES)
                 return ByDistance(tensors["weights"], tensors["ends"])

@@ -85,11 +85,9 @@ def observe_text(
         separator: the id of [SEP].
         laid: the gold trees of all texts, by row.
     """
-    # They import models and transformers, which a report does without.
-    from papa.heads.replacement import check_fits
+    # It imports models and transformers, which a report does without.
     from papa.models.layer import Observing, at_least_single
 
-    check_fits(constants, encoder)
     (row,) = batch.rows.tolist()
     all_heads = tuple(range(encoder.heads))
     is_constant = torch.full((encoder.layers, encoder.heads), heads is None, device=encoder.device)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -190,7 +189,6 @@ class ByDistance(Weights):
     weights: Float[Tensor, "layers heads distances"]
     boundary_weights: Float[Tensor, "layers heads 2"]
     sinks: Float[Tensor, "layers heads"] | None = None
-    kind: ClassVar[str] = "relative by distance"
 
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
         table = torch.cat([self.boundary_weights[layer], self.weights[layer]], dim=-1)

@@ -15,7 +15,6 @@ from torch import Tensor
 from papa.heads.observers import ObservedModel
 from papa.heads.substitutes import Substitute
 from papa.models.layer import Heads, LayerAttention, indices
-from papa.spec import ConstantsKind
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,10 @@ class ConstantOutputs(Substitute):
 
     values: Float[Tensor, "layers_calls heads outputs width"]
     index: Int[Tensor, "lengths slots"]
-    kind: ConstantsKind
     calls: int = 1
 
     def with_values(self, values: Tensor) -> ConstantOutputs:
-        return replace(self, values=values, kind="optimal_output")
+        return replace(self, values=values)
 
     def output(self, attention: LayerAttention, layer: int, heads: Heads) -> Tensor:
         lengths, slots = self.index.shape
@@ -77,14 +75,7 @@ class MeanOutputs:
         means = torch.where(counts > 0, sums / counts.clamp(min=1), overall).float()
         index = torch.arange(self.slots).expand(self.slots + 1, -1).contiguous()
         calls = 1 + max(call for _, call in self.sums)
-        return ConstantOutputs(means, index, "mean_output", calls)
-
-    def constant_outputs(self, slots: int) -> ConstantOutputs:
-        """Return the means, for inputs of so many slots."""
-        outputs = self.substitute()
-        if self.slots == 1:  # One mean serves every slot of texts of any length.
-            return replace(outputs, index=outputs.index.new_zeros(slots + 1, slots))
-        return replace(outputs, kind="mean_output_by_slot")
+        return ConstantOutputs(means, index, calls)
 
 
 def mean_outputs(_model: ObservedModel) -> MeanOutputs:

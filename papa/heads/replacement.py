@@ -8,22 +8,10 @@ from itertools import product
 from jaxtyping import Float
 from torch import Tensor
 
-from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices, EntryCounts
-from papa.heads.outputs import ConstantOutputs
 from papa.heads.substitutes import Mixed, Substitute, rules_of
 from papa.models.encoder import Encoder
 from papa.spec.orders import Head
-
-
-def check_fits(constants: ConstantMatrices | ConstantOutputs, encoder: Encoder) -> None:
-    """Raise an error unless there is one constant matrix for each head of the encoder."""
-    layers, heads = constants.values.shape[:2]
-    if (layers, heads) != (encoder.layers, encoder.heads):
-        raise ArtifactError(
-            f"constant matrices are for {layers} layers of {heads} heads, the encoder has "
-            f"{encoder.layers} of {encoder.heads}: rerun 'average' for this encoder"
-        )
 
 
 @contextmanager
@@ -34,8 +22,6 @@ def replaced(
     (Section 3.1). Entries of constant matrices that inputs read are counted.
     """
     counts = EntryCounts()
-    if isinstance(substitute, ConstantMatrices | ConstantOutputs):
-        check_fits(substitute, encoder)
     if isinstance(substitute, ConstantMatrices):
         substitute = replace(substitute, entries=counts)
     rules = rules_of(substitute.to(encoder.device), heads)
@@ -49,6 +35,5 @@ def mixed_by(
     """Make every head output λ·A·V + (1-λ)·C·V while the block runs, where ``shares`` are λ (paper,
     Section 3.2), whose gradients serve one backward pass.
     """
-    check_fits(constants, encoder)
     heads = [*product(range(encoder.layers), range(encoder.heads))]
     return replaced(encoder, Mixed(constants, shares), heads)

@@ -98,10 +98,10 @@ class DrawnOutputs:
         if donor.rank in (other.rank for other in donors):
             self.drawn[row] = donor
 
-    def substitute(self, slots: int = 0) -> Resampled:
-        """Return the substitute for texts of so many slots, or of as many as the donors have."""
+    def substitute(self) -> Resampled:
+        """Return the substitute; it serves texts that are longer than all donors, too."""
         donors = [donor for _, drawn in sorted(self.donors.items()) for donor in drawn]
-        slots = max([slots, *(int(donor.slots.max()) + 1 for donor in donors)])
+        slots = max(int(donor.slots.max()) + 1 for donor in donors)
         outputs_by_call = zip(*(donor.outputs for donor in donors), strict=True)
         # All tokens of all donors, one after another: [calls, heads, tokens, width].
         outputs = torch.stack([torch.cat(of_donors, dim=1) for of_donors in outputs_by_call])
@@ -121,18 +121,10 @@ class DrawnOutputs:
         preference = longer.abs() + is_too_short * 2**32
         chosen_donors = preference.argsort(dim=1, stable=True).T[:2]
         choices = tuple(
-            ConstantOutputs(outputs, tokens[chosen], "resampled_output", self.calls)
-            for chosen in chosen_donors
+            ConstantOutputs(outputs, tokens[chosen], self.calls) for chosen in chosen_donors
         )
         first_choices = chosen_donors[0].tolist()
         return Resampled(choices, tuple(donors[chosen].text for chosen in first_choices))
-
-    def constant_outputs(self, slots: int) -> ConstantOutputs | Resampled:
-        """Return the substitute for inputs of so many slots; where passes do not say which text is
-        which, what the first donor of each length output.
-        """
-        resampled = self.substitute(slots)
-        return resampled.choices[0] if None in resampled.texts else resampled
 
 
 def drawn_outputs(model: ObservedModel) -> DrawnOutputs:

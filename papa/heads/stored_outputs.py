@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pkgutil import resolve_name
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import TypeAlias
 
 import numpy as np
 import torch
 from jaxtyping import Int
 from safetensors.torch import load_file
 
-from papa.heads.observers import ObservedModel, Observer
+from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.resampling import Resampled, drawn_rows
 from papa.models.layer import Observe
@@ -23,14 +22,6 @@ from papa.text.corpus import TokenisedSplit
 FILE = "outputs.safetensors"
 ObserveRows: TypeAlias = Callable[[Observe, Int[np.ndarray, " rows"]], None]
 """Calls an observer with the attention of every layer in passes over some rows of a text."""
-
-
-@runtime_checkable
-class OutputObserver(Observer, Protocol):
-    """An observer that computes constant outputs."""
-
-    def constant_outputs(self, slots: int) -> ConstantOutputs | Resampled:
-        """Return the outputs, for inputs of so many slots."""
 
 
 @torch.inference_mode()
@@ -54,21 +45,25 @@ def outputs_over(
         donors: How many texts of each length are drawn: 2 where passes say which text is which, so
             that no text takes its own outputs.
     """
-    entry = SUBSTITUTES[kind]
     model = ObservedModel(*size, seed=seed or 0, slots=split.slots)
-    observer: OutputObserver = resolve_name(entry.observer)(model)
+    observer = observer_of(kind, model)
     rows = split.rows
-    if entry.drawn:
+    if SUBSTITUTES[kind].drawn:
         drawn = drawn_rows(split, model.seed).values()
         rows = np.array(sorted(row for of_length in drawn for row in of_length[:donors]))
     observe_rows(observer.observe, rows)
-    return observer.constant_outputs(split.slots)
+    outputs = observer.substitute()
+    if isinstance(outputs, Resampled) and None in outputs.texts:
+        # Passes do not say which text is which: each takes the first donor of its length.
+        return outputs.choices[0]
+    assert isinstance(outputs, ConstantOutputs | Resampled)
+    return outputs
 
 
-def read_outputs(artifact: ArtifactReference, kind: ConstantsKind) -> ConstantOutputs | Resampled:
+def read_outputs(artifact: ArtifactReference) -> ConstantOutputs | Resampled:
     """Return what a finished step of stage ``constant_outputs`` holds."""
     tensors = load_file(verified(artifact, FILE) / FILE)
     if "texts" not in tensors:
-        return ConstantOutputs(tensors["outputs"], tensors["place"], kind)
-    choices = tuple(ConstantOutputs(tensors["outputs"], index, kind) for index in tensors["place"])
+        return ConstantOutputs(tensors["outputs"], tensors["place"])
+    choices = tuple(ConstantOutputs(tensors["outputs"], index) for index in tensors["place"])
     return Resampled(choices, tuple(bytes(digest.tolist()) for digest in tensors["texts"]))

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from papa.errors import DataError, SpecError
+from papa.errors import DataError
 from papa.models.layer import Heads, LayerAttention, Rule, at_least_single, indices, states_of_heads
 
 SomeSubstitute = TypeVar("SomeSubstitute", bound="Substitute")
@@ -106,13 +106,6 @@ class Streaming(Weights):
     sinks: int = 4
     recent: int = 64
     reads_attention: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        if self.sinks < 0 or self.recent < 1:
-            raise SpecError(
-                f"sinks is {self.sinks} and recent is {self.recent}, expected at least 0 and "
-                "1: a token always attends to itself"
-            )
 
     def rows(self, chunk: LayerAttention, layer: int, heads: Heads) -> Tensor:
         keys = chunk.slots.keys[:, None, :]

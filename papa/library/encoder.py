@@ -25,7 +25,7 @@ from papa.models.reference import (
 from papa.spec import EncoderSpec, Precision
 from papa.text import tokens as tokenised
 from papa.text.batches import MicroBatch, rows_of_like_length
-from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity, special_slots
+from papa.text.layout import PackedTokens, arrange_one, arrange_pair, special_slots
 from papa.text.table import SourceTable, names_of_classes
 from papa.text.tokens import SpecialTokens
 
@@ -274,7 +274,6 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
 
     first = tokens_of(text)
     if text_pair:
-        pair_capacity(framing, slots)
         tokens = arrange_pair(first, tokens_of(text_pair), framing, "follow", slots)
     else:
         tokens = arrange_one([ids[: slots - 2] for ids in first], framing, slots)

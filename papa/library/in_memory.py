@@ -3,7 +3,6 @@ study, whose passes and head scores are those of ``papa.native``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
@@ -42,35 +41,15 @@ OpenHead: TypeAlias = Callable[..., NativeHead]
 """``open_in_memory`` of one model, its part and its unit."""
 
 
-@dataclass(frozen=True)
-class Design:
-    """Which cells of an in-memory model are measured.
-
-    Attributes:
-        orders: In which units become constant.
-        keep: Shares of units that stay input-dependent.
-        probe_seeds: Of random orders and drawn substitutes.
-        ranking_seeds: Of head scores.
-    """
-
-    orders: Sequence[str | CustomOrder]
-    keep: Sequence[float]
-    probe_seeds: Sequence[int]
-    ranking_seeds: Sequence[int]
-
-    def __post_init__(self) -> None:
-        for name, values in vars(self).items():
-            checked_list(name, values)
-        if not all(0 <= share <= 1 for share in self.keep):
-            raise SpecError("keep holds shares of heads: give values from 0 to 1")
-
-
 def measure_in_memory(
     model: nn.Module,
     data: Data,
-    design: Design,
     *,
     substitutes: Sequence[RequestedSubstitute],
+    orders: Sequence[str | CustomOrder],
+    keep: Sequence[float],
+    probe_seeds: Sequence[int],
+    ranking_seeds: Sequence[int],
     task: Task,
     tokenizer: PreTrainedTokenizerBase | None,
     score: RequestedScore | None,
@@ -84,6 +63,11 @@ def measure_in_memory(
     Averages, and head scores against the first substitute, are computed from ``train``. A text that
     matrices do not fit is refused before anything is computed.
     """
+    checked_list("orders", orders)
+    checked_list("probe_seeds", probe_seeds)
+    checked_list("ranking_seeds", ranking_seeds)
+    if not all(0 <= share <= 1 for share in checked_list("keep", keep)):
+        raise SpecError("keep holds shares of heads: give values from 0 to 1")
     pretrained = check_answering(model)
     check_labels(data, score, task.label)
     train, validation = splits_of(data, pretrained, tokenizer, task)
@@ -92,7 +76,7 @@ def measure_in_memory(
     metric = metric_of(native, score)
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
-    orders = UnitOrders.from_requested(design.orders, native)
+    unit_orders = UnitOrders.from_requested(orders, native)
     computed_from = InMemoryTexts.from_batches(train, pretrained)
     if part is None:
         # A part may attend over other tokens than those of input_ids.
@@ -101,42 +85,40 @@ def measure_in_memory(
             check_slots(substitute, computed_from, measured)
     original = native.all_answers()
     substitutes_by_name = {
-        name: _substitute_by_seed(model, substitute, train, part, design.probe_seeds)
+        name: _substitute_by_seed(model, substitute, train, part, probe_seeds)
         for name, substitute in named_substitutes(substitutes)
     }
     first_name, first_by_seed = next(iter(substitutes_by_name.items()))
-    first_substitute = first_by_seed[design.probe_seeds[0]]
+    first_substitute = first_by_seed[probe_seeds[0]]
     cells = Cells(native, metric, substitutes_by_name, original)
-    if orders.methods:
+    if unit_orders.methods:
         # Images and sound that matrices do not fit are refused before anything is trained.
         for name in substitutes_by_name:
-            cells.result(name, design.probe_seeds[0], native.units)
+            cells.result(name, probe_seeds[0], native.units)
     scores: dict[str, HeadScores] = {}
     sentences: list[str] = []
-    for method in orders.methods:
+    for method in unit_orders.methods:
         ranked = _open_to_rank(open_head, train, method, followed)
         scores[method] = score_native_heads(
-            ranked, method, first_substitute, design.ranking_seeds, RankingSpec(), progress
+            ranked, method, first_substitute, ranking_seeds, RankingSpec(), progress
         )
-        sentences += _certainty(scores[method], ranked, design.keep)
+        sentences += _certainty(scores[method], ranked, keep)
     units_in_order = {
-        (order, seed): orders.arranged(order, scores, (design.ranking_seeds[0], seed))
-        for order in orders.names
-        for seed in design.probe_seeds
+        (order, seed): unit_orders.arranged(order, scores, (ranking_seeds[0], seed))
+        for order in unit_orders.names
+        for seed in probe_seeds
     }
-    results, constant_heads = score_cells(cells, units_in_order, design.keep, task.name, progress)
+    results, constant_heads = score_cells(cells, units_in_order, keep, task.name, progress)
     effects: JointEffects | None = None
     if (
         joint_effects
-        and "effect" in orders.names
-        and has_joint_effects(design.keep, len(native.units))
+        and "effect" in unit_orders.names
+        and has_joint_effects(keep, len(native.units))
     ):
         compared = _open_to_rank(open_head, validation, "effect", followed)
-        order = orders.arranged("effect", scores, (0, 0))
+        order = unit_orders.arranged("effect", scores, (0, 0))
         with bar("joint effects", progress, "text") as report:
-            frame = native_joint_effects(
-                compared, first_substitute, order, design.keep, progress=report
-            )
+            frame = native_joint_effects(compared, first_substitute, order, keep, progress=report)
         effects = JointEffects(frame)
         cell = results[["encoder", "task"]].iloc[0]
         sentences += redundancy(frame.assign(**cell))
@@ -144,7 +126,7 @@ def measure_in_memory(
         numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = head_score_attrs(first_name, design.ranking_seeds, len(computed_from))
+    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(computed_from))
     answers = [
         *sentences_of(summarise(results)),
         examples_sentence(len(computed_from), len(native.texts)),

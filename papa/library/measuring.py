@@ -16,7 +16,7 @@ from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import Design, measure_in_memory
+from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.renamed import formerly
@@ -156,13 +156,11 @@ def measure(
         return measure_in_memory(
             model,
             data,
-            Design(
-                [default_order(["native"])] if orders is None else orders,
-                keep,
-                probe_seeds,
-                ranking_seeds,
-            ),
             substitutes=substitutes,
+            orders=[default_order(["native"])] if orders is None else orders,
+            keep=keep,
+            probe_seeds=probe_seeds,
+            ranking_seeds=ranking_seeds,
             task=task,
             tokenizer=tokenizer,
             score=score or task.score or metric,

@@ -11,7 +11,6 @@ from torch import Tensor
 
 from papa.errors import SpecError
 from papa.heads.average import check_sums
-from papa.heads.replacement import check_fits
 from papa.heads.substitutes import Weights
 from papa.models.layer import LayerAttention
 from papa.ranking.head_scores import HeadScores
@@ -192,7 +191,6 @@ def score_by_row_means(
     encoder = request.encoder
     split = request.corpus.split("train")
     rows = request.rows
-    check_fits(request.constants, encoder)
 
     means = RowMeans(
         methods,

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 import papa
-from papa.errors import SpecError
 from papa.heads.attention_layers import attention_layers
 from papa.heads.substitutes import Streaming
 from papa.models import layer as layers
@@ -156,8 +155,3 @@ def test_a_relative_constant_is_the_mean_along_a_diagonal(name: str) -> None:
         close(replaced_output, answers(model, longer))
     with papa.ablated(model, heads, substitute=lambda *position: expected(*position, beyond=0.0)):
         assert (replaced_output - answers(model, longer)).abs().max() > 0.01
-
-
-def test_streaming_sees_itself() -> None:
-    with pytest.raises(SpecError, match="recent is 0"):
-        Streaming(1, 0)

@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from papa.errors import ArtifactError
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by, replaced
 from papa.models.layer import LayerAttention, Observing
@@ -239,10 +238,3 @@ def test_entries_that_the_average_had_never_seen_are_counted(case: Case) -> None
         assert entries.unseen_share == 0.0
         case.states(long)
     assert entries.unseen_share == (10 * 10 - 5 * 5) / (4 * 4 + 5 * 5 + 10 * 10)
-
-
-def test_constants_of_another_shape_are_refused() -> None:
-    case = Case("bert")
-    fewer_layers = case.constants().with_values(case.constants().matrices[:2])
-    with pytest.raises(ArtifactError, match=r"2 layers .*3 of 4"):
-        replaced(case.encoder, fewer_layers, HALF).__enter__()
