@@ -58,7 +58,8 @@ def batches_of(
                 _check_padding(number, batch, model.config)
             return texts
     are_single = all(isinstance(text, str) for text in texts)
-    if not texts or not (are_single or all(map(_is_pair, texts))):
+    are_pairs = all(isinstance(text, tuple) and [*map(type, text)] == [str, str] for text in texts)
+    if not texts or not (are_single or are_pairs):
         types = joined(dict.fromkeys(type(text).__name__ for text in texts)) or "nothing"
         raise DataError(
             f"data holds {types}, expected texts, pairs of texts, or batches: {_GIVE}; "
@@ -131,14 +132,15 @@ def _check_padding(number: int, batch: Batch, config: object) -> None:
     """
     ids = batch.get("input_ids")
     pad = getattr(config, "pad_token_id", None)
-    if not isinstance(ids, Tensor) or ids.dim() != 2 or batch.get("attention_mask") is not None:
+    has_mask = batch.get("attention_mask") is not None
+    if pad is None or has_mask or not isinstance(ids, Tensor) or ids.dim() != 2:
         return
     meanings = ("bos_token_id", "eos_token_id", "sep_token_id", "decoder_start_token_id")
     # Where padding is also the token of an end, one of it may end a text.
     length = 2 if pad in [getattr(config, name, None) for name in meanings] else 1
-    is_padding = torch.eq(ids, -1 if pad is None else pad)
-    if pad is None or not ids.shape[1] > length:
+    if ids.shape[1] <= length:
         return
+    is_padding = torch.eq(ids, pad)
     padded = is_padding[:, -length:].all(1) | is_padding[:, :length].all(1)
     if padded.any():
         raise DataError(
@@ -146,10 +148,6 @@ def _check_padding(number: int, batch: Batch, config: object) -> None:
             f"text, such as text {int(padded.nonzero()[0])}, and no attention_mask: give the "
             "tokenizer's attention_mask, or ones if these are ordinary tokens"
         )
-
-
-def _is_pair(text: object) -> bool:
-    return isinstance(text, tuple) and [*map(type, text)] == [str, str]
 
 
 def _is_batch(data: object) -> bool:

@@ -81,16 +81,16 @@ def answers_of(
 
 
 def concatenated(
-    answers: Sequence[Answers], rows: Sequence[Int[np.ndarray, " texts"]] | None = None
+    answers: Sequence[Answers], rows: Sequence[Int[np.ndarray, " texts"]]
 ) -> AnswerArrays:
-    """Return the answers to all batches, without ``words``, sorted by the indices of their texts
-    where ``rows`` are given.
+    """Return the answers to all batches, without ``words``, sorted by ``rows``, the indices of
+    their texts.
     """
     names = {frozenset(batch) for batch in answers}
     if len(names) > 1:
         raise DataError("some batches of data have labels: give labels with every batch, or none")
     lengths = [batch["lengths"].tolist() for batch in answers]
-    order = None if rows is None else np.argsort(np.concatenate(rows), kind="stable")
+    order = np.argsort(np.concatenate(rows), kind="stable")
     arrays: AnswerArrays = {}
     for name in answers[0].keys() - {"words"}:
         pieces: list[Tensor] = []
@@ -98,9 +98,7 @@ def concatenated(
             values = batch[name].cpu()
             values = values.float() if values.is_floating_point() else values
             pieces += values.split([1] * len(counts) if name == "lengths" else counts)
-        if order is not None:
-            pieces = [pieces[index] for index in order]
-        arrays[name] = torch.cat(pieces).numpy()
+        arrays[name] = torch.cat([pieces[index] for index in order]).numpy()
     return arrays
 
 

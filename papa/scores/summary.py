@@ -202,14 +202,11 @@ def read_table(path: Path) -> pandas.DataFrame:
     """Read ``summary.csv``, ``orders.csv``, ``order_scores.csv`` or ``joint_effects.csv``.
     Columns of text are read as written, as a class may be called "None".
     """
-    columns = pandas.read_csv(path, nrows=0).columns
-    return pandas.read_csv(
-        path,
-        dtype={column: str for column in columns if column in _TEXT_COLUMNS}
-        | ({"beats_baseline": "boolean"} if "beats_baseline" in columns else {}),
-        keep_default_na=False,
-        na_values={column: [""] for column in columns if column not in _TEXT_COLUMNS},
-    )
+    dtype = {**dict.fromkeys(_TEXT_COLUMNS, str), "beats_baseline": "boolean"}
+    table = pandas.read_csv(path, dtype=dtype, keep_default_na=False, na_values=[""])
+    texts = table.columns.intersection(list(_TEXT_COLUMNS))
+    table[texts] = table[texts].fillna("")
+    return table
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
