@@ -39,9 +39,9 @@ class Architecture:
     note: str
 
 
-def read_architectures(path: Path = TABLE) -> list[Architecture]:
+def read_architectures() -> list[Architecture]:
     """Return the rows of the table."""
-    with path.open(newline="") as file:
+    with TABLE.open(newline="") as file:
         return [
             Architecture(row["model_type"], row["part"], Outcome(row["outcome"]), row["note"])
             for row in csv.DictReader(file)

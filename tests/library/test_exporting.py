@@ -7,19 +7,8 @@ import pytest
 from transformers import AutoModel
 
 import papa
-from tests.exported.exports import (
-    HEADS,
-    constants,
-    saved,
-    tokenizer_of,
-)
+from tests.exported.exports import HEADS, constants, saved, tokenizer_of
 from tests.make import random_model
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    saved(random_model("bert").float(), tokenizer_of(), tmp_path / "export")
-    return tmp_path / "export"
 
 
 @pytest.mark.parametrize(
@@ -43,15 +32,11 @@ def test_what_cannot_be_exported_is_refused(
     assert not (tmp_path / "to").exists()
 
 
-def test_a_folder_that_is_not_empty_is_refused(folder: Path) -> None:
+def test_a_folder_that_is_not_empty_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
     bert = random_model("bert").float()
-    with pytest.raises(papa.PapaError, match=str(folder)):
-        papa.export(bert, tokenizer_of(), heads=HEADS, substitute=constants(), folder=folder)
-
-
-def test_the_card_says_how_many_heads_are_constant(folder: Path) -> None:
-    card = (folder / "README.md").read_text()
-    assert "7 of 12 heads constant" in card
+    with pytest.raises(papa.PapaError, match=str(tmp_path)):
+        papa.export(bert, tokenizer_of(), heads=HEADS, substitute=constants(), folder=tmp_path)
 
 
 def test_the_card_names_the_heads_and_the_base_but_no_folder(tmp_path: Path) -> None:
@@ -59,6 +44,7 @@ def test_the_card_names_the_heads_and_the_base_but_no_folder(tmp_path: Path) -> 
     random_model("bert").save_pretrained(base)
     saved(AutoModel.from_pretrained(base), tokenizer_of(), tmp_path / "export")
     card = (tmp_path / "export" / "README.md").read_text()
+    assert "7 of 12 heads constant" in card
     assert "layer 0: 1, 2\n- layer 1: 0, 1, 2, 3\n- layer 2: 0\n" in card
     assert "`my-base`" in card
     for file in (tmp_path / "export").glob("*.[jm]*"):
