@@ -28,6 +28,7 @@ and, where it has them, ``text_pair`` and ``label``.
 """
 Labels: TypeAlias = list[Any]
 """A number for each text, or a list of numbers, one for each label that it may have."""
+_NAMES_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
 _GIVE = (
     "give texts and tokenizer=, or batches, such as "
     '[tokenizer(texts, padding=True, return_tensors="pt")]'
@@ -56,6 +57,7 @@ def batches_of(
         if texts and all(map(_is_batch, texts)):
             for number, batch in enumerate(texts):
                 _check_padding(number, batch, model.config)
+                _check_token_ids(number, batch, model)
             return texts
     are_single = all(isinstance(text, str) for text in texts)
     are_pairs = all(isinstance(text, tuple) and [*map(type, text)] == [str, str] for text in texts)
@@ -147,6 +149,28 @@ def _check_padding(number: int, batch: Batch, config: object) -> None:
             f"batch {number} of data has padding tokens ({pad}) at the start or end of a "
             f"text, such as text {int(padded.nonzero()[0])}, and no attention_mask: give the "
             "tokenizer's attention_mask, or ones if these are ordinary tokens"
+        )
+
+
+def _check_token_ids(number: int, batch: Batch, model: nn.Module) -> None:
+    """Raise an error if a batch holds token ids that the model has no embeddings for."""
+    ids = batch.get("input_ids")
+    # Beside an image or sound, ids without an embedding may mark where it goes.
+    if not isinstance(ids, Tensor) or not ids.numel() or not {*batch} <= _NAMES_OF_TEXT:
+        return
+    try:
+        embeddings = cast("PreTrainedModel", model).get_input_embeddings()
+    except NotImplementedError:
+        # As CANINE, which hashes characters.
+        return
+    if not isinstance(embeddings, nn.Embedding):
+        return
+    lowest, highest = (int(bound) for bound in ids.aminmax())
+    if lowest < 0 or highest >= embeddings.num_embeddings:
+        raise DataError(
+            f"batch {number} of data has token ids from {lowest} to {highest}, but the model has "
+            f"embeddings for 0 to {embeddings.num_embeddings - 1}: use the tokenizer that belongs "
+            "to the model"
         )
 
 

@@ -78,6 +78,13 @@ def test_texts_average_as_batches(
         torch.testing.assert_close(outputs_of(model, encoding).last_hidden_state, expected)
 
 
+def test_token_ids_of_another_tokenizer_are_refused(classifier: PreTrainedModel) -> None:
+    beyond = classifier.config.vocab_size
+    batches = [{"input_ids": torch.tensor([[5, 6, 7]])}, {"input_ids": torch.tensor([[5, beyond]])}]
+    with pytest.raises(DataError, match=rf"batch 1 .*{beyond}"):
+        papa.fidelity(classifier, batches, heads=HEADS)
+
+
 def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
     words = ["A", "Such", "a", "No", "film", "to", "see"]
     vocabulary = {word: number for number, word in enumerate(words, 1)}
