@@ -104,18 +104,19 @@ class RayNode:
         self.end()
         reason = f"its process {self._lost} ended" if self._lost else " ".join(str(why).split())
         logs = cache_folder() / "ray-log"
-        last = ""
+        cause = ""
         with suppress(OSError):
             shutil.rmtree(logs, ignore_errors=True)
             logs.mkdir(parents=True, mode=0o700)
             for log in (self._folder / "session_latest" / "logs").glob("*.*"):
                 lines = log.read_text(errors="replace").splitlines()[-1000:]
                 (logs / log.name).write_text("\n".join(lines))
-                if log.name == "raylet.out" and lines:
-                    last = f"; its raylet's last line: {lines[-1]}"
+                if log.name == "raylet.err" and lines:
+                    # Its first line names the check that failed; the stack follows.
+                    cause = f"; its raylet says: {lines[0].rpartition('Check failed: ')[2]}"
         return ClusterError(
             f"Ray cannot start on this machine ({reason}): see its log in {logs}, and run the same "
-            f"command again{last}"
+            f"command again{cause}"
         )
 
     def end(self) -> None:
