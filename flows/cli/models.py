@@ -2,6 +2,7 @@
 
 from papa.flows.cli import options
 from papa.models.architectures import Outcome, read_architectures
+from papa.models.identity import DECODERS
 from papa.models.reference import EMBEDDED
 from papa.models.supported import FAMILIES
 
@@ -12,6 +13,7 @@ def models() -> None:
         families = [
             (family.name, ", ".join(family.model_types), family.note) for family in FAMILIES
         ]
+        families.append(("decoders", ", ".join(DECODERS), "with their native head only"))
         hub = f"Give a hub name or a local folder; embedded: {EMBEDDED}"
         options.print_table(("Family", "Architectures", "Note"), families, caption=hub)
         by_outcome: dict[Outcome, list[str]] = {}

@@ -124,7 +124,7 @@ def test_models_and_tasks_are_listed() -> None:
     models = cli.invoke("models")
     tasks = cli.invoke("tasks")
     assert models.code == tasks.code == 0
-    for kind in ("bert", "roberta", "electra", "embedded/all-MiniLM-L6-v2"):
+    for kind in ("bert", "roberta", "electra", "gpt2", "embedded/all-MiniLM-L6-v2"):
         assert kind in models.out
     rows = [line.split("\t") for line in tasks.out.splitlines()]
     assert rows[0] == ["Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"]
