@@ -11,7 +11,7 @@ killed one reads it, and computes the missing losses alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -66,10 +66,10 @@ def sweep_heads(
     """
     workers = context.executor.size
     folder = context.step.folder(context.store)
-    texts = context.call_worker(batches_to_sweep)
+    batches, reuse_is_exact = context.call_worker(batches_to_sweep)
     size = encoder.layers, encoder.heads // encoder.heads_per_unit(unit)
     units = [(int(layer), int(number)) for layer, number in np.ndindex(*size)]
-    table = LossTable(np.sort(np.concatenate(texts.batches)), set_count=len(units) + 1)
+    table = LossTable(np.sort(np.concatenate(batches)), set_count=len(units) + 1)
     for losses in _finished_shards(folder):
         table.add(losses)
 
@@ -77,8 +77,8 @@ def sweep_heads(
         finished_before = table.sums.size - total
         context.progress(len(units) * (finished_before + done) // table.sums.size, len(units))
 
-    run = partial(context.call_worker, losses_of_shard, reuse_is_exact=texts.reuse_is_exact)
-    shards = _shards(texts.batches, [(), *((unit,) for unit in units)], workers, table)
+    run = partial(context.call_worker, losses_of_shard, reuse_is_exact=reuse_is_exact)
+    shards = _shards(batches, [(), *((unit,) for unit in units)], workers, table)
     for losses in run_on_all_workers(run, shards, workers, report_units):
         table.add(losses)
     context.call_worker(
@@ -90,20 +90,6 @@ def sweep_heads(
         worker_seconds=table.worker_seconds,
     )
     Files(folder).remove(SHARDS)
-
-
-@dataclass(frozen=True)
-class SweptTexts:
-    """The texts of a sweep, and what all its shards need to know of the model.
-
-    Attributes:
-        batches: The rows of each batch that the native head takes at once.
-        reuse_is_exact: Whether passes may reuse lower layers. It takes passes through every layer
-            to learn, so that shards are not to try it each.
-    """
-
-    batches: list[_Rows]
-    reuse_is_exact: bool
 
 
 @dataclass(frozen=True)
@@ -140,27 +126,21 @@ class ShardLosses:
         return cls(**tensors, worker_seconds=read_metadata(address)["worker_seconds"])
 
 
-@dataclass
 class LossTable:
     """The losses of all texts with each set of heads replaced, as far as they are computed.
 
     Attributes:
         rows: The texts, sorted.
-        set_count: How many sets of heads there are.
-        sums: The sum of each text's losses, float64; NaN where it is missing.
-        lengths: Number of losses in each sum.
+        sums: The sum of each text's losses, float64 [sets, texts]; NaN where it is missing.
+        lengths: Number of losses in each sum, [texts].
         worker_seconds: What its shards took.
     """
 
-    rows: _Rows
-    set_count: int
-    sums: Float[np.ndarray, "sets texts"] = field(init=False)
-    lengths: Int[np.ndarray, " texts"] = field(init=False)
-    worker_seconds: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.sums = np.full((self.set_count, len(self.rows)), np.nan)
-        self.lengths = np.zeros(len(self.rows), dtype=np.int64)
+    def __init__(self, rows: _Rows, set_count: int) -> None:
+        self.rows = rows
+        self.sums = np.full((set_count, len(rows)), np.nan)
+        self.lengths = np.zeros(len(rows), dtype=np.int64)
+        self.worker_seconds = 0.0
 
     def add(self, losses: ShardLosses) -> None:
         """Take the losses of a shard, each at its position."""
@@ -224,15 +204,18 @@ def _shards(
     return shards
 
 
-def batches_to_sweep(context: Context) -> SweptTexts:
-    """Return the texts in batches, and whether passes may reuse lower layers, on a worker."""
+def batches_to_sweep(context: Context) -> tuple[list[_Rows], bool]:
+    """Return the rows of each batch that the native head takes at once, and whether passes may
+    reuse lower layers, on a worker. To learn that takes passes through every layer, so shards are
+    told.
+    """
     step = context.step
     corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
     count = step["ranking"].rows or VALUED_ROWS
     rows = np.sort(rows_of_seed(len(native.texts), count, step["seed"]))
     batches = [batch.rows for batch in native.texts.batches(rows)]
-    return SweptTexts(batches, reuse_is_exact=bool(native.reuse.layers))
+    return batches, bool(native.reuse.layers)
 
 
 def losses_of_shard(
