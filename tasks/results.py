@@ -4,7 +4,6 @@ and head orders.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -40,7 +39,19 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     steps = {step for cell_steps in pair.cells.values() for step in cell_steps}
     scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
     examples_of = in_threads(lambda step: read_examples(artifacts[step]), steps)
-    baselines = _baselines(pair, artifacts)
+    always_one_answer = math.nan
+    one_answer = ""
+    answer_influence = _NO_INFLUENCE
+    words = SeedScores({}, {})
+    if pair.baselines:
+        baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
+        answer = baselines[0].one_answer
+        always_one_answer = answer.score
+        one_answer = answer.answer or ""
+        answer_influence = influence(metric, answer.examples).astype(np.float32)
+        words = _seed_scores(
+            metric, [(baseline.word_embeddings, baseline.examples) for baseline in baselines]
+        )
     for cell, cell_steps in pair.cells.items():
         cell_scores = _seed_scores(
             metric, [(scores_of[step].scores, examples_of[step]) for step in cell_steps]
@@ -62,48 +73,15 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "positive": scores.positive or "",
                     "classes": scores.classes,
                     "same_answer": scores.same_answer,
-                    "always_one_answer": baselines.always_one_answer,
-                    "one_answer": baselines.one_answer,
-                    "word_embeddings": baselines.word_embeddings.scores.get(seed, math.nan),
+                    "always_one_answer": always_one_answer,
+                    "one_answer": one_answer,
+                    "word_embeddings": words.scores.get(seed, math.nan),
                     "influence": cell_scores.influence[seed].astype(np.float32),
-                    "one_answer_influence": baselines.one_answer_influence,
-                    "word_embeddings_influence": baselines.word_embeddings.influence.get(
-                        seed, _NO_INFLUENCE
-                    ).astype(np.float32),
+                    "one_answer_influence": answer_influence,
+                    "word_embeddings_influence": words.influence.get(seed, _NO_INFLUENCE).astype(
+                        np.float32
+                    ),
                 }
-
-
-@dataclass(frozen=True)
-class _Baselines:
-    """The baselines of a pair as results hold them; NaN and empty where there are none.
-
-    Attributes:
-        always_one_answer: The best score of one answer to every row.
-        one_answer: That answer.
-        one_answer_influence: What that score loses without each row, float32.
-        word_embeddings: The scores of the probe on word embeddings alone.
-    """
-
-    always_one_answer: float = math.nan
-    one_answer: str = ""
-    one_answer_influence: Float[np.ndarray, " rows"] = field(default_factory=_NO_INFLUENCE.copy)
-    word_embeddings: SeedScores = field(default_factory=lambda: SeedScores({}, {}))
-
-
-def _baselines(pair: PairSteps, artifacts: Artifacts) -> _Baselines:
-    """Read the baselines of a pair."""
-    if not (pair.cells and pair.baselines):
-        return _Baselines()
-    metric = pair.task.metric
-    by_step = [read_baseline(artifacts[step]) for step in pair.baselines]
-    answer = by_step[0].one_answer
-    words = [(baseline.word_embeddings, baseline.examples) for baseline in by_step]
-    return _Baselines(
-        always_one_answer=answer.score,
-        one_answer=answer.answer or "",
-        one_answer_influence=influence(metric, answer.examples).astype(np.float32),
-        word_embeddings=_seed_scores(metric, words),
-    )
 
 
 def _seed_scores(
