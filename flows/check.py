@@ -119,9 +119,9 @@ def check_study(
         problems += problems_of("Ray", partial(check_answers, cluster))
     if problems:
         raise errors.CheckError(problems)
-    for step in missing if inputs.code and not for_plan else ():
+    for step in missing:
         custom = step.arguments.get("code")
-        if custom:
+        if custom and not for_plan:
             for name in (custom.metric, custom.probe):
                 load_code(name)  # Refused where its file was not given.
     if here and missing:

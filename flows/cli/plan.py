@@ -32,14 +32,13 @@ def plan(
         opened = options.open_store(store)
         checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
         steps = checked.pipeline.steps
-        cached = {step for step in steps if step.is_complete(opened)}
+        missing = checked.missing
         seconds: dict[Step, float] = {}
         for stage in {step.stage.name for step in steps}:
             finished = metadata_below(f"{opened.artifacts}/{stage}").values()
             if finished:
                 about = mean(metadata["seconds"] for metadata in finished)
-                left = (step for step in steps if step.stage.name == stage and step not in cached)
-                seconds |= dict.fromkeys(left, about)
+                seconds |= {step: about for step in missing if step.stage.name == stage}
         if as_json:
             options.print_json(
                 {
@@ -50,7 +49,7 @@ def plan(
                             "stage": step.stage.name,
                             "name": step.name,
                             "key": step.key,
-                            "cached": step in cached,
+                            "cached": step not in missing,
                             "seconds": seconds.get(step),
                         }
                         for step in steps
@@ -60,14 +59,14 @@ def plan(
             return
         for note in checked.unchecked:
             typer.echo(printable(f"not checked: {note}"))
-        _print_steps(steps, cached, seconds)
+        _print_steps(steps, missing, seconds)
 
 
 def _print_steps(
-    steps: Sequence[Step], cached: Collection[Step], seconds: Mapping[Step, float]
+    steps: Sequence[Step], missing: Collection[Step], seconds: Mapping[Step, float]
 ) -> None:
-    """Print a line for each step, with the ``seconds`` that it may take, and a sum."""
-    left = len(steps) - len(cached)
+    """Print a line for each step, with the ``seconds`` that a missing one may take, and a sum."""
+    left = len(missing)
     caption = "About: mean time of the stage's finished steps in this store, on one worker"
     if left and not seconds:
         caption = "No times: they are those of finished steps, of which this store has none yet"
@@ -75,7 +74,7 @@ def _print_steps(
     for stage, steps_of_stage in groupby(steps, lambda step: step.stage.name):
         table.add_section()
         for step in steps_of_stage:
-            state = "[green]cached[/]" if step in cached else "to run"
+            state = "to run" if step in missing else "[green]cached[/]"
             about = duration(seconds[step]) if step in seconds else ""
             name = Text(printable(step.name.removeprefix(f"{stage} · ")))
             table.add_row(stage, name, state, about)
@@ -83,4 +82,4 @@ def _print_steps(
     total = f" took {duration(sum(seconds.values()))} of a worker here"
     would = f"{left} would run" if left else "nothing would run"
     would += f", of which {len(seconds)}{total}" if seconds else ""
-    typer.echo(f"{len(cached)} of {len(steps)} steps are cached; {would}.")
+    typer.echo(f"{len(steps) - left} of {len(steps)} steps are cached; {would}.")
