@@ -38,6 +38,12 @@ JOINT_EFFECTS = "joint_effects.csv"
 """Of a study with an order by effect of a native head."""
 PAPER = "paper.csv"
 """Of a study whose ``reference`` names numbers to compare with."""
+_RENAMED_FACTS = {
+    b"told": b"is_significant",
+    b"heads_told": b"significant_heads",
+    b"own_rows": b"distinct_rows",
+}
+"""Facts on λ's certainty, all flags and numbers: today's names, by those of older manifests."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """Files that are drawn from the others, and drawn again by ``papa report``."""
 
@@ -236,7 +242,12 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
     artifacts.check_files(folder, {**metadata, "files": tables_of(metadata)}, str(folder), *needed)
     try:
-        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
+        content = re.sub(
+            rb'"(told|heads_told|own_rows)"(?=: ?[tf\d])',
+            lambda match: b'"%b"' % _RENAMED_FACTS[match[1]],
+            (folder / MANIFEST).read_bytes(),
+        )
+        manifest = Manifest.model_validate_json(content)
     except ValidationError as error:
         raise ArtifactError(
             f"{folder / MANIFEST} was written by another version of PAPA "

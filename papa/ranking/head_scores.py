@@ -173,16 +173,16 @@ class TrainedLambda(HeadScores):
         ``papa.reporting.answers.certainty`` words it.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
-        5 %: where all orders are random, at most 5 % of studies say that anything can be told.
+        5 %: where all orders are random, at most 5 % of studies call anything significant.
 
         Returns:
-            ``seeds`` and ``heads``; and of several seeds that differ ``own_rows``, ``control``;
-            of how many heads λ can be told from .5; ``kendall_tau``, the mean over pairs of seeds,
-            -1..1; ``tau_by_chance``, what it stays below in 95 % of studies of as many random
-            orders; whether it can be ``told`` from chance at 5 %; and ``shared``, for each
+            ``seeds`` and ``heads``; and of n ≥ 2 seeds that differ ``distinct_rows``, ``control``;
+            of how many heads λ differs significantly from .5; ``kendall_tau``, the mean over pairs
+            of seeds, -1..1; ``tau_by_chance``, what it stays below in 95 % of studies of as many
+            random orders; whether it ``is_significant`` at 5 %; and ``shared``, for each
             input-dependent ``fraction`` with constant heads and others, the ``share`` of the
             constant heads that two seeds have in common, what random orders share on average, and
-            whether that can be told; never where the whole order cannot.
+            whether that is significant; never where the whole order is not.
         """
         seeds = len(self.by_seed)
         heads = self.mean.size
@@ -198,19 +198,19 @@ class TrainedLambda(HeadScores):
                 "fraction": fraction,
                 "share": float(agreement[index]),
                 "by_chance": count / heads,
-                "told": bool(significant[0] and significant[index]),
+                "is_significant": bool(significant[0] and significant[index]),
             }
             for index, (fraction, count) in enumerate(counts.items(), start=1)
         ]
         return {
             "seeds": seeds,
             "heads": heads,
-            "heads_told": int(self.differs_from_start.sum()),
+            "significant_heads": int(self.differs_from_start.sum()),
             "kendall_tau": float(agreement[0]),
             "tau_by_chance": float(np.quantile(random[:, 0], _CONFIDENCE)),
-            "told": bool(significant[0]),
+            "is_significant": bool(significant[0]),
             "shared": shared,
-            "own_rows": self.distinct_rows,
+            "distinct_rows": self.distinct_rows,
             "control": self.control,
         }
 

@@ -124,30 +124,30 @@ def certainty(facts: Mapping[str, Any]) -> str:
     ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what is ordered, if not heads.
     """
     objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
-    if "told" not in facts:
+    if "is_significant" not in facts:
         seeds = "the same for every seed" if facts["seeds"] > 1 else "from one seed"
         return f"λ is {seeds}: its certainty is unknown.{objective}"
     shares = [
         f"{100 * share['share']:.0f} % at {fraction_label(share['fraction'])} (by chance "
-        f"{100 * share['by_chance']:.0f} %{'' if share['told'] else ', not significant'})"
+        f"{100 * share['by_chance']:.0f} %{'' if share['is_significant'] else ', not significant'})"
         for share in facts["shared"]
     ]
     shared = f"; of the constant heads two seeds share {', '.join(shares)}" if shares else ""
-    agreement = "agree significantly" if facts["told"] else "do not agree significantly"
+    agreement = "agree significantly" if facts["is_significant"] else "do not agree significantly"
     return (
         f"The head orders by λ of {facts['seeds']} seeds {agreement}: Kendall's τ is "
         f"{facts['kendall_tau']:z.2f} between two of them (of random orders below "
-        f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['heads_told']} of "
-        f"{facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by chance "
-        f"{0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
+        f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['significant_heads']} "
+        f"of {facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by "
+        f"chance {0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
     )
 
 
 def _label_sentences(facts: Mapping[str, Any]) -> str:
     """Return what an order on which seeds agree owes to the labels, in words; else ""."""
-    if not facts["told"]:
+    if not facts["is_significant"]:
         return ""
-    if not facts["own_rows"]:
+    if not facts["distinct_rows"]:
         return " Seeds share their rows, and would also agree on labels without meaning."
     rows = " No two seeds share a row."
     if facts.get("label_free"):

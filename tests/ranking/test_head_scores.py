@@ -72,7 +72,8 @@ def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: in
     drawn = (trained(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES))
     agreements = [lambdas.facts(FRACTIONS) for lambdas in drawn]
     significant = sum(
-        facts["told"] or any(overlap["told"] for overlap in facts["shared"]) for facts in agreements
+        facts["is_significant"] or any(overlap["is_significant"] for overlap in facts["shared"])
+        for facts in agreements
     )
     # Of 400 studies, 20 are expected and beyond 33 there are none in a thousand times.
     assert 5 <= significant <= 33
