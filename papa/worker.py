@@ -166,26 +166,22 @@ class Worker:
             return in_memory
         key = (encoder, model_class)
         if key not in self._last:
+            import torch
+
+            from papa.models.encoder import load_encoder
+            from papa.models.native import load_native_model
+
             self._last.clear()  # Its memory is needed before the next one is there.
-            device = str(in_memory.device) if in_memory is not None else self._device_here()
+            device = self._device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
+            if in_memory is not None:
+                device = str(in_memory.device)
             here = encoder_here(encoder) if self._versions else encoder
-            self._last[key] = _load(here, model_class, device)
+            self._last[key] = (
+                load_native_model(here, model_class, device)
+                if model_class
+                else load_encoder(here, device)
+            )
         return self._last[key]
-
-    def _device_here(self) -> str:
-        import torch
-
-        return self._device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _load(reference: EncoderReference, model_class: str, device: str) -> Encoder | PreTrainedModel:
-    if model_class:
-        from papa.models.native import load_native_model
-
-        return load_native_model(reference, model_class, device)
-    from papa.models.encoder import load_encoder
-
-    return load_encoder(reference, device)
 
 
 def versions_here() -> dict[str, str]:

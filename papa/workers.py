@@ -203,17 +203,15 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         if self._node:
             self._node.check()
 
-    def _new(self) -> Any:
+    def _hire(self) -> None:
+        """Start another worker, which is idle once it answers, if it ever does."""
         worker = self._ray.remote(Worker).options(num_cpus=1, num_gpus=self._share)
         versions = versions_here() if self._address else None
         cores = None
         if self._cores_folder is not None and not self._share:
             cores = WorkerCores(self._cores_folder, next(self._numbers), self._size)
-        return worker.remote("cuda" if self._share else "cpu", versions=versions, cores=cores)
-
-    def _hire(self) -> None:
-        """Start another worker, which is idle once it answers, if it ever does."""
-        actor = self._new()
+        device = "cuda" if self._share else "cpu"
+        actor = worker.remote(device, versions=versions, cores=cores)
         self._actors.add(actor)
 
         def answered(answer: Future[None]) -> None:
