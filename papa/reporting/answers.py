@@ -187,23 +187,17 @@ def against_random(pairs: pandas.DataFrame) -> list[str]:
     return sentences
 
 
-def _random_lists_needed(means: pandas.DataFrame) -> int:
-    """Return how many random lists it takes for a significant difference from random orders."""
-    with_random = means[(means["order"] == RANDOM) | (means["other"] == RANDOM)]
-    compared = with_random.groupby(GROUP).size()
-    return fewest_random_lists(int(compared.max())) if len(compared) else 0
-
-
 def orders_note(pairs: pandas.DataFrame) -> str:
     """Return in words how head orders were compared, and how many differences are significant."""
     means = pairs[pairs["fraction"].isna()]
     fractions = sorted(pairs["fraction"].dropna().unique(), reverse=True)
-    needed = _random_lists_needed(means)
-    lists = (
-        f" A significant difference from random orders takes {needed} random lists, one a seed."
-        if needed
-        else ""
-    )
+    with_random = means[(means["order"] == RANDOM) | (means["other"] == RANDOM)]
+    lists = ""
+    if len(with_random):
+        needed = fewest_random_lists(int(with_random.groupby(GROUP).size().max()))
+        lists = (
+            f" A significant difference from random orders takes {needed} random lists, one a seed."
+        )
     return (
         f"Of {len(means)} differences between two head orders {means['beyond_chance'].sum()} are "
         "significant at 5 %, by Holm's rule over the pairs with random orders, and over all other "

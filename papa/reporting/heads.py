@@ -17,7 +17,7 @@ from torch import Tensor
 from papa.descriptions.patterns import HeadPatterns, head_patterns
 from papa.ranking.kv_groups import COLUMN
 from papa.ranking.orders import HEAD_SCORES
-from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, number
+from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, nominal, number
 from papa.reporting.wording import WrittenTable
 from papa.spec.orders import UNIT_LABELS, Head, Unit, head_name
 
@@ -159,14 +159,13 @@ def matrix(labels: Sequence[str]) -> Spec:
     encoding = {
         "x": {"field": "to", "title": "slot attended to", **slots},
         "y": {"field": "from", "title": "slot that attends", **slots},
-        "color": {
-            "field": "weight",
-            "type": "quantitative",
-            "title": "mean attention",
-            "scale": {"type": "sqrt", "scheme": "cividis"},
+        "color": number(
+            "weight",
+            "mean attention",
+            scale={"type": "sqrt", "scheme": "cividis"},
             # Shorter, its only labels would be 0 and 1.
-            "legend": {"gradientLength": 200},
-        },
+            legend={"gradientLength": 200},
+        ),
     }
     return {
         "width": 200,
@@ -236,11 +235,10 @@ def heads_figure(average: AttentionAverage, names_of_heads: Mapping[Head, str]) 
         .assign(head=f"{name}: {head_name(*head)}")
         for head, name in names_of_heads.items()
     ]
-    facet = {"field": "head", "type": "nominal", "title": None, "sort": None}
     # Whole pixels an entry: between fractions of pixels the background shows as a grid.
     pixels = {"step": max(1, 200 // len(labels))}
     one_head = {**matrix(labels), "width": pixels, "height": pixels}
-    body = {"facet": facet, "columns": 4, "spec": one_head}
+    body = {"facet": nominal("head"), "columns": 4, "spec": one_head}
     title = "Constant matrices of chosen heads."
     return figure("matrices", title, "entries", pandas.concat(frames), body)
 

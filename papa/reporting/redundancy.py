@@ -116,10 +116,10 @@ def effects_table(effects: pandas.DataFrame) -> WrittenTable:
     """Return a row for each of ``shown_sets`` of ``joint_effects.csv``: its joint effect, the sum
     of the effects of its heads, and their difference.
     """
-    groups = [shown_sets(sets) for _, sets in effects.groupby(["encoder", "task"], sort=False)]
+    groups = [shown_sets(sets) for _, sets in effects.groupby(_PAIR, sort=False)]
     rows = [
         {
-            **axis_labels(row, varying_axes(effects, ("encoder", "task"))),
+            **axis_labels(row, varying_axes(effects, _PAIR)),
             "Input-dependent": NOTHING if row["pair"] else fraction_label(row["fraction"]),
             "Constant heads": row["pair"] or str(row["count"]),
             "Together": effect_label("joint", row),

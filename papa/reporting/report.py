@@ -45,7 +45,7 @@ class Findings:
 
     ``orders`` are ``orders.csv`` and ``order_scores.csv`` (docs/results.md), ``agreement`` of each
     encoder and task the facts of λ's certainty, ``texts`` the metadata of each corpus, and
-    ``paper`` the paper's numbers (``papa.reporting.tables.read_reference``).
+    ``paper`` the paper's numbers (``papa.reporting.reference.read_reference``).
     """
 
     study: StudySpec

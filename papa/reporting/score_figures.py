@@ -242,20 +242,11 @@ def _drops(
     # The first offset of each row is its name's.
     offset = {"yOffset": nominal("constants", scale={"domain": ["", *kinds], "padding": 0})}
     names = {"domain": list(rows["name"].unique()), "padding": 0}
-    axis = {"title": title, "scale": scale, "axis": style.axis}
-    zero = {"x": {"datum": 0, "type": "quantitative", **axis}, **offset}
-    interval = {
-        "x": {"field": style.low, "type": "quantitative", **axis},
-        "x2": {"field": style.high},
-        **offset,
-        "color": colour,
-    }
-    drop = {
-        "x": {"field": style.drop, "type": "quantitative", **axis},
-        **offset,
-        "color": colour,
-        "shape": colour,
-    }
+    axis = {"scale": scale, "axis": style.axis}
+    zero = {"x": {"datum": 0, "type": "quantitative", "title": title, **axis}, **offset}
+    low = {"x": number(style.low, title, **axis), "x2": {"field": style.high}}
+    interval = {**low, **offset, "color": colour}
+    drop = {"x": number(style.drop, title, **axis), **offset, "color": colour, "shape": colour}
     label = {"text": {"field": "name"}, "x": {"value": 2}, "yOffset": {"datum": ""}}
     return {
         "encoding": {"y": nominal("name", axis=None, scale=names)},
