@@ -174,15 +174,14 @@ def score_heads(
     corpus = open_corpus(context.artifacts[text])
     constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-    rows = len(corpus.split("train"))
+    count = len(corpus.split("train"))
+    rows, shuffle_seed = divided_rows(count, ranking.rows, seed or 0, rows_divided_by)
     if entry.values_sets:
-        shuffle_seed = shuffle_seed_of(rows, ranking.rows or VALUED_ROWS, seed or 0)
-    else:
-        _, shuffle_seed = divided_rows(rows, ranking.rows, seed or 0, rows_divided_by)
+        shuffle_seed = shuffle_seed_of(count, ranking.rows or VALUED_ROWS, seed or 0)
     if is_native(task):
         native = open_native_loss(context, encoder, corpus, task, unit)
         scores_by_method = _score_native_head(
-            context, native, constants, task, ranking, methods, seed, rows_divided_by
+            context, native, constants, task, ranking, methods, seed or 0, rows
         )
     else:
         request = ScoringRequest(
@@ -214,17 +213,15 @@ def _score_native_head(
     task: TaskSpec,
     ranking: RankingSpec,
     methods: tuple[str, ...],
-    seed: int | None,
-    rows_divided_by: tuple[int, ...],
+    seed: int,
+    rows: np.ndarray,
 ) -> dict[str, HeadScores]:
-    """Score the heads of a native head, by methods that share a pass."""
+    """Score the heads of a native head on some rows, by methods that share a pass."""
     from papa.native.scores import score_heads_by
     from papa.native.training import training_spec
     from papa.ranking.loss_scores import LossRequest
 
     entry = HEAD_SCORES[methods[0]]
-    count = len(native.texts)
-    rows, _ = divided_rows(count, ranking.rows, seed or 0, () if seed is None else rows_divided_by)
     spec: ProbeSpec | None = None
     if "epochs" in entry.reads:
         spec = training_spec(methods[0], ranking, task.probe, len(rows))
@@ -232,9 +229,9 @@ def _score_native_head(
         loss=native,
         substitute=constants.to(native.device),
         rows=rows,
-        valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed or 0),
+        valued_rows=rows_of_seed(len(native.texts), ranking.rows or VALUED_ROWS, seed),
         evaluations=entry.evaluations(ranking, len(native.units)),
-        seed=seed or 0,
+        seed=seed,
         training=spec,
         progress=context.progress,
     )
