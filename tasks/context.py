@@ -74,7 +74,7 @@ class Context:
         execution: Settings that change results by rounding alone.
         model: What ``model_of`` the step says, loaded on this worker: read it as
             ``loaded_encoder``, or by ``open_native_head``.
-        workers: All workers, for a stage that runs on "all workers"; read them as ``executor``.
+        workers: All workers, on the driver; read them as ``executor``.
     """
 
     steps: tuple[Step, ...]
@@ -95,7 +95,7 @@ class Context:
     @property
     def executor(self) -> Executor:
         """All workers."""
-        assert self.workers is not None, 'a stage on "all workers" has them'
+        assert self.workers is not None, "the driver has them"
         return self.workers
 
     def call_worker(
@@ -104,10 +104,11 @@ class Context:
         *,
         progress: Progress = ignore_progress,
         with_model: bool = True,
+        at_driver: bool = False,
         **arguments: Any,
     ) -> _Result:
-        """Call a function on the next idle worker, for a stage on "all workers". It gets a context
-        of its own, with the step's model unless it does without, and the ``arguments``.
+        """Call a function on the next idle worker, or ``at_driver`` (``Executor.run``). It gets a
+        context of its own, with the step's model unless it does without, and the ``arguments``.
         """
         result: _Result = self.executor.run(
             _call_in_context,
@@ -120,6 +121,7 @@ class Context:
                 "arguments": arguments,
             },
             progress=progress,
+            at_driver=at_driver,
         )
         return result
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from papa.errors import DamagedError
@@ -17,13 +17,11 @@ from papa.spec import ExecutionSpec
 from papa.storage import artifacts
 from papa.storage.locks import claimed, in_use
 from papa.storage.store import Store
-from papa.tasks.context import Context, model_of
+from papa.tasks.context import Context
 from papa.tasks.step import Step, StepGroup, group_by_seed
 from papa.worker import Executor, Worker
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
-
     from papa.models.encoder import Encoder
 
 Epoch = tuple[int, Mapping[int, float], float]
@@ -124,19 +122,12 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
 def _run_bodies(steps: tuple[Step, ...], session: Session, progress: Progress) -> None:
     """Run the body of steps, which differ in their seed alone, where ``Stage.runs_on`` says."""
     stage = steps[0].stage
+    context = Context(steps, session.store, session.execution, progress, workers=session.executor)
     if stage.runs_on == "all workers":
-        context = Context(
-            steps, session.store, session.execution, progress, workers=session.executor
-        )
         stage.body(context, **steps[0].arguments)
         return
-    epochs = session.executor.run(
-        run_body,
-        model=model_of(steps[0]),
-        arguments={"steps": steps, "store": session.store, "execution": session.execution},
-        progress=progress,
-        at_driver=stage.runs_on == "driver",
-    )
+    at_driver = stage.runs_on == "driver"
+    epochs = context.call_worker(run_body, progress=progress, at_driver=at_driver)
     for step in steps:
         seeds = step["seeds"] if stage.by_seed else None
         for epoch, losses, ended in epochs:
@@ -147,26 +138,18 @@ def _run_bodies(steps: tuple[Step, ...], session: Session, progress: Progress) -
                 session.on_epoch(step.name, epoch, losses_of_step, ended)
 
 
-def run_body(
-    *,
-    steps: tuple[Step, ...],
-    store: Store,
-    execution: ExecutionSpec,
-    progress: Progress,
-    model: Encoder | PreTrainedModel | None = None,
-) -> list[Epoch]:
+def run_body(context: Context) -> list[Epoch]:
     """Run the body of steps, on a worker; return the epochs that it trained for."""
     epochs: list[Epoch] = []
 
     def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:
         epochs.append((epoch, losses, time.time()))
 
-    first = steps[0]
-    arguments = dict(first.arguments)
-    if first.stage.by_seed:
-        arguments["seeds"] = tuple(seed for step in steps for seed in step["seeds"])
-    context = Context(steps, store, execution, progress, model, on_epoch)
-    first.stage.body(context, **arguments)
+    stage = context.step.stage
+    arguments = dict(context.step.arguments)
+    if stage.by_seed:
+        arguments["seeds"] = tuple(seed for step in context.steps for seed in step["seeds"])
+    stage.body(replace(context, on_epoch=on_epoch), **arguments)
     return epochs
 
 
