@@ -206,7 +206,7 @@ class Tracking:
 
         store = self.store.address
         for run in reversed(self.client.search_runs([self.experiment], f"tags.`{KEY}` = '{key}'")):
-            if run.data.tags.get(STORE, store) == store:  # Runs of PAPA 0.2 have no such tag.
+            if run.data.tags.get(STORE) == store:
                 return run
         tags = {"mlflow.source.name": "papa", "mlflow.user": "papa", KEY: key, STORE: store, **tags}
         tags = {tag: str(value) for tag, value in tags.items()}

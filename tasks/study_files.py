@@ -86,8 +86,7 @@ def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None
                 for name, digest in metadata["files"].items():
                     (fresh / name).parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(data / name, fresh / name)
-                    copied = folder.with_name(aside) / name
-                    artifacts.check_file(copied, digest, name, artifact.path)
+                    artifacts.check_file(fresh / name, digest, name, artifact.path)
                 (fresh / artifacts.METADATA).write_text(f"{json.dumps(metadata, indent=2)}\n")
             artifacts.remove(folder)
             store.studies.rename(aside, study)
