@@ -69,7 +69,9 @@ def missing_engines(*modules: str) -> str:
     """
     names = ("prefect", "ray", "mlflow", *modules)
     missing = joined(name for name in names if find_spec(name) is None)
-    return missing and (
+    if not missing:
+        return ""
+    return (
         f"studies run on Prefect, Ray and MLflow, and {missing} cannot be found here: install "
         "PAPA with its extra 'studies', by pip install '.[studies]' in a checkout, or by pip "
         "install 'papa_attention-….whl[studies]' (docs/install.md)"

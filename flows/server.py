@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from enum import Enum
-from types import TracebackType
 
 from papa.errors import PapaError, TransientError
 
@@ -84,12 +83,7 @@ class PrefectServer:
     def __enter__(self) -> PrefectServer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         # Later it ends as its input does, with this process, and keeps the last log lines of a run.
         if kind is not None and not self._is_ready:
             self.process.kill()

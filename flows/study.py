@@ -150,15 +150,15 @@ def _absolute(parameter: str, path: str) -> str:
 
 def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: str | None) -> None:
     """Raise an error if the study is not the one that was deployed."""
-    if study.name != (name or study.name):
+    if name and study.name != name:
         raise SpecError(
             f"{path} holds study '{study.name}', but '{name}' was deployed: restore the file, "
             "or run 'papa deploy' again"
         )
-    if digest_of(study) != (digest or digest_of(study)):
+    if digest and digest_of(study) != digest:
         raise SpecError(
             f"{path} has changed since it was deployed (digest {digest_of(study)[:12]}, "
-            f"deployed {shown(digest)[1:13]}), or PAPA was upgraded: run 'papa deploy' again"
+            f"deployed {digest[:12]}), or PAPA was upgraded: run 'papa deploy' again"
         )
 
 

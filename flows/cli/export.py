@@ -16,13 +16,13 @@ from papa.models.native import native_class
 from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
+from papa.scores.summary import LINE
 from papa.scores.verdicts import heads_within
 from papa.spec.orders import default_order
 from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS
 from papa.tasks.manifest import CellEntry, FinishedStudy
 
-_LINE = ["encoder", "task", "constants", "order"]
 _OPTIONS = {
     "encoder": "--encoder",
     "task": "--task",
@@ -99,7 +99,7 @@ def export_cell(
 
     line = _line(finished, wanted)
     share = keep if max_drop is None else _within(line, max_drop)
-    names = tuple(line[_LINE].iloc[0])
+    names = tuple(line[LINE].iloc[0])
     cells = {entry.fraction: entry for entry in finished.manifest.cells if entry.line == names}
     cell = next(
         (entry for fraction, entry in cells.items() if abs(fraction - (share or 0)) < 1e-6), None
@@ -154,7 +154,7 @@ def export_cell(
 def _line(finished: FinishedStudy, wanted: Mapping[str, str]) -> DataFrame:
     """Return the rows of a study's summary with these names."""
     rows = finished.summary
-    for column in _LINE:
+    for column in LINE:
         names = list(rows[column].unique())
         preferred = names if len(names) == 1 else _preferred(column, rows, finished)
         default = next((name for name in preferred if name in names), None)
@@ -232,6 +232,6 @@ def _measured(finished: FinishedStudy, cell: CellEntry) -> str:
         and (entry.line == cell.line or entry.task != cell.task)
     ]
     is_shown = rows["metric"].isin(UNLABELLED_METRICS) | (rows["task"] == cell.task)
-    is_shown &= rows.set_index(_LINE).index.isin(lines_with_these_heads)
+    is_shown &= rows.set_index(LINE).index.isin(lines_with_these_heads)
     is_shown &= (rows["fraction"] == 1) | ((rows["fraction"] - cell.fraction).abs() < 1e-6)
     return summary_markdown(rows[is_shown])

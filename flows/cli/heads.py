@@ -136,7 +136,7 @@ def _lines(answer: dict[str, Any], max_drop: MaxDrop, advice: str) -> Iterator[s
     metric = answer["metric"]
     names = (answer["encoder"], answer["task"], answer["constants"], order_label(answer["order"]))
     limit = "" if max_drop.mismatch(metric) else f", within {max_drop.label(metric)}"
-    groups = ", by groups of heads that share keys and values" * (answer["unit"] != "head")
+    groups = "" if answer["unit"] == "head" else ", by groups of heads that share keys and values"
     yield f"{' · '.join(names)}{limit} on these validation rows{groups}:"
     most = answer["constant_heads"] or 0
     verdicts = {"within": " heads may become constant", "undecided": ": cannot tell"}

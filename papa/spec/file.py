@@ -23,8 +23,6 @@ _AUTHORS: Document = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking_seeds": [0],
 }
-
-
 RENAMED_KEYS = {
     "constants": "substitutes",
     "fractions": "keep",
@@ -259,7 +257,8 @@ def override(document: Document, setting: str) -> None:
             if isinstance(node, dict):
                 node.setdefault(index, {})
             # An entry given by its bare name becomes a mapping that can take overrides.
-            node[index] = node = _as_mapping(node[index], parents[0])
+            node[index] = _as_mapping(node[index], parents[0])
+            node = node[index]
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):

@@ -69,7 +69,7 @@ def in_use(store: Store, study: str = "") -> Iterator[Path | None]:
     """Hold a lock for this run alone; yields its file for nodes to see, or None behind a URI."""
     name = f"run-{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}-{study}"
     with claimed(store, name) as path, _announced(store, path.name):
-        yield store.files.folder and path
+        yield path if store.files.folder else None
     Files(store.locks).remove(path.name)
 
 
