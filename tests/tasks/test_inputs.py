@@ -116,16 +116,6 @@ def test_weights_exchanged_after_they_were_loaded(tmp_path: Path) -> None:
         load_encoder(encoder)
 
 
-@pytest.mark.parametrize(("metric", "refused"), [("agreement", True), ("accuracy", False)])
-def test_gradient_is_refused_for_a_metric_without_labels(metric: str, refused: bool) -> None:
-    task = {"name": "own", "base": "reviews", "head": "native", "metric": metric}
-    document = {"name": "s", "encoders": [EMBEDDED], "tasks": [task], "orders": ["gradient"]}
-    resolved = resolve_inputs(resolve_study(document, folder=Path(), origin="test"))
-    problems = [str(problem) for problem in resolved.problems if "gradient" in str(problem)]
-    assert len(problems) == refused
-    assert all(metric in problem for problem in problems)
-
-
 def test_a_misspelt_prefix_of_an_order_is_no_code_alone() -> None:
     """It looks like ``module:name``; what else is wrong is named beside it."""
     orders = ["reverse:lambda", "lamda"]
