@@ -238,7 +238,6 @@ def _run_all_steps(prepared: PreparedRun) -> str:
         run = StudyRun(session, tracking, progress)
         workers = 1
         if checked.needs_workers:
-            executor.begin().result()
             workers = executor.size
             if executor.shortage:
                 progress.note(spec.name, executor.shortage)

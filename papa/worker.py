@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
 from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
@@ -48,8 +47,8 @@ class Executor(Protocol):
     def size(self) -> int:
         """How many workers there are."""
 
-    def begin(self) -> Future[None]:
-        """Start the workers; return a future that is done once they are ready."""
+    def begin(self) -> object:
+        """Start the workers; ``size`` waits until they are ready."""
 
     def abandon(self) -> None:
         """End what is not below this process, at once."""
@@ -125,12 +124,9 @@ class Worker:
             finally:
                 torch.set_num_threads(threads)
 
-    def begin(self) -> Future[None]:
-        """Import what every call needs; return a future that is done."""
-        begun: Future[None] = Future()
+    def begin(self) -> None:
+        """Import what every call needs."""
         self.ready(None)
-        begun.set_result(None)
-        return begun
 
     def abandon(self) -> None:
         """Do nothing: it ends with this process."""

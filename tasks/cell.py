@@ -140,29 +140,16 @@ def read_examples(artifact: ArtifactReference) -> Float[np.ndarray, "seeds rows 
     return load_file(verified(artifact, EXAMPLES) / EXAMPLES)["examples"]
 
 
-@dataclass(frozen=True)
-class BaselineScores:
-    """The baselines of a pair of encoder and task.
-
-    Attributes:
-        one_answer: The best score that one answer for every validation row gets.
-        word_embeddings: The score of every seed's probe on word embeddings alone; none for a native
-            head.
-        examples: What each validation row adds to these, [seeds, rows, k].
-    """
-
-    one_answer: ConstantAnswer
-    word_embeddings: tuple[ScoredSeed, ...]
-    examples: Float[np.ndarray, "seeds rows k"]
-
-
 def save_baseline(
     folder: Path,
     one_answer: ConstantAnswer,
     word_embeddings: Sequence[ScoredSeed] = (),
     examples_by_seed: Sequence[Float[np.ndarray, "rows k"]] = (),
 ) -> None:
-    """Write baselines into an artifact's folder; what each is, ``BaselineScores`` says."""
+    """Write baselines into an artifact's folder: the best score that one answer for every
+    validation row gets, and for each seed that of a probe on word embeddings alone, none for a
+    native head, with what each validation row adds to it.
+    """
     document = {
         "always_one_answer": {"score": one_answer.score, "answer": one_answer.answer},
         "word_embeddings": [asdict(scored_seed) for scored_seed in word_embeddings],
@@ -176,12 +163,14 @@ def save_baseline(
     save_file(tensors, folder / EXAMPLES)
 
 
-def read_baseline(artifact: ArtifactReference) -> BaselineScores:
-    """Read a finished baseline."""
+def read_baseline(
+    artifact: ArtifactReference,
+) -> tuple[ConstantAnswer, tuple[ScoredSeed, ...], Float[np.ndarray, "seeds rows k"]]:
+    """Read what ``save_baseline`` wrote."""
     folder = verified(artifact, BASELINE, EXAMPLES)
     document = json.loads((folder / BASELINE).read_text())
     tensors = load_file(folder / EXAMPLES)
     answer = document["always_one_answer"]
     one_answer = ConstantAnswer(answer["score"], tensors["always_one_answer"], answer["answer"])
     scored = TypeAdapter(tuple[ScoredSeed, ...]).validate_python(document["word_embeddings"])
-    return BaselineScores(one_answer, scored, tensors["word_embeddings"])
+    return one_answer, scored, tensors["word_embeddings"]

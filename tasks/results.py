@@ -45,13 +45,11 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     words = SeedScores({}, {})
     if pair.baselines:
         baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
-        answer = baselines[0].one_answer
+        answer, *_ = baselines[0]
         always_one_answer = answer.score
         one_answer = answer.answer or ""
         answer_influence = influence(metric, answer.examples).astype(np.float32)
-        words = _seed_scores(
-            metric, [(baseline.word_embeddings, baseline.examples) for baseline in baselines]
-        )
+        words = _seed_scores(metric, [(scored, examples) for _, scored, examples in baselines])
     for cell, cell_steps in pair.cells.items():
         cell_scores = _seed_scores(
             metric, [(scores_of[step].scores, examples_of[step]) for step in cell_steps]

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +27,6 @@ _MEASURED = 500
 """Texts that are measured at most."""
 _NAME_CHARACTERS = 100
 """Characters of a study's name at most (``papa.spec.task.Name``)."""
-Row = TypeVar("Row")
 _COLUMNS = ("text", "text_pair", "words", "label")
 _SLOTS = (32, 64, 128, 256, 512)
 
@@ -136,7 +135,7 @@ def study_of_texts(
     return study
 
 
-def _sample(rows: list[Row], most: int | None) -> list[Row]:
+def _sample(rows: list[dict[str, Any]], most: int | None) -> list[dict[str, Any]]:
     """Draw so many rows at most from all of them with seed 0, and keep their order."""
     if most is None or len(rows) <= most:
         return rows
