@@ -6,7 +6,6 @@ import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 import pandas
@@ -175,23 +174,7 @@ def matrix(labels: Sequence[str]) -> Spec:
     }
 
 
-class PageMatrices(TypedDict):
-    """The matrices of one encoder and task as a page reads them.
-
-    ``levels`` are uint8 [layers, heads, rows, rows] in base64, ``special`` the rows of [CLS] and
-    [SEP], ``heads`` those of a layer.
-    """
-
-    title: str
-    labels: list[str]
-    special: list[int]
-    heads: int
-    patterns: list[str]
-    largest: list[float]
-    levels: str
-
-
-def page_matrices(averages: Sequence[AttentionAverage]) -> list[PageMatrices]:
+def page_matrices(averages: Sequence[AttentionAverage]) -> list[dict[str, object]]:
     """Return the matrices of all encoders and tasks for a page.
 
     An entry is ``largest · (level / TOP)²``: the root keeps faint diagonals apart, and the error
@@ -285,7 +268,11 @@ def _row_label(slots: Sequence[int], special: Sequence[int]) -> str:
     return f"{first}–{slots[-1]}" if len(slots) > 1 else str(first)
 
 
-def _page_matrices(average: AttentionAverage, most_rows: int) -> PageMatrices:
+def _page_matrices(average: AttentionAverage, most_rows: int) -> dict[str, object]:
+    """Return the matrices of one encoder and task as a page reads them (``report.js``): ``levels``
+    are uint8 [layers, heads, rows, rows] in base64, ``special`` the rows of [CLS] and [SEP],
+    ``heads`` those of a layer.
+    """
     slots, labels, means = _mean_rows(average, most_rows)
     weights = means.nan_to_num()
     largest = weights.amax(dim=(-2, -1))
