@@ -12,7 +12,7 @@ lost workers gives the same bits.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -43,15 +43,16 @@ def average(
     Where: on all workers; if one is lost, another repeats its call.
     """
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
-    rows_by_shard = [shard["rows"] for shard in shards]
     shape = (encoder.layers, encoder.heads, slots, slots)
     total = AttentionSums(np.zeros(shape), np.zeros(shape[2:]))
     worker_seconds = 0.0
     workers = context.executor.size
-    calls = [
-        WorkerCall({"shards": numbers}, size=sum(rows_by_shard[number] for number in numbers))
-        for numbers in _shards_by_call(len(shards), CALLS_PER_WORKER * workers)
-    ]
+    shards_per_call = -(-len(shards) // (CALLS_PER_WORKER * workers))
+    calls: list[WorkerCall] = []
+    for first in range(0, len(shards), shards_per_call):
+        numbers = range(len(shards))[first : first + shards_per_call]
+        rows = sum(shards[number]["rows"] for number in numbers)
+        calls.append(WorkerCall({"shards": numbers}, size=rows))
     run = partial(context.call_worker, sum_shards)
     for sums, spent in run_on_all_workers(run, calls, workers, context.progress):
         total.merge(sums)
@@ -106,10 +107,3 @@ def publish_average(context: Context, total: AttentionSums, metadata: Mapping[st
 
     step = context.step
     average_of(total).save(step.folder(context.store), step["encoder"], metadata)
-
-
-def _shards_by_call(shards: int, most_calls: int) -> Iterator[range]:
-    """Divide consecutive shards evenly among at most ``most_calls`` calls."""
-    shards_per_call = -(-shards // most_calls)
-    for first in range(0, shards, shards_per_call):
-        yield range(first, min(first + shards_per_call, shards))

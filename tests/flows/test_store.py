@@ -126,11 +126,6 @@ def test_swapped_results_are_refused_by_compare(swapped: Path) -> None:
 
 
 @pytest.mark.server
-def test_swapped_results_are_refused_by_report(swapped: Path) -> None:
-    assert "other" in refusal(invoke("report", "other", "--store", str(swapped)))
-
-
-@pytest.mark.server
 def test_swapped_results_are_listed_as_damaged(swapped: Path) -> None:
     listed = {study.name: study.state for study in stored_studies(Store(swapped))}
     assert listed == dict.fromkeys(("small", "other"), "damaged results")
