@@ -14,14 +14,14 @@ from papa.storage.artifacts import verified
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.context import Context
 from papa.tasks.pair_steps import Artifacts, PairSteps
-from papa.tasks.rank import LEGACY_DEFAULTS, open_native_loss
+from papa.tasks.rank import open_native_loss
 from papa.tasks.step import Step, stage
 from papa.text.corpus import open_corpus
 
 EFFECTS = "effects.csv"
 
 
-@stage("joint_effects", version=3, legacy_defaults=LEGACY_DEFAULTS)
+@stage("joint_effects", version=3)
 def joint_effects(
     context: Context,
     encoder: EncoderReference,

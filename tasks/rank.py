@@ -37,11 +37,9 @@ if TYPE_CHECKING:
     from papa.probes.probes import Probe
 
 PROBE = "probe.safetensors"
-LEGACY_DEFAULTS = {"unit": "head"}
-"""The unit of scores whose artifacts are older than the argument ``unit``."""
 
 
-@stage("train_lambda", version=12, legacy_defaults=LEGACY_DEFAULTS)
+@stage("train_lambda", version=12)
 def train_lambda(
     context: Context,
     encoder: EncoderReference,
@@ -145,7 +143,7 @@ def train_frozen_probe(
         save_tensors(probe.state_dict(), folder / PROBE)
 
 
-@stage("score_heads", version=10, legacy_defaults=LEGACY_DEFAULTS)
+@stage("score_heads", version=10)
 def score_heads(
     context: Context,
     encoder: EncoderReference,

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -50,7 +49,6 @@ class Stage:
     runs_on: RunsOn
     unkeyed: tuple[str, ...] = ()
     by_seed: bool = False
-    legacy_defaults: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.__doc__ = self.body.__doc__
@@ -77,7 +75,6 @@ def stage(
     version: int,
     runs_on: RunsOn = "worker",
     by_seed: bool = False,
-    legacy_defaults: Mapping[str, object] = MappingProxyType({}),
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage`` of the pipeline.
 
@@ -91,10 +88,8 @@ def stage(
             thread of the driver, whose body calls workers itself (``context.executor``).
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
-        legacy_defaults: Defaults of arguments added after the stage had artifacts. At its default
-            an argument does not enter the key, so older artifacts stay valid.
     """
-    return lambda body: Stage(body, name, version, runs_on, unkeyed, by_seed, legacy_defaults)
+    return lambda body: Stage(body, name, version, runs_on, unkeyed, by_seed)
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,7 +116,8 @@ class Step:
             argument: key_content(value)
             for argument, value in self.arguments.items()
             if argument not in self.stage.unkeyed
-            and (argument, value) not in self.stage.legacy_defaults.items()
+            # Scores of heads keep the keys that they had before there were scores of groups.
+            and (argument, value) != ("unit", "head")
         }
 
     @cached_property

@@ -28,7 +28,7 @@ from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata
 from papa.storage.files import Files
 from papa.tasks.context import Context
 from papa.tasks.head_scores import publish_head_scores
-from papa.tasks.rank import LEGACY_DEFAULTS, open_native_loss
+from papa.tasks.rank import open_native_loss
 from papa.tasks.step import Step, stage
 from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_workers
 from papa.text.corpus import open_corpus
@@ -47,7 +47,7 @@ work for 64 heads that start at the middle layer.
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=2, runs_on="all workers", legacy_defaults=LEGACY_DEFAULTS)
+@stage("sweep_heads", version=2, runs_on="all workers")
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,
