@@ -65,7 +65,8 @@ class Page:
 
     def saved(self, name: str) -> str:
         path = self.downloads / name
-        self.wait(path.is_file)
+        # Chromium puts an empty file in its place first.
+        self.wait(lambda: path.is_file() and path.stat().st_size)
         text = path.read_text()
         path.unlink()
         return text
