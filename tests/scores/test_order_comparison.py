@@ -137,6 +137,18 @@ def test_one_order_takes_nineteen_random_lists(lists: int, significant: bool) ->
     assert row["p"] == pytest.approx(1 / (lists + 1))
 
 
+def test_two_orders_may_differ_as_two_random_lists_do() -> None:
+    """Random lists score 1 or -1, two orders 1.25 and -1.25: a distance that no two lists have, and
+    of 1.77 standard deviations of the difference of two.
+    """
+    influence = {seed: np.zeros(20) for seed in range(40)}
+    lists = SeedScores({seed: float((-1) ** seed) for seed in range(40)}, influence)
+    first = SeedScores(dict.fromkeys(range(40), 1.25), influence)
+    second = SeedScores(dict.fromkeys(range(40), -1.25), influence)
+    tested = compare_means({"first": first, "second": second, "random": lists})["first", "second"]
+    assert 0.06 < tested["p"] < 0.1
+
+
 @pytest.mark.parametrize("critical", [1, 3, None], ids=["one head", "three heads", "all heads"])
 @pytest.mark.parametrize(("orders", "seeds"), [(2, 5), (1, 19), (2, 39)])
 def test_random_lists_are_rarely_significant(critical: int | None, orders: int, seeds: int) -> None:
