@@ -139,6 +139,9 @@ def virtual_gpu() -> Iterator[None]:
         with ExitStack() as stack:
             for name, answer in answers.items():
                 stack.enter_context(patch.object(torch.cuda, name, return_value=answer))
+            # A build for CUDA would ask the driver, which is not there.
+            answer_none = patch.object(torch.accelerator, "current_accelerator", return_value=None)
+            stack.enter_context(answer_none)
             stack.enter_context(Operators())
             stack.enter_context(Moves())
             yield
