@@ -25,7 +25,7 @@ from papa.storage.files import without_links
 from papa.storage.store import Store
 from papa.tasks.substitutes import SubstituteSource
 
-VERSION = 20
+VERSION = 21
 """The version of the stage ``aggregate``, which writes all of these files."""
 MANIFEST = "manifest.json"
 SPECIFICATION = "study.yaml"
@@ -38,12 +38,6 @@ JOINT_EFFECTS = "joint_effects.csv"
 """Of a study with an order by effect of a native head."""
 PAPER = "paper.csv"
 """Of a study whose ``reference`` names numbers to compare with."""
-_RENAMED_FACTS = {
-    b"told": b"is_significant",
-    b"heads_told": b"significant_heads",
-    b"own_rows": b"distinct_rows",
-}
-"""Facts on λ's certainty, all flags and numbers: today's names, by those of older manifests."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """Files that are drawn from the others, and drawn again by ``papa report``."""
 
@@ -242,12 +236,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     needed = (MANIFEST, SPECIFICATION, SUMMARY, RESULTS, HEADS)
     artifacts.check_files(folder, {**metadata, "files": tables_of(metadata)}, str(folder), *needed)
     try:
-        content = re.sub(
-            rb'"(told|heads_told|own_rows)"(?=: ?[tf\d])',
-            lambda match: b'"%b"' % _RENAMED_FACTS[match[1]],
-            (folder / MANIFEST).read_bytes(),
-        )
-        manifest = Manifest.model_validate_json(content)
+        manifest = Manifest.model_validate_json((folder / MANIFEST).read_bytes())
     except ValidationError as error:
         raise ArtifactError(
             f"{folder / MANIFEST} was written by another version of PAPA "

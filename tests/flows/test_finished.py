@@ -10,12 +10,11 @@ import pandas
 import pytest
 
 import papa
-from papa.files import sha256_of_file
-from papa.storage.artifacts import METADATA, metadata_below, read_metadata, signed, verified
+from papa.storage.artifacts import metadata_below, verified
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
 from papa.tasks.head_scores import read_head_scores
-from papa.tasks.manifest import _RENAMED_FACTS, MANIFEST, FinishedStudy, open_study
+from papa.tasks.manifest import FinishedStudy, open_study
 from tests.finished import finish_study
 from tests.flows.conftest import Finished, invoke, refusal, rows_in, task_on, write_study
 
@@ -79,20 +78,6 @@ def test_the_manifest_says_where_each_number_comes_from(finished_study: Finished
             assert cell.constant_heads == tuple((0, head) for head in range(12))
     for entry in manifest.averages:
         assert verified(finished_study.artifact(entry.artifact))
-
-
-def test_facts_of_an_older_manifest_are_read(finished_study: FinishedStudy, tmp_path: Path) -> None:
-    copied = Path(shutil.copytree(finished_study.folder, tmp_path / "copied"))
-    manifest = copied / MANIFEST
-    text = manifest.read_text()
-    for earlier, today in _RENAMED_FACTS.items():
-        assert f'"{today.decode()}":' in text
-        text = text.replace(f'"{today.decode()}":', f'"{earlier.decode()}":')
-    manifest.write_text(text)
-    metadata = read_metadata(copied)
-    files = metadata["files"] | {MANIFEST: sha256_of_file(manifest)}
-    (copied / METADATA).write_text(json.dumps(signed({**metadata, "files": files})))
-    assert open_study(finished_study.store, str(copied)).manifest == finished_study.manifest
 
 
 def test_head_scores_are_exact(store: Path, finished_study: FinishedStudy, tmp_path: Path) -> None:
