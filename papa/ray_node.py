@@ -111,9 +111,9 @@ class RayNode:
             for log in (self._folder / "session_latest" / "logs").glob("*.*"):
                 lines = log.read_text(errors="replace").splitlines()[-1000:]
                 (logs / log.name).write_text("\n".join(lines))
-                if log.name == "raylet.err" and lines:
-                    # Its first line names the check that failed; the stack follows.
-                    cause = f"; its raylet says: {lines[0].rpartition('Check failed: ')[2]}"
+                failed = next((line for line in lines if "Check failed: " in line), "")
+                if log.name == "raylet.err" and failed:
+                    cause = f"; its raylet says: {failed.rpartition('Check failed: ')[2]}"
         return ClusterError(
             f"Ray cannot start on this machine ({reason}): see its log in {logs}, and run the same "
             f"command again{cause}"

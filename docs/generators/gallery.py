@@ -64,7 +64,7 @@ _PAGE = """# Gallery
 See what PAPA draws and prints before you run a study.
 `make picture` runs `studies/embeddings.yaml` and variations of it, which measure how many of the
 ten nearest neighbours of 300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
-In a checkout, commands read the results with `--store docs/gallery`.
+In a checkout, `papa heads` and `papa compare` read the results with `--store docs/gallery`.
 
 ## Report
 

@@ -4,6 +4,7 @@ study, whose passes and head scores are those of ``papa.native``.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
@@ -63,10 +64,11 @@ def measure_in_memory(
     Averages, and head scores against the first substitute, are computed from ``train``. A text that
     matrices do not fit is refused before anything is computed.
     """
-    checked_list("orders", orders)
-    checked_list("probe_seeds", probe_seeds)
-    checked_list("ranking_seeds", ranking_seeds)
-    if not all(0 <= share <= 1 for share in checked_list("keep", keep)):
+    orders = checked_list("orders", orders)
+    keep = checked_list("keep", keep)
+    probe_seeds = checked_list("probe_seeds", probe_seeds)
+    ranking_seeds = checked_list("ranking_seeds", ranking_seeds)
+    if not all(isinstance(share, Real) and 0 <= float(share) <= 1 for share in keep):
         raise SpecError("keep holds shares of heads: give values from 0 to 1")
     pretrained = check_answering(model)
     check_labels(data, score, task.label)

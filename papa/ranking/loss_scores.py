@@ -104,7 +104,7 @@ class LossRequest(Generic[SomeLoss]):
         evaluations: How often they may be.
         seed: Of the order of the rows, and of what is drawn.
         training: Learning rate, rows in a mini-batch, and epochs, of what is trained on a native
-            head; None where nothing is.
+            head; may be None where nothing is.
         progress: Called with (done, total).
     """
 

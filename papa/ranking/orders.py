@@ -22,8 +22,8 @@ class ScoringMethod:
     Attributes:
         label: What a score is, in tables and figures.
         function: ``module:name`` of what computes it from a ``ScoringRequest``; from a
-            ``LossRequest`` where it reads a ``frozen_probe``; or, where it is ``streamed``, a mean
-            over rows of attention, from ``AttentionRows``.
+            ``LossRequest`` where it reads a ``frozen_probe`` or is for native heads alone; or,
+            where it is ``streamed``, a mean over rows of attention, from ``AttentionRows``.
         native_head: which native-head tasks it supports: all; "with a loss": not those scored
             against the model's own answers; "words": language models.
         is_deterministic: whether seeds with the same rows have the same scores.

@@ -190,8 +190,9 @@ class TaskSpec(Frozen):
     columns: Columns
     """Which columns of the source are read."""
     labels: tuple[str, ...] | None = None
-    """Names of integer labels 0, 1, …, or those that the source gives, in any order; rows whose
-    label is - or -1 are left out. None takes the source's, or the sorted training labels."""
+    """Names of integer labels 0, 1, …, or those that the source gives, in any order. Rows whose
+    label is - or -1 are left out if ``labels`` are given without it (not for words). None takes
+    the source's, or the sorted training labels, of which - and -1 are classes too."""
     metric: Metric
     """What a score is, of those of the task's kind; or a custom function, ``module:name``, of
     true and predicted classes (docs/how-to/own-data.md)."""
@@ -202,7 +203,8 @@ class TaskSpec(Frozen):
     validation_slots: Slots | None = None
     """causal: tokens of a validation text, for constants of any length; null takes ``slots``."""
     probe: ProbeSpec
-    """How the probe is trained."""
+    """How the probe is trained; with ``head: native`` how λ and gates are, by default
+    {learning_rate: 0.05, batch_size: 4, epochs: 3}."""
     custom_probe: str | None = None
     """A custom probe, ``module:name`` (docs/how-to/own-data.md)."""
     head: AnsweringHead = "probe"

@@ -210,6 +210,7 @@ UNLABELLED = {"text": ["a", "b"], "verdict": ["no", "yes"]}
         (partial(measure, score="accuracy"), classifier(0.0), UNLABELLED, "verdict"),
         (partial(head_scores, score="accuracy"), classifier(0.0), UNLABELLED, "verdict"),
         (partial(head_scores, method="efect"), gpt(), texts(), "'effect'"),
+        (partial(measure, keep=["half"]), gpt(), texts(), "keep"),
     ],
 )
 def test_models_in_memory_that_have_no_numbers(
