@@ -70,6 +70,15 @@ def test_matrices_are_derived_from_an_average(encoder: Encoder, texts: list[obje
     assert not states(encoder, (low, HALF)).equal(states(encoder, (average, HALF)))
 
 
+def test_what_a_derived_kind_knows_counts_as_seen(encoder: Encoder) -> None:
+    average = papa.average(encoder, ["short"], progress=False)
+    assert not average.seen.all(), "slots of no text"
+    relative = papa.constants(encoder, "relative", average=average)
+    known = (relative.matrices > 0).any(dim=0).any(dim=0)
+    assert (known & ~average.seen).any(), "by its distance from slots that a text had"
+    assert relative.seen.equal(average.seen | known)
+
+
 @pytest.mark.parametrize(
     "heads",
     [
