@@ -91,6 +91,17 @@ def test_with_a_score_of_labels_an_effect_is_the_growth_of_their_loss() -> None:
     assert (without["score"] - by_labels["score"]).abs().max() > 1e-4, "negative control"
 
 
+def test_an_effect_on_labels_is_that_of_the_texts_that_have_one() -> None:
+    data = labelled()
+    for batch in data:
+        batch["labels"][::2] = -100
+    with_label = [{name: rows[1::2] for name, rows in batch.items()} for batch in data]
+    scores = effects(CLASSIFIER, data, substitute="zeros", score="accuracy")["score"]
+    expected = effects(CLASSIFIER, with_label, substitute="zeros", score="accuracy")["score"]
+    np.testing.assert_allclose(scores, expected, atol=1e-6)
+    assert expected.abs().max() > 1e-4, "negative control"
+
+
 @pytest.mark.parametrize(
     ("method", "score"),
     [
