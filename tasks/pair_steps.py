@@ -28,7 +28,7 @@ class PairSteps:
         baselines: Of a probe a step for each seed; of a native head one step, none without labels.
         controls: λ trained on shuffled labels; {} without a control.
         frozen_probes: The probes that methods of scoring heads read. Nothing reads this field: it
-            makes them inputs of ``aggregate``, which tables their seconds (``head_orders``).
+            makes them inputs of ``aggregate``, where ``head_orders`` adds up the seconds they took.
         joint_effects: What compares the effects of sets of heads with those of their heads; None
             of a probe, and where no order follows effects.
     """

@@ -29,6 +29,7 @@ and, where it has them, ``text_pair`` and ``label``.
 Labels: TypeAlias = list[Any]
 """A number for each text, or a list of numbers, one for each label that it may have."""
 _NAMES_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
+"""What a batch of text alone holds at most."""
 _GIVE = (
     "give texts and tokenizer=, or batches, such as "
     '[tokenizer(texts, padding=True, return_tensors="pt")]'

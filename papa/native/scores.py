@@ -178,11 +178,11 @@ def score_native_heads(
             seed=seed,
             training=training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(rows)),
         )
-        difference: object = seed
+        request_key: object = seed
         if entry is not None and entry.is_deterministic:
             # Seeds that read the same rows, and draw nothing, have the same scores.
-            difference = (request.valued_rows if entry.values_sets else rows).tobytes()
-        requests.setdefault(difference, request)
+            request_key = (request.valued_rows if entry.values_sets else rows).tobytes()
+        requests.setdefault(request_key, request)
     by_seed: dict[int, HeadScores] = {}
     for number, request in enumerate(requests.values(), start=1):
         description = f"{method}, seed {request.seed} ({number} of {len(requests)})"

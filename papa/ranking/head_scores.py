@@ -177,12 +177,12 @@ class TrainedLambda(HeadScores):
 
         Returns:
             ``seeds`` and ``heads``; and of n ≥ 2 seeds that differ ``distinct_rows``, ``control``;
-            of how many heads λ differs significantly from .5; ``kendall_tau``, the mean over pairs
-            of seeds, -1..1; ``tau_by_chance``, what it stays below in 95 % of studies of as many
-            random orders; whether it ``is_significant`` at 5 %; and ``shared``, for each
-            input-dependent ``fraction`` with constant heads and others, the ``share`` of the
-            constant heads that two seeds have in common, what random orders share on average, and
-            whether that is significant; never where the whole order is not.
+            ``significant_heads``, of how many λ differs significantly from .5; ``kendall_tau``, the
+            mean over pairs of seeds, -1..1; ``tau_by_chance``, what it stays below in 95 % of
+            studies of as many random orders; whether it ``is_significant`` at 5 %; and ``shared``,
+            for each input-dependent ``fraction`` with constant heads and others, the ``share`` of
+            the constant heads that two seeds have in common, what random orders share on average,
+            and whether that is significant; never where the whole order is not.
         """
         seeds = len(self.by_seed)
         heads = self.mean.size
