@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 import papa
-from docs.generators import gallery, study_file
+from docs.generators import study_file
 from docs.recipe import scores_by_share
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
@@ -56,14 +56,6 @@ def test_the_snippet_on_the_library_runs_when_pasted(
 def same_but_decimals(text: str) -> str:
     """A text whose decimals are marks: machines differ in their last digits."""
     return re.sub(r"\d+\.\d+", "#", text)
-
-
-def test_the_table_shows_the_results_of_the_gallery() -> None:
-    summary = gallery.stored("embeddings").summary
-    for row in summary[summary["fraction"] < 1].to_dict("records"):
-        start = f"| {row['constants']} | {row['order']} |"
-        (line,) = [line for line in README.read_text().splitlines() if line.startswith(start)]
-        assert f"{row['mean']:.3f} ± " in line
 
 
 def test_the_study_is_one(tmp_path: Path) -> None:
