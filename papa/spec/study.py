@@ -164,8 +164,8 @@ class RankingSpec(Frozen):
     """For θ and the probe; None takes the task's."""
     rows: Positive | None = None
     """Heads are scored on a sample of this many training rows for each seed. Seeds such as 0, 1, 2
-    have no row in common where the split has enough. None takes all rows for every seed of a probe;
-    seeds of a native head divide them."""
+    have no row in common where the split has enough. None takes 256 for effect, shapley and greedy,
+    and all rows for the other methods; of a native head, the seeds divide them."""
     evaluations: Positive | None = None
     """How often shapley and greedy may compute the loss of a set of heads, for each seed; None
     takes 2,000, and for large models as many as the method needs."""
