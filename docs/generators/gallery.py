@@ -43,8 +43,8 @@ JOINT_EFFECTS = FOLDER / "joint_effects.csv"
 DESCRIBED = FOLDER / "described.parquet"
 EFFECT_LINES = 9
 """Of the table of joint effects: its header, the first heads of the order, and three pairs."""
-DESCRIBED_LINES = 29
-"""Of what ``papa describe`` prints: the table of texts, and one measure of each layer."""
+DESCRIBED_LINES = 20
+"""Of what ``papa describe`` prints: the table of texts, and one measure of the first layers."""
 _COLUMNS = 80
 _COMPARED = ("average-of-600", "average-of-60")
 _HEADS = ("heads", "average-of-600", "--max-drop", "30%")
@@ -62,9 +62,9 @@ _CHROMIUM_OPTIONS = (
 _PAGE = """# Gallery
 
 See what PAPA draws and prints before you run a study.
-`make picture` runs `studies/embeddings.yaml` and variations of it, which measure how many of the
+The results are of `studies/embeddings.yaml` and variations of it (`make picture`): how many of the
 ten nearest neighbours of 300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
-In a checkout, `papa heads` and `papa compare` read the results with `--store docs/gallery`.
+In a checkout, `papa heads` and `papa compare` read them with `--store docs/gallery`.
 
 ## Report
 
@@ -78,16 +78,15 @@ Each line is a substitute with an order; bars are 95 % intervals.
 
 {scores}
 
-## Drops
+## Relative drop
 
 ![Share of nearest neighbours lost, by substitute and order](gallery/drops.svg)
 
-{differences}
+{drops}
 
 ## Head orders compared
 
-Each order is compared with the study's first, here random
-([test](results.md#comparing-head-orders)).
+Each order is compared with the study's first ([test](results.md#comparing-head-orders)).
 
 {orders}
 
@@ -110,7 +109,7 @@ each alone; the loss is 1 minus the cosine of a sentence's embedding to the orig
 
 ## Average attention
 
-On average, one head attends to [CLS], one to each token itself, and one to all tokens.
+One head attends to [CLS], one to each token itself, and one to all tokens.
 
 ![Average attention of three heads](gallery/matrices.png)
 
@@ -120,17 +119,17 @@ On average, one head attends to [CLS], one to each token itself, and one to all 
 
 ## Studies compared
 
-`papa compare` shows two studies, here with averages over 600 texts and over 60 of them.
-With `--to` it draws this figure:
-
-![Share of nearest neighbours kept, by study](gallery/compared.svg)
+Averages over 600 texts are compared with averages over 60 of them.
+`papa compare` prints scores, drops and differences, and with `--to` draws a figure.
 
 {compared}
 
+![Share of nearest neighbours kept, by study](gallery/compared.svg)
+
 ## Heads described
 
-The table has means by layer, of heads with their own attention, with its average, and in the model
-with all heads constant.
+The table has means by layer, for the three kinds of
+[attention](how-to/describe.md#columns).
 
 {described}
 """
@@ -160,23 +159,21 @@ def result_figures() -> dict[str, str]:
 
 def page() -> str:
     """Return the page, with tables and sentences of stored results, and what commands print."""
-    scores, *differences = score_tables(stored("embeddings").summary)
+    scores, drops, *_contrasts = score_tables(stored("embeddings").summary)
     by_order = stored("embeddings-orders")
     assert by_order.orders is not None
     pairs, scores_by_order = by_order.orders
     effects = read_table(JOINT_EFFECTS)
     head_of_effects = effects_table(effects).markdown.splitlines()[:EFFECT_LINES]
-    compare = _printed("compare", *_COMPARED)
+    compared_scores, *_differences = _printed("compare", *_COMPARED).split("\n\nRelative drop ")
     return _PAGE.format(
-        scores=f"### {scores.heading}\n\n{scores.markdown.strip()}",
-        differences="\n\n".join(
-            f"### {table.heading}\n\n{table.markdown.strip()}" for table in differences
-        ),
+        scores=scores.markdown.strip(),
+        drops=drops.markdown.strip(),
         orders=order_table(scores_by_order, pairs, by_order.summary).titled_markdown.strip(),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
         effects="\n".join(head_of_effects),
         heads=_shown(_HEADS, _printed(*_HEADS)),
-        compared=f"{_block('shell', 'papa compare ' + ' '.join(_COMPARED))}\n\n{compare}",
+        compared=f"{_block('shell', 'papa compare ' + ' '.join(_COMPARED))}\n\n{compared_scores}",
         described=_shown(_DESCRIBE, _described(pandas.read_parquet(DESCRIBED))),
     )
 
