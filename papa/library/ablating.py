@@ -19,7 +19,6 @@ from papa.heads.attention_layers import attention_layers
 from papa.heads.interface import routed
 from papa.heads.substitutes import rules_of
 from papa.library.batches import Data, batches_of, check_answering
-from papa.library.renamed import formerly
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.models.layer import Rule
 from papa.native.batches import InMemoryTexts, Rows
@@ -35,7 +34,6 @@ from papa.spec.orders import Head
 Heads: TypeAlias = Sequence[Sequence[int]] | Mapping[int, Sequence[int]] | Tensor | np.ndarray
 
 
-@formerly(by="substitute")
 @contextmanager
 def ablated(
     model: nn.Module,
@@ -118,7 +116,6 @@ def _listed(values: object) -> Iterable[Any]:
     return values if isinstance(values, Iterable) and not isinstance(values, str) else [values]
 
 
-@formerly(by="substitute", made_from="substitute_data")
 def fidelity(
     model: nn.Module,
     data: Data,

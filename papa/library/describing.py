@@ -22,11 +22,9 @@ from papa.library.encoder import (
     table_of,
 )
 from papa.library.matrices import average
-from papa.library.renamed import formerly
 from papa.progress import bar
 
 
-@formerly(encoder="model", texts="data")
 def describe(
     model: Encoder | PreTrainedModel,
     data: Texts | Sequence[Tree],

@@ -15,13 +15,11 @@ from papa.exported.model import CLASS_SETTINGS, KINDS, ConstantHeadsConfig
 from papa.files import scratch_beside
 from papa.heads.constants import ConstantMatrices
 from papa.library.ablating import Heads, checked_heads
-from papa.library.renamed import formerly
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.models.supported import family_for
 from papa.text.tokens import special_tokens_of
 
 
-@formerly(constants="substitute")
 def export(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,

@@ -20,7 +20,6 @@ from papa.library.batches import Data, batches_of, check_answering, check_labels
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import named_substitutes, numbered
 from papa.library.measurement import head_score_attrs
-from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
 from papa.library.tasks import Task, as_list, checked_list, study_inputs
@@ -46,7 +45,6 @@ from papa.tasks.step import with_inputs
 from papa.tasks.substitutes import supplied_matrices
 
 
-@formerly(by="method", constants="substitute", seeds="ranking_seeds", made_from="substitute_data")
 def head_scores(
     model: Encoder | nn.Module,
     data: Data,
@@ -288,7 +286,6 @@ def _scores_of_encoder(
         return frame
 
 
-@formerly(fraction="keep")
 def constant_heads(
     scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
     *,

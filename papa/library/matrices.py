@@ -12,7 +12,6 @@ from papa.errors import SpecError
 from papa.heads import constants as matrices_of_heads
 from papa.heads.average import AttentionAverager, check_sums
 from papa.library.encoder import Encoder, Texts, check_loaded, laid_out
-from papa.library.renamed import formerly
 from papa.library.substitutes import named_matrices
 from papa.progress import bar
 
@@ -85,7 +84,6 @@ class ConstantMatrices(matrices_of_heads.ConstantMatrices):
         return "<" + "\n ".join(lines) + ">"
 
 
-@formerly(kind="substitute")
 def constants(
     encoder: Encoder, substitute: str, *, average: ConstantMatrices | None = None, **parameters: int
 ) -> ConstantMatrices:
@@ -115,7 +113,6 @@ def constants(
     return ConstantMatrices(**vars(matrices))
 
 
-@formerly(texts="data")
 @torch.no_grad()
 def average(
     encoder: Encoder,

@@ -19,7 +19,6 @@ from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
-from papa.library.renamed import formerly
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for
 from papa.library.tasks import Task, as_list, check_task, study_inputs
@@ -50,9 +49,6 @@ from papa.tasks.results import results_table
 from papa.tasks.step import Step
 
 
-@formerly(
-    encoder="model", dataset="data", constants="substitutes", fractions="keep", seeds="probe_seeds"
-)
 def measure(
     model: Encoder | nn.Module,
     data: Data,

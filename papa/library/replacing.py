@@ -13,12 +13,10 @@ from papa.heads import replacement
 from papa.heads.constants import EntryCounts
 from papa.library.ablating import Heads, checked_heads
 from papa.library.encoder import Encoder, Texts, check_loaded, laid_out
-from papa.library.renamed import formerly
 from papa.library.substitutes import RequestedMatrices, constants_for
 from papa.progress import bar
 
 
-@formerly(constants="substitute")
 @contextmanager
 def replaced(
     encoder: Encoder, heads: Heads, *, substitute: RequestedMatrices = "average"
@@ -57,7 +55,6 @@ def replaced(
         yield entries
 
 
-@formerly(texts="data")
 @torch.no_grad()
 def features(
     encoder: Encoder,
