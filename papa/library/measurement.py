@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pandas
 
@@ -19,13 +19,10 @@ from papa.scores.drops import MaxDrop
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import INFLUENCE, summarise
 from papa.scores.verdicts import drops_of_all_lines, heads_within
-from papa.spec.orders import Cell, Head, head_name
+from papa.spec.orders import Cell, Head
 
 if TYPE_CHECKING:
     from papa.reporting.figures import Figure
-
-_MOST_PRINTED = 4
-"""Heads that a frame prints in full."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +63,6 @@ class Tables:
 
     __repr__ = __str__
     _repr_markdown_ = __str__
-
-
-class HeadsFrame(pandas.DataFrame):
-    """A data frame that prints long entries of its column ``heads`` by their first and last heads;
-    selections of it are ordinary frames.
-    """
-
-    def to_string(self, *arguments: Any, **options: Any) -> Any:
-        return self._printed().to_string(*arguments, **options)
-
-    def _repr_html_(self) -> str | None:
-        return self._printed()._repr_html_()
-
-    def _printed(self) -> pandas.DataFrame:
-        return pandas.DataFrame(self).assign(heads=self["heads"].map(_short))
-
-
-def _short(heads: tuple[Head, ...] | None) -> str | None:
-    if heads is None:
-        return None
-    if len(heads) <= _MOST_PRINTED:
-        return ", ".join(head_name(*head) for head in heads)
-    return f"{head_name(*heads[0])}, {head_name(*heads[1])}, …, {head_name(*heads[-1])}"
 
 
 @dataclass(frozen=True)
@@ -160,7 +134,7 @@ class Measurement:
         heads = heads_within(
             drops_of_all_lines(self.results_with_influence), self.constant_heads, limit
         )
-        return HeadsFrame(heads.drop(columns=["encoder", "task"]))
+        return heads.drop(columns=["encoder", "task"])
 
     def plot(self) -> Figure:
         """Return the figure of scores by the share of heads that stay input-dependent (paper,
