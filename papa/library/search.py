@@ -10,22 +10,19 @@ import pandas
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, shown
+from papa.errors import DataError, SpecError
 from papa.library.batches import Data, batches_of, check_answering, check_labels
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
-from papa.native.in_memory import gives_numbers, open_scored
-from papa.native.losses import EMBEDDINGS, SCORES, Loss
-from papa.native.passes import NOTHING_COUNTS, NativeHead
+from papa.native.in_memory import open_scored
+from papa.native.passes import NOTHING_COUNTS
 from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_size_in
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.search import Rows, search_number
 from papa.scores.custom import RequestedScore
-from papa.scores.drops import MaxDrop
 from papa.spec.orders import Head, Unit, heads_of_units
-from papa.spec.task import LOSS
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def search_heads(
     data: Data,
     *,
     scores: pandas.DataFrame | Tensor | np.ndarray | Sequence[Sequence[float]],
-    max_effect: float | str,
+    max_effect: float,
     substitute: RequestedSubstitute = "average",
     substitute_data: Data = None,
     tokenizer: PreTrainedTokenizerBase | None = None,
@@ -88,9 +85,7 @@ def search_heads(
             smallest become constant first. With the column ``kv_group`` whole groups do, which are
             those of the model.
         max_effect: By how much the mean loss may grow, in its units, which are those of the effects
-            of ``head_scores``; or a text with a unit: "0.05nats" of a loss; "1%" of what a function
-            as ``score`` gives the model as it is on ``data``, or of the cosine of embeddings,
-            whichever score they have.
+            of ``head_scores``.
         substitute: What heads output instead, as for ``ablated``.
         substitute_data: Other texts or batches, for a substitute that is computed from text. None
             takes ``data``.
@@ -103,11 +98,13 @@ def search_heads(
         The heads, and the trials that found them.
 
     Raises:
-        SpecError: ``max_effect`` is not positive or its unit is not of this loss, scores do not fit
-            the model, or ``data`` has fewer than two texts.
-        DataError: ``data`` cannot be read.
+        SpecError: ``max_effect`` is not positive, or scores do not fit the model.
+        DataError: ``data`` cannot be read, or has fewer than two texts.
     """
-    requested_limit = _requested_limit(max_effect)
+    if not 0 < max_effect < np.inf:
+        raise SpecError(
+            f"max_effect is {max_effect}, expected a positive number in units of the loss"
+        )
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)
     pretrained = check_answering(model)
@@ -115,10 +112,9 @@ def search_heads(
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
     native = open_scored(pretrained, batches, score, part, unit)
-    _check_unit_of_limit(requested_limit, native)
     texts = len(native.texts)
     if texts < 2:
-        raise SpecError(f"data holds {texts} text, expected two or more, from which bounds follow")
+        raise DataError(f"data holds {texts} text, expected two or more, from which bounds follow")
     orders = UnitOrders.from_requested([scores], native)
     (name,) = orders.names
     units = orders.arranged(name, {}, (0, 0))
@@ -141,8 +137,7 @@ def search_heads(
         original = loss(0, np.arange(texts))
         if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        limit = _limit_in_units_of_loss(requested_limit, native.loss, original)
-        trials = search_number(loss, original, len(units), limit)
+        trials = search_number(loss, original, len(units), max_effect)
         report(most_passes, most_passes)
     most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
     heads = heads_of_units(units[:most], native.heads_per_unit)
@@ -152,48 +147,3 @@ def search_heads(
         tuple((native.layers.numbers[layer], head) for layer, head in heads),
         frame.rename(columns={"number": "constant_heads"}),
     )
-
-
-def _requested_limit(max_effect: float | str) -> float | MaxDrop:
-    """Return the largest effect as a number in units of the loss, or as a limit with a unit.
-
-    Raises:
-        SpecError: It is no positive limit.
-    """
-    if isinstance(max_effect, str) and max_effect.endswith(("%", "nats")):
-        limit = MaxDrop.parse(max_effect, "max_effect")
-        if limit.share or limit.nats:
-            return limit
-    if isinstance(max_effect, int | float) and 0 < max_effect < np.inf:
-        return max_effect
-    raise SpecError(
-        f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss, or a "
-        "text with a unit, such as '0.05nats' of a loss or '1%' of a score"
-    )
-
-
-def _check_unit_of_limit(limit: float | MaxDrop, native: NativeHead) -> None:
-    """Raise a SpecError if the limit has a unit, which is not of the model's loss."""
-    if not isinstance(limit, MaxDrop):
-        return
-    is_of_score = native.loss in (SCORES, EMBEDDINGS)
-    if not is_of_score and gives_numbers(native):
-        raise SpecError(
-            "max_effect: the loss of a model that answers numbers is their squared error: give a "
-            "limit without a unit"
-        )
-    mismatch = limit.mismatch(native.loss.name if is_of_score else LOSS)
-    if mismatch:
-        raise SpecError(
-            f"max_effect limits the loss that heads are searched by ({native.loss.objective}), or "
-            f"a score that is a function: {mismatch}"
-        )
-
-
-def _limit_in_units_of_loss(limit: float | MaxDrop, loss: Loss, original: ExampleValues) -> float:
-    """Return the largest effect; a share is of the original score, which a cosine has at 1."""
-    if not isinstance(limit, MaxDrop):
-        return limit
-    if limit.share is None:
-        return limit.nats or 0.0
-    return limit.share * (1.0 if loss is EMBEDDINGS else abs(original.mean))

@@ -73,11 +73,6 @@ def _answers_to_one_text(native: NativeHead) -> Answers:
     return native.answers(next(native.texts.batches(np.arange(1))))
 
 
-def gives_numbers(native: NativeHead) -> bool:
-    """Return whether answers are numbers, as of a regression head."""
-    return "numbers" in _answers_to_one_text(native)
-
-
 def labels_of_texts(native: NativeHead) -> Shaped[np.ndarray, " answers"] | None:
     """Return the labels of all answers, in the order of the texts; None without labels.
 
