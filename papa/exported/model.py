@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.utils import cached_file
 
 from papa.errors import ArtifactError, DataError, EncoderError
 from papa.exported.attention import CURRENT_TOKENS, TYPE, CurrentPass, PassTokens
 from papa.exported.projections import keep_input_dependent
-from papa.files import sha256_of_file
 from papa.models.supported import Family, family_of
 
 CLASS_SETTINGS = ("id2label", "label2id", "problem_type")
@@ -32,7 +29,6 @@ class ConstantHeadsConfig(PreTrainedConfig):
         placement: Where tokens stand: "layout", in the slots of the layout; "positions", each in
             the slot of its number; "ends", likewise, and the last token in the last slot.
         positions: What the original takes as position: "slots", or numbers of "tokens".
-        digests: SHA-256 of each file of weights.
         study: What the heads were measured at.
     """
 
@@ -40,12 +36,12 @@ class ConstantHeadsConfig(PreTrainedConfig):
 
     def __init__(self, **settings: Any) -> None:
         unset = {"base": {}, "heads": [], "slots": 0, "separators": 0, "placement": "layout"}
-        super().__init__(**{**unset, "positions": "tokens", "digests": {}, "study": {}, **settings})
+        super().__init__(**{**unset, "positions": "tokens", "study": {}, **settings})
 
 
 class ConstantHeadsModel(PreTrainedModel):
     """An encoder some of whose heads mix by constant matrices (Hassid et al., 2022, Section 3.1),
-    called as the original is; only safetensors that are as they were saved are loaded.
+    called as the original is; only safetensors are loaded.
     """
 
     config_class = ConstantHeadsConfig
@@ -190,19 +186,13 @@ class ConstantHeadsModel(PreTrainedModel):
     def from_pretrained(  # type: ignore[override]
         cls, name: Any, *arguments: Any, **options: Any
     ) -> Any:
-        """Load an export as transformers does; weights that changed or are missing raise an
+        """Load an export as transformers does, from safetensors alone; missing weights raise an
         ``ArtifactError``.
         """
         with_loading_info = options.pop("output_loading_info", False)
         settings = {**options, "use_safetensors": True, "output_loading_info": True}
         loaded: Any = super().from_pretrained(name, *arguments, **settings)
         model, loading_info = loaded
-        for file, digest in (model.config.digests or {"config.json": ""}).items():
-            if sha256_of_file(Path(str(cached_file(name, file, **options)))) != digest:
-                raise ArtifactError(
-                    f"{name}: {file} was modified after the export, or exported by an earlier "
-                    "version: download or export the folder again"
-                )
         # transformers leaves a buffer without a value uninitialised.
         missing = sorted(loading_info["missing_keys"])
         if missing:
@@ -210,13 +200,6 @@ class ConstantHeadsModel(PreTrainedModel):
                 f"{name}: {missing[0]} is missing, exported by an earlier version: export it again"
             )
         return (model, loading_info) if with_loading_info else model
-
-    def save_pretrained(self, save_directory: Any, *arguments: Any, **options: Any) -> None:
-        """Save an export as transformers does, with the SHA-256 of its weights."""
-        super().save_pretrained(save_directory, *arguments, **options)
-        files = sorted(Path(save_directory).glob("*.safetensors"))
-        self.config.digests = {file.name: sha256_of_file(file) for file in files}
-        self.config.save_pretrained(save_directory)
 
 
 KINDS: dict[str, Any] = {"": ConstantHeadsModel} | {

@@ -1,4 +1,4 @@
-"""An export is loaded where papa is imported, and only as it was saved."""
+"""An export is loaded where papa is imported, from safetensors alone."""
 
 import json
 import re
@@ -12,7 +12,6 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel
 
 import papa
-from papa.files import sha256_of_file
 
 
 @pytest.mark.server
@@ -38,22 +37,9 @@ def test_nothing_foreign_of_a_folder_is_read(folder: Path) -> None:
     loaded = AutoModel.from_pretrained(folder)
     assert type(loaded).__name__ == "ConstantHeadsModel"
     path = folder / "model.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-100] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(papa.PapaError, match=r"model\.safetensors"):
-        AutoModel.from_pretrained(folder)
     torch.save(loaded.state_dict(), folder / "pytorch_model.bin")
     path.unlink()
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModel.from_pretrained(folder)
-
-
-def test_an_export_of_an_earlier_version_is_refused(folder: Path) -> None:
-    document = json.loads((folder / "config.json").read_text())
-    document["sha256"] = document.pop("digests")
-    (folder / "config.json").write_text(json.dumps(document))
-    with pytest.raises(papa.PapaError, match=str(folder)):
         AutoModel.from_pretrained(folder)
 
 
@@ -63,8 +49,5 @@ def test_an_export_that_lacks_a_tensor_is_refused(folder: Path) -> None:
     missing = min(tensors)
     del tensors[missing]
     save_file(tensors, path, metadata={"format": "pt"})
-    document = json.loads((folder / "config.json").read_text())
-    document["digests"] = {path.name: sha256_of_file(path)}
-    (folder / "config.json").write_text(json.dumps(document))
     with pytest.raises(papa.PapaError, match=re.escape(missing)):
         AutoModel.from_pretrained(folder)
