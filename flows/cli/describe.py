@@ -37,18 +37,19 @@ def describe(
     """Describe what heads do on texts, and how much of it is constant."""
     with options.one_sentence(verbose):
         # It imports transformers, which help does without.
-        from papa.descriptions.treebank import read_trees
+        from papa.descriptions.treebank import check_trees
 
         if out is not None and (out.is_dir() or not out.absolute().parent.is_dir()):
             raise SpecError(f"--out {out} cannot be written: give a file in an existing folder")
-        if text is not None and trees is None:
-            data = read_file(text, format_of(text) or "text").rows.slice(0, limit)
-        elif trees is not None and text is None:
-            data = read_trees(trees)[:limit]
-        else:
+        file = text or trees
+        if file is None or (text and trees):
             raise SpecError("give either --text or --trees")
+        table = read_file(file, format_of(file) or "text")
+        if trees:
+            check_trees(table)
+        data = table.rows.slice(0, limit)
         frame = papa.describe(papa.load_encoder(encoder), data, descriptions=only)
-        frame.attrs["texts"][0]["source"] = (text or trees or Path()).name
+        frame.attrs["texts"][0]["source"] = file.name
         for table in described_tables(frame):
             Console().print(table.terminal())
         if out is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Int
 
 from papa.errors import DataError
 from papa.text.layout import PackedTokens, arrange_one
-from papa.text.table import SourceTable, format_of, read_file
+from papa.text.table import SourceTable
 from papa.text.tokens import SpecialTokens, tokens_of_words
 
 if TYPE_CHECKING:
@@ -52,29 +51,20 @@ def has_trees(columns: Sequence[str]) -> bool:
     return set(COLUMNS) <= set(columns)
 
 
-def read_trees(path: Path) -> list[Tree]:
-    """Read the trees of a file: CoNLL-U by its suffix, else a table as of ``trees_of``."""
-    table = read_file(path, format_of(path) or "text")
-    if format_of(path) == "conllu":
-        # Of the hub's tables, these are ranges such as "don't"; here each is a word.
-        for number, heads in enumerate(table.column("head").to_pylist(), 1):
-            if _NO_HEAD & {*heads}:
-                raise DataError(
-                    f"{path}: sentence {number} has a word without a head: give the number of its "
-                    "head, 0 for the root"
-                )
-    return trees_of(table)
+def check_trees(table: SourceTable) -> None:
+    """Raise a DataError unless a table holds trees."""
+    if not has_trees(table.rows.column_names):
+        raise DataError(
+            f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
+            f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
+        )
 
 
 def trees_of(table: SourceTable) -> list[Tree]:
     """Return the trees of a table with the columns ``tokens``, ``head`` and ``deprel``: heads are
     numbers of words from 1, 0 for the root, as in CoNLL-U.
     """
-    if not has_trees(table.rows.column_names):
-        raise DataError(
-            f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
-            f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
-        )
+    check_trees(table)
     sentences = zip(*(table.column(name).to_pylist() for name in COLUMNS), strict=True)
     return [
         _tree(columns, f"{table.origin}: sentence {number}")
@@ -99,12 +89,7 @@ def _tree(columns: Sequence[Any], where: str) -> Tree:
         ) from None
     heads = np.array([head - 1 for _, head, _ in words], dtype=np.int64)
     roots = int((heads == -1).sum())
-    ancestors = heads
-    if roots == 1 and heads.min() >= -1 and heads.max() < len(heads):
-        # In a tree every word reaches the root in as many steps as there are words.
-        for _ in heads:
-            ancestors = np.where(ancestors == -1, -1, heads[ancestors])
-    if roots != 1 or (ancestors != -1).any():
+    if roots != 1 or heads.min() < -1 or heads.max() >= len(heads):
         raise DataError(
             f"{where} is no tree ({roots} roots among {len(heads)} words): give every word one "
             "head from 1 on, and the root 0"

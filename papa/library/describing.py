@@ -27,7 +27,7 @@ from papa.progress import bar
 
 def describe(
     model: Encoder | PreTrainedModel,
-    data: Texts | Sequence[Tree],
+    data: Texts,
     *,
     descriptions: Sequence[str] | None = None,
     heads: Heads | None = None,
@@ -67,9 +67,7 @@ def describe(
     encoder = load_encoder(model, tokenizer) if isinstance(model, PreTrainedModel) else model
     check_loaded(encoder, whole=True)
     trees: Sequence[Tree] | None = None
-    if isinstance(data, Sequence) and data and isinstance(data[0], Tree):
-        trees = data
-    elif is_tabular(data):
+    if is_tabular(data):
         table = table_of(data, "the table of texts")
         trees = trees_of(table) if has_trees(table.rows.column_names) else None
     names = checked_descriptions(descriptions, trees is not None)
