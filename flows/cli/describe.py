@@ -50,8 +50,8 @@ def describe(
         data = table.rows.slice(0, limit)
         frame = papa.describe(papa.load_encoder(encoder), data, descriptions=only)
         frame.attrs["texts"][0]["source"] = file.name
-        for table in described_tables(frame):
-            Console().print(table.terminal())
+        for written in described_tables(frame):
+            Console().print(written.terminal())
         if out is not None:
             write_atomically(out, frame.to_parquet(index=False))
             typer.echo(f"Written to {out}")

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import DataError, EncoderError, joined
 from papa.heads.attention_layers import attention_parts
-from papa.library.encoder import Texts, is_tabular, table_of
+from papa.library.encoder import Texts, is_tabular, table_of_texts
 from papa.library.tasks import Task
 from papa.native.batches import InMemoryTexts
 from papa.native.outputs import has_many_labels
@@ -30,10 +30,6 @@ Labels: TypeAlias = list[Any]
 """A number for each text, or a list of numbers, one for each label that it may have."""
 _NAMES_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
 """What a batch of text alone holds at most."""
-_GIVE = (
-    "give texts and tokenizer=, or batches, such as "
-    '[tokenizer(texts, padding=True, return_tensors="pt")]'
-)
 
 
 def batches_of(
@@ -46,36 +42,28 @@ def batches_of(
     "text", "text_pair" and "label", where they are called otherwise. Raises a DataError where
     ``data`` holds neither texts nor batches, or they do not fit the model.
     """
-    if isinstance(data, str):
-        raise DataError(f"data is one string: give a list, such as [{data[:20]!r}]")
     if _is_batch(data):
         data = [data]
-    if is_tabular(data):
-        texts, labels = _texts_and_labels(data, cast("PreTrainedModel", model), columns or {})
-    else:
-        texts = [] if data is None else list(data)
-        labels = None
-        if texts and all(map(_is_batch, texts)):
-            for number, batch in enumerate(texts):
+    if not isinstance(data, str) and not is_tabular(data):
+        data = list(data)
+        columns = None
+        if data and all(map(_is_batch, data)):
+            for number, batch in enumerate(data):
                 _check_padding(number, batch, model.config)
                 _check_token_ids(number, batch, model)
-            return texts
-    are_single = all(isinstance(text, str) for text in texts)
-    are_pairs = all(isinstance(text, tuple) and [*map(type, text)] == [str, str] for text in texts)
-    if not texts or not (are_single or are_pairs):
-        types = joined(dict.fromkeys(type(text).__name__ for text in texts)) or "nothing"
-        raise DataError(
-            f"data holds {types}, expected texts, pairs of texts, or batches: {_GIVE}; "
-            'papa.measure also takes {"train": …, "validation": …}'
-        )
+            return data
+    pretrained = cast("PreTrainedModel", model)
+    texts, labels = _texts_and_labels(data, pretrained, columns or {})
     if tokenizer is None:
-        raise DataError(f"data holds texts, but tokenizer is None: {_GIVE}")
+        raise DataError(
+            "data holds texts, but tokenizer is None: give tokenizer=, or batches, such as "
+            '[tokenizer(texts, padding=True, return_tensors="pt")]'
+        )
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise DataError(
             f"tokenizer is a {type(tokenizer).__name__}: give the model's tokenizer, such as "
             "AutoTokenizer.from_pretrained(name)"
         )
-    pretrained = cast("PreTrainedModel", model)
     name = pretrained.name_or_path or type(model).__name__
     vocabulary = cast("Tensor", pretrained.get_input_embeddings().weight)
     check_vocabulary(tokenizer, len(vocabulary), name)
@@ -103,18 +91,6 @@ def splits_of(
         [text for row, text in enumerate(texts.texts) if row in of_train],
         [text for row, text in enumerate(texts.texts) if row not in of_train],
     )
-
-
-def check_labels(data: Data, score: object, column: str | None = "label") -> None:
-    """Raise a DataError, with the columns that there are, if a score reads labels and a table of
-    ``data`` has no such column.
-    """
-    if score not in ("accuracy", "spearman") or column is None:
-        return
-    is_split = isinstance(data, Mapping) and {*SPLITS} <= {*data}
-    for table in map(data.__getitem__, SPLITS) if is_split else [data]:
-        if is_tabular(table) and not _is_batch(table):
-            table_of(table, "the table of texts").column(column)
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:
@@ -182,17 +158,17 @@ def _is_batch(data: object) -> bool:
 def _texts_and_labels(
     data: Texts, model: PreTrainedModel, columns: Mapping[str, str | None]
 ) -> tuple[list[Any], Labels | None]:
-    """Return the texts of a table, and their labels as the numbers of the model's classes.
+    """Return texts, and the labels of a table as the numbers of the model's classes.
 
     Labels are None for a model that takes none, and for a language model, whose labels are tokens.
 
     Args:
-        data: The table.
+        data: The texts.
         model: The model that answers.
         columns: The columns of "text", "text_pair" and "label"; None where there is none. What is
             not named is the column of that name, if the table has it.
     """
-    table = table_of(data, "the table of texts")
+    table = table_of_texts(data)
 
     def column_of(name: str) -> str | None:
         """Return the column that holds this; None if the table has none."""

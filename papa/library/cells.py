@@ -116,9 +116,27 @@ def score_cells(
             result = cells.result(name, seed, units)
             heads = heads_of_units(units, native.heads_per_unit)
             numbered_heads = sorted((native.layers.numbers[layer], head) for layer, head in heads)
-            row = _row(cell, seed, len(heads), head_count, cells.metric, result, baseline)
-            rows.append(row)
-            heads_of_cell.setdefault(Cell.from_row(row), set()).add(tuple(numbered_heads))
+            heads_of_cell.setdefault(Cell.from_row(vars(cell)), set()).add(tuple(numbered_heads))
+            # As a study's results have it.
+            rows.append(
+                {
+                    **vars(cell),
+                    "constant_heads": len(heads),
+                    "seed": seed,
+                    "metric": cells.metric,
+                    "score": result.scored.score,
+                    "seconds": result.seconds,
+                    "unseen_share": math.nan,
+                    "heads": head_count,
+                    "positive": "",
+                    "classes": "",
+                    "same_answer": result.same_answer,
+                    **baseline,
+                    "word_embeddings": math.nan,
+                    "influence": influence(cells.metric, result.scored.examples).astype(np.float32),
+                    "word_embeddings_influence": np.zeros(0, np.float32),
+                }
+            )
             report(done, len(combinations))
     constant = {
         cell: next(iter(lists)) if len(lists) == 1 else None
@@ -146,33 +164,4 @@ def _one_answer_columns(native: NativeHead, metric: Metric) -> dict[str, Any]:
         "always_one_answer": constant.score,
         "one_answer": constant.answer or "",
         "one_answer_influence": influence(metric, constant.examples).astype(np.float32),
-    }
-
-
-def _row(
-    cell: Cell,
-    seed: int,
-    constant: int,
-    heads: int,
-    metric: Metric,
-    result: _CellResult,
-    baseline: Mapping[str, Any],
-) -> dict[str, Any]:
-    """Return a row as a study's results have it."""
-    return {
-        **vars(cell),
-        "constant_heads": constant,
-        "seed": seed,
-        "metric": metric,
-        "score": result.scored.score,
-        "seconds": result.seconds,
-        "unseen_share": math.nan,
-        "heads": heads,
-        "positive": "",
-        "classes": "",
-        "same_answer": result.same_answer,
-        **baseline,
-        "word_embeddings": math.nan,
-        "influence": influence(metric, result.scored.examples).astype(np.float32),
-        "word_embeddings_influence": np.zeros(0, np.float32),
     }

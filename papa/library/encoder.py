@@ -249,22 +249,10 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
     """
     if isinstance(texts, LaidOut):
         return texts
-    if isinstance(texts, str | bytes):
-        raise DataError(f"data is one string: give a list, such as [{texts[:20]!r}]")
+    table = table_of_texts(texts)
     if not is_tabular(texts):
-        items = list(texts)
         text = "text"
-        text_pair = None
-        texts = {text: items}
-        if items and isinstance(items[0], tuple):
-            for number, item in enumerate(items):
-                if not (isinstance(item, tuple) and len(item) == 2):
-                    raise DataError(
-                        f"text {number} is {item!r:.40}, expected a pair of strings, like the first"
-                    )
-            text_pair = "text_pair"
-            texts = dict(zip((text, text_pair), zip(*items, strict=True), strict=True))
-    table = table_of(texts, "the table of texts")
+        text_pair = "text_pair" if "text_pair" in table.rows.column_names else None
     framing = encoder.special_tokens
     slots = encoder.slots
 
@@ -280,6 +268,21 @@ def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -
     double = framing.between == 2
     special = special_slots("pair" if text_pair else "text", slots, double_separator=double)
     return LaidOut(tokens, encoder.encoder.tokens_per_batch(None), special)
+
+
+def table_of_texts(texts: Texts) -> SourceTable:
+    """Return texts as a table: strings as its column ``text``, pairs as ``text`` and ``text_pair``,
+    and a table as it is. Raises a DataError where they are none of these.
+    """
+    if isinstance(texts, str | bytes):
+        raise DataError(f"data is one string: give a list, such as [{texts[:20]!r}]")
+    if is_tabular(texts):
+        return table_of(texts, "the table of texts")
+    items = list(texts)
+    if items and all(isinstance(item, tuple) and len(item) == 2 for item in items):
+        first, second = zip(*items, strict=True)
+        return table_of({"text": first, "text_pair": second}, "data")
+    return table_of({"text": items}, "data")
 
 
 def is_tabular(data: object) -> bool:

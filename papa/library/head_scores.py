@@ -12,20 +12,25 @@ import numpy as np
 import pandas
 from pydantic import ValidationError
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError, meant, shown
-from papa.heads.attention_layers import attention_layers, head_count, heads_per_kv_group
-from papa.library.batches import Data, batches_of, check_answering, check_labels
+from papa.errors import DataError, SpecError, joined, meant, shown
+from papa.heads.substitutes import Substitute
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import named_substitutes, numbered
+from papa.library.in_memory import numbered
 from papa.library.measurement import head_score_attrs
 from papa.library.running import run_steps
-from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_for
+from papa.library.substitutes import (
+    RequestedSubstitute,
+    constants_for,
+    substitute_for,
+    substitute_names,
+)
 from papa.library.tasks import Task, as_list, checked_list, study_inputs
-from papa.library.unit_orders import METHODS, check_unit, reads_score, with_conditions
+from papa.library.unit_orders import METHODS, check_unit, reads_score
 from papa.native.in_memory import open_scored
-from papa.native.passes import NOTHING_COUNTS
+from papa.native.passes import NOTHING_COUNTS, NativeHead
 from papa.native.scores import score_native_heads
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
@@ -138,7 +143,7 @@ def head_scores(
     known = METHODS if isinstance(model, nn.Module) else ("lambda", *studied)
     if method is not None and method not in known:
         near = f"there is no method {shown(method)} for this model{meant(method, known)}"
-        raise SpecError(f"{near}: give one of {with_conditions(known)}")
+        raise SpecError(f"{near}: give one of {joined(known)}")
     check_unit(unit)
     settings = {
         "rows": rows,
@@ -152,20 +157,24 @@ def head_scores(
                 "task is for a model of papa.load_encoder: give an in-memory model tokenizer= and "
                 "score="
             )
-        return _scores_in_memory(
-            model,
-            data,
-            method=default_order(["native"]) if method is None else method,
-            substitute=substitute,
-            substitute_data=substitute_data,
-            ranking_seeds=ranking_seeds,
-            settings=settings,
-            tokenizer=tokenizer,
-            score=score,
-            part=part,
-            unit=unit,
-            progress=progress,
-        )
+        method = default_order(["native"]) if method is None else method
+        if score is not None and not reads_score(method, score):
+            kind = "function" if callable(score) else "score"
+            raise SpecError(f"method='{method}' follows no {kind}: leave out score")
+        pretrained = check_answering(model)
+        seeds = checked_list("ranking_seeds", ranking_seeds)
+        ranking = _checked_ranking(settings)
+        batches = batches_of(data, model, tokenizer)
+        native = open_scored(pretrained, batches, score, part, unit)
+        if method != "lambda":
+            # Too few are refused before averages are computed.
+            HEAD_SCORES[method].evaluations(ranking, len(native.units))
+        computed_from = batches if substitute_data is None else substitute_data
+        replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
+        frame = _scores_of_native_head(native, method, replacement, seeds, ranking, progress)
+        (substitute_name,) = substitute_names([substitute])
+        frame.attrs |= head_score_attrs(substitute_name, seeds, len(native.texts))
+        return frame
     if any(argument is not None for argument in (tokenizer, substitute_data, score, part)):
         raise SpecError(
             "tokenizer, substitute_data, score and part are for a model of transformers: give a "
@@ -184,68 +193,36 @@ def head_scores(
     return _scores_of_encoder(model, data, task, substitute, document, progress)
 
 
-def _scores_in_memory(
-    model: nn.Module,
-    data: Data,
-    *,
-    method: str,
-    substitute: RequestedSubstitute,
-    substitute_data: Data,
-    ranking_seeds: Sequence[int],
-    settings: Mapping[str, object],
-    tokenizer: PreTrainedTokenizerBase | None,
-    score: RequestedScore | None,
-    part: str | None,
-    unit: Unit,
-    progress: bool,
-) -> pandas.DataFrame:
-    """Score the heads of an in-memory model; ``settings`` are those of a study's ``ranking``."""
-    pretrained = check_answering(model)
-    seeds = checked_list("ranking_seeds", ranking_seeds)
-    if score is not None and not reads_score(method, score):
-        kind = "function" if callable(score) else "score"
-        raise SpecError(f"method='{method}' follows no {kind}: leave out score")
+def _checked_ranking(settings: Mapping[str, object]) -> RankingSpec:
+    """Return a study's ``ranking`` with these settings. Raises a SpecError where one is wrong."""
     try:
-        ranking = RankingSpec.model_validate(settings)
+        return RankingSpec.model_validate(settings)
     except ValidationError as error:
         raise SpecError(sentence(error.errors()[0])) from None
-    _check_evaluations(pretrained, method, ranking, part, unit)
-    check_labels(data, score)
-    batches = batches_of(data, model, tokenizer)
-    native = open_scored(pretrained, batches, score, part, unit)
-    computed_from = batches if substitute_data is None else substitute_data
-    replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
+
+
+def _scores_of_native_head(
+    native: NativeHead,
+    method: str,
+    substitute: Substitute,
+    seeds: Sequence[int],
+    ranking: RankingSpec,
+    progress: bool,
+) -> pandas.DataFrame:
+    """Score the heads of an in-memory model by its native head."""
     # A text that is longer than averages are is refused before anything is trained.
-    if not native.all_answers(replacement, native.units)["lengths"].sum():
+    if not native.all_answers(substitute, native.units)["lengths"].sum():
         raise DataError(NOTHING_COUNTS)
-    scores = score_native_heads(native, method, replacement, seeds, ranking, progress)
+    scores = score_native_heads(native, method, substitute, seeds, ranking, progress)
     frame = numbered(native, scores.frame(method))
     if len(native.texts) == 1:
         warnings.warn(
             "data holds one text, so nothing is known of the certainty of these scores (intervals "
             "are NaN), nor whether they hold for other texts: give more texts",
-            stacklevel=4,
+            stacklevel=3,
         )
-    ((substitute_name, _),) = named_substitutes([substitute])
-    frame.attrs = {
-        "measure": native.loss.name,
-        **head_score_attrs(substitute_name, seeds, len(native.texts)),
-    }
+    frame.attrs = {"measure": native.loss.name}
     return frame
-
-
-def _check_evaluations(
-    model: PreTrainedModel, method: str, ranking: RankingSpec, part: str | None, unit: Unit
-) -> None:
-    """Raise a SpecError if a method needs more evaluations for the units of an in-memory model, or
-    a part of it.
-    """
-    if method == "lambda":
-        return
-    modules = attention_layers(model, part).modules
-    heads_per_unit = 1 if unit == "head" else heads_per_kv_group(modules)
-    units = len(modules) * head_count(modules[0]) // heads_per_unit
-    HEAD_SCORES[method].evaluations(ranking, units)
 
 
 def _scores_of_encoder(
@@ -262,7 +239,7 @@ def _scores_of_encoder(
     average = None
     substitute_name = "average"
     if not isinstance(substitute, str) or substitute != "average":
-        ((substitute_name, _),) = named_substitutes([substitute])
+        (substitute_name,) = substitute_names([substitute])
         matrices = constants_for(encoder, substitute)
         average = supplied_matrices.step(
             "supplied matrices", encoder=encoder.reference, matrices=matrices

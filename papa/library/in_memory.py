@@ -2,23 +2,27 @@
 study, whose passes and head scores are those of ``papa.native``.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from numbers import Real
-from typing import TypeAlias
 
 import numpy as np
 import pandas
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError
+from papa.errors import SpecError
 from papa.heads.substitutes import Substitute
-from papa.library.batches import Data, check_answering, check_labels, splits_of
+from papa.library.batches import Data, check_answering, splits_of
 from papa.library.cells import Cells, score_cells
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
-from papa.library.substitutes import RequestedSubstitute, check_slots, is_drawn, substitute_for
+from papa.library.substitutes import (
+    RequestedSubstitute,
+    is_drawn,
+    substitute_for,
+    substitute_names,
+)
 from papa.library.tasks import Task, checked_list
 from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import InMemoryTexts, Inputs
@@ -33,13 +37,10 @@ from papa.ranking.orders import has_joint_effects
 from papa.reporting.answers import answers as sentences_of
 from papa.reporting.answers import certainty, examples_sentence, seed_warnings
 from papa.reporting.redundancy import redundancy
-from papa.scores.custom import RequestedScore, custom_name
+from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import RankingSpec
 from papa.spec.orders import UNIT_LABELS, Unit
-
-OpenHead: TypeAlias = Callable[..., NativeHead]
-"""``open_in_memory`` of one model, its part and its unit."""
 
 
 def measure_in_memory(
@@ -61,8 +62,7 @@ def measure_in_memory(
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says.
 
-    Averages, and head scores against the first substitute, are computed from ``train``. A text that
-    matrices do not fit is refused before anything is computed.
+    Averages, and head scores against the first substitute, are computed from ``train``.
     """
     orders = checked_list("orders", orders)
     keep = checked_list("keep", keep)
@@ -71,7 +71,6 @@ def measure_in_memory(
     if not all(isinstance(share, Real) and 0 <= float(share) <= 1 for share in keep):
         raise SpecError("keep holds shares of heads: give values from 0 to 1")
     pretrained = check_answering(model)
-    check_labels(data, score, task.label)
     train, validation = splits_of(data, pretrained, tokenizer, task)
     open_head = partial(open_in_memory, pretrained, part=part, unit=unit)
     native = open_head(validation, score)
@@ -79,28 +78,23 @@ def measure_in_memory(
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
     unit_orders = UnitOrders.from_requested(orders, native)
-    computed_from = InMemoryTexts.from_batches(train, pretrained)
-    if part is None:
-        # A part may attend over other tokens than those of input_ids.
-        measured = InMemoryTexts.from_batches(validation, pretrained)
-        for substitute in substitutes:
-            check_slots(substitute, computed_from, measured)
-    original = native.all_answers()
-    substitutes_by_name = {
-        name: _substitute_by_seed(model, substitute, train, part, probe_seeds)
-        for name, substitute in named_substitutes(substitutes)
-    }
+    training_texts = len(InMemoryTexts.from_batches(train, pretrained))
+    substitutes_by_seed = [
+        _substitute_by_seed(model, substitute, train, part, probe_seeds)
+        for substitute in substitutes
+    ]
+    substitutes_by_name = dict(zip(substitute_names(substitutes), substitutes_by_seed, strict=True))
     first_name, first_by_seed = next(iter(substitutes_by_name.items()))
     first_substitute = first_by_seed[probe_seeds[0]]
-    cells = Cells(native, metric, substitutes_by_name, original)
+    cells = Cells(native, metric, substitutes_by_name, native.all_answers())
     if unit_orders.methods:
-        # Images and sound that matrices do not fit are refused before anything is trained.
+        # Texts, images and sound that matrices do not fit are refused before anything is trained.
         for name in substitutes_by_name:
             cells.result(name, probe_seeds[0], native.units)
     scores: dict[str, HeadScores] = {}
     sentences: list[str] = []
     for method in unit_orders.methods:
-        ranked = _open_to_rank(open_head, train, method, followed)
+        ranked = open_head(train, followed if reads_score(method, followed) else None)
         scores[method] = score_native_heads(
             ranked, method, first_substitute, ranking_seeds, RankingSpec(), progress
         )
@@ -117,7 +111,7 @@ def measure_in_memory(
         and "effect" in unit_orders.names
         and has_joint_effects(keep, len(native.units))
     ):
-        compared = _open_to_rank(open_head, validation, "effect", followed)
+        compared = open_head(validation, followed)
         order = unit_orders.arranged("effect", scores, (0, 0))
         with bar("joint effects", progress, "text") as report:
             frame = native_joint_effects(compared, first_substitute, order, keep, progress=report)
@@ -128,10 +122,10 @@ def measure_in_memory(
         numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(computed_from))
+    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, training_texts)
     answers = [
         *sentences_of(summarise(results)),
-        examples_sentence(len(computed_from), len(native.texts)),
+        examples_sentence(training_texts, len(native.texts)),
         *compared_with_random(results),
         *sentences,
         *seed_warnings(results),
@@ -162,19 +156,6 @@ def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
     return with_group_column(by_unit, native.heads_per_unit)
 
 
-def _open_to_rank(
-    open_head: OpenHead, batches: Sequence[Inputs], method: str, score: RequestedScore
-) -> NativeHead:
-    """Return the native head by whose loss a method scores heads."""
-    if reads_score(method, score):
-        return open_head(batches, score)
-    try:
-        return open_head(batches)
-    except DataError:
-        why = "needs logits or hidden states, which this model does not output"
-        raise SpecError(f"orders: '{method}' {why}: use 'effect', with score=") from None
-
-
 def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) -> list[str]:
     """Return what is known of the certainty of λ, in a sentence; none of other scores."""
     if not isinstance(scores, TrainedLambda):
@@ -191,19 +172,3 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
         "units": UNIT_LABELS[native.unit],
     }
     return [certainty(facts)]
-
-
-def named_substitutes(
-    substitutes: Sequence[RequestedSubstitute],
-) -> Iterator[tuple[str, RequestedSubstitute]]:
-    """Yield each substitute with a name that no other has."""
-    names: list[str] = []
-    for requested in substitutes:
-        name = custom_name(requested).rpartition(":")[2]
-        if isinstance(requested, str):
-            name = requested
-        if isinstance(requested, Mapping):
-            name = ", ".join(str(value) for value in requested.values())
-        names.append(name)
-        count = names.count(name)
-        yield (f"{name}-{count}" if count > 1 else name), requested

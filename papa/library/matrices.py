@@ -49,23 +49,19 @@ class ConstantMatrices(matrices_of_heads.ConstantMatrices):
             head: The head, from 0; None takes all heads of the layer.
 
         Raises:
-            SpecError: There is no such head.
+            SpecError: ``head`` is given without ``layer``.
         """
         from papa.reporting.heads import AttentionAverage, chosen_figure, heads_figure
 
-        layers, heads = self.matrices.shape[:2]
         observed = self.seen if self.counts is None else self.counts
         average = AttentionAverage(
             "", "", self.matrices, observed, self.special or (0, self.slots - 1)
         )
         if layer is None and head is None:
             return chosen_figure(average)
-        chosen = range(heads) if head is None else [head]
-        if layer is None or layer not in range(layers) or not {*chosen} <= {*range(heads)}:
-            last = layers - 1, heads - 1
-            raise SpecError(
-                f"there is no head {(layer, head)}: give layer and head from 0, up to {last}"
-            )
+        if layer is None:
+            raise SpecError(f"head {head} is one of each layer: give layer, too")
+        chosen = range(self.matrices.shape[1]) if head is None else [head]
         return heads_figure(average, {(layer, number): self.kind for number in chosen})
 
     def __repr__(self) -> str:

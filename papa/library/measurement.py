@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pandas
 
-from papa.errors import SpecError
+from papa.errors import SpecError, joined
 from papa.files import write_atomically
 from papa.library.redundancy import JointEffects
 from papa.reporting.answers import against_random
@@ -46,17 +46,15 @@ class Tables:
             SpecError: The name has another ending, or is ``.csv`` for more than one table.
         """
         path = Path(path)
-        if path.suffix == ".md":
-            write_atomically(path, f"{self}\n")
-        elif path.suffix == ".tex":
-            write_atomically(path, "\n".join(table.latex for table in self.tables))
-        elif len(self.tables) == 1:
-            self.tables[0].save(path)
-        else:
+        texts = {".md": f"{self}\n", ".tex": "\n".join(table.latex for table in self.tables)}
+        if len(self.tables) == 1:
+            texts[".csv"] = self.tables[0].csv
+        if path.suffix not in texts:
             raise SpecError(
-                f"{len(self.tables)} tables cannot be saved as {path}: give a .md or .tex "
-                "file, or save the data frame .summary"
+                f"{len(self.tables)} tables cannot be saved as {path}: give a file that ends in "
+                f"{joined(texts)}, or save the data frame .summary"
             )
+        write_atomically(path, texts[path.suffix])
 
     def __str__(self) -> str:
         return "\n".join(table.titled_markdown for table in self.tables)

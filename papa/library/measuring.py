@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,7 +20,7 @@ from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.running import run_steps
-from papa.library.substitutes import RequestedSubstitute, constants_for
+from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_names
 from papa.library.tasks import Task, as_list, check_task, study_inputs
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
@@ -47,6 +47,9 @@ from papa.tasks.pair_steps import PairSteps
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.results import results_table
 from papa.tasks.step import Step
+
+_OF_TASK_IN_MEMORY = ("text", "text_pair", "label", "name", "metric", "head", "score")
+"""The arguments of a task that an in-memory model takes."""
 
 
 def measure(
@@ -180,10 +183,8 @@ def measure(
     supplied = [
         substitute for substitute in substitutes if not isinstance(substitute, str | Mapping)
     ]
-    custom = {
-        f"custom-{number}" if number > 1 else "custom": constants_for(model, matrices)
-        for number, matrices in enumerate(supplied, 1)
-    }
+    matrices = [constants_for(model, substitute) for substitute in supplied]
+    custom = dict(zip(substitute_names(supplied), matrices, strict=True))
     ordered = {} if orders is None else named_orders(orders, model.layers, model.heads)
     settings = {
         # A study names at least one substitute; where all are matrices, they take its place below.
@@ -215,28 +216,19 @@ def measure(
 
 def _task_in_memory(task: Task | None, is_sampled: bool) -> Task:
     """Return the task that an in-memory model is measured on; only some of its arguments apply."""
-    if task is None:
-        task = Task()
+    task = Task() if task is None else task
     check_task(task)
-    supported = Task(
-        text=task.text,
-        text_pair=task.text_pair,
-        label=task.label,
-        name=task.name,
-        metric=task.metric,
-        head=task.head,
-        score=task.score,
-    )
+    changed = {field.name for field in fields(Task) if getattr(task, field.name) != field.default}
     if callable(task.metric):
         raise SpecError(
             "metric: a function of classes scores probes: give an in-memory model "
             "papa.Task(score=…), a function of its output"
         )
-    if is_sampled or task != supported:
+    if is_sampled or not changed <= {*_OF_TASK_IN_MEMORY}:
         raise SpecError(
             "an in-memory model is measured on all of data: leave out train_rows, "
-            "validation_rows, ranking_rows, and all arguments of papa.Task but text, text_pair, "
-            "label, name, metric, head, score"
+            "validation_rows, ranking_rows, and all arguments of papa.Task but "
+            f"{', '.join(_OF_TASK_IN_MEMORY)}"
         )
     return task
 

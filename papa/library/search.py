@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError
-from papa.library.batches import Data, batches_of, check_answering, check_labels
+from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
 from papa.native.in_memory import open_scored
@@ -108,7 +108,6 @@ def search_heads(
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)
     pretrained = check_answering(model)
-    check_labels(data, score)
     batches = batches_of(data, model, tokenizer)
     unit: Unit = "kv_group" if group_size_in(scores) > 1 else "head"
     native = open_scored(pretrained, batches, score, part, unit)

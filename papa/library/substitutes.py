@@ -2,7 +2,7 @@
 matrices of a loaded encoder. The names are the entries of ``papa.spec.substitutes``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pkgutil import resolve_name
@@ -17,13 +17,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
 from papa.heads.attention_layers import attention_layers, head_count
-from papa.heads.constants import ConstantMatrices, check_length, control, derived
+from papa.heads.constants import ConstantMatrices, control, derived
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import FunctionMatrices, Substitute
 from papa.library.batches import Data, batches_of
 from papa.library.encoder import Encoder
 from papa.native.batches import InMemoryTexts
 from papa.native.passes import NativeHead
+from papa.scores.custom import custom_name
 from papa.spec import ConstantsSpec
 from papa.spec.substitutes import SUBSTITUTES
 
@@ -92,22 +93,21 @@ def substitute_for(
     return observer.substitute().to(device)
 
 
-def check_slots(
-    requested: RequestedSubstitute, computed_from: InMemoryTexts, measured: InMemoryTexts
-) -> None:
-    """Raise an error if a requested substitute is no name of one, or if it is matrices with fewer
-    slots than the longest measured text has tokens, as far as the texts say how many they have.
-    """
-    slots: int | None = None
-    if isinstance(requested, str | Mapping):
-        name, _ = _name_and_parameters(requested)
-        slots = computed_from.longest if name == "average" else None
-    elif isinstance(requested, ConstantMatrices):
-        slots = requested.slots
-    elif isinstance(requested, Tensor | np.ndarray):
-        slots = requested.shape[-1]
-    if slots is not None and measured.longest is not None:
-        check_length(measured.longest, slots)
+def substitute_names(substitutes: Sequence[RequestedSubstitute]) -> list[str]:
+    """Return what tables call each requested substitute, a name that no other has."""
+    bases: list[str] = []
+    names: list[str] = []
+    for requested in substitutes:
+        if isinstance(requested, str):
+            name = _specified({"kind": requested}).label
+        elif isinstance(requested, Mapping):
+            name = _specified(requested).label
+        else:
+            name = custom_name(requested).rpartition(":")[2]
+        bases.append(name)
+        count = bases.count(name)
+        names.append(f"{name}-{count}" if count > 1 else name)
+    return names
 
 
 def is_drawn(requested: RequestedSubstitute) -> bool:
@@ -129,16 +129,21 @@ def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
             f"there is no substitute {requested!r} for an in-memory model: give one of "
             f"{known}, or matrices"
         )
-    try:
-        parameters = ConstantsSpec.model_validate({"kind": name, **settings}).parameters
-    except ValidationError as error:
-        raise SpecError(f"substitute {requested!r}: {in_one_line(error)}") from None
+    parameters = _specified({"kind": name, **settings}).parameters
     unknown = {key for key, value in settings.items() if value is not None} - parameters.keys()
     if unknown:
         raise SpecError(
             f"substitute {requested!r}: {joined(sorted(unknown))} is for studies only: leave it out"
         )
     return name, parameters
+
+
+def _specified(settings: Mapping[str, object]) -> ConstantsSpec:
+    """Return a substitute as a study has it. Raises a SpecError where it cannot have it."""
+    try:
+        return ConstantsSpec.model_validate(settings)
+    except ValidationError as error:
+        raise SpecError(f"substitute '{settings.get('kind')}': {in_one_line(error)}") from None
 
 
 def _of_slots(name: str, parameters: Mapping[str, int], heads: int) -> Substitute:
@@ -177,17 +182,14 @@ def named_matrices(
     control, or what is derived from an average. Raises a SpecError where there are no such
     matrices, a parameter is wrong, or the average is missing.
     """
-    try:
-        checked = ConstantsSpec.model_validate({"kind": kind, **parameters}).parameters
-    except ValidationError as error:
-        raise SpecError(f"substitute '{kind}': {in_one_line(error)}") from None
+    checked = _specified({"kind": kind, **parameters}).parameters
     entry = SUBSTITUTES[kind]
     if entry.origin == "slots":
         return control(kind, encoder.layers, encoder.heads, encoder.slots, **checked)
     if entry.origin != "average" or not entry.function:
         raise SpecError(
-            f"papa.constants cannot compute '{kind}': give it to papa.measure, or for an "
-            "average call papa.average"
+            f"no matrices are computed from the name '{kind}': give papa.average(encoder, texts), "
+            "another substitute such as 'zeros', or the name to papa.measure"
         )
     if not isinstance(average, ConstantMatrices) or average.special is None:
         raise SpecError(
@@ -204,11 +206,6 @@ def constants_for(encoder: Encoder, requested: object) -> ConstantMatrices:
         SpecError: The name is of no matrices.
         ArtifactError: The matrices do not fit the encoder, or are the average of another one.
     """
-    if isinstance(requested, str) and requested == "average":
-        raise SpecError(
-            "an average is computed from texts: give substitute=papa.average(encoder, texts), or "
-            "another substitute such as 'zeros'"
-        )
     if isinstance(requested, str):
         return named_matrices(requested, encoder)
     supplied = requested if isinstance(requested, ConstantMatrices) else None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import get_args
 
@@ -15,30 +15,12 @@ from papa.native.passes import NativeHead
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, ScoringMethod, head_order, scoring_method
+from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scoring_method
 from papa.scores.custom import RequestedScore
 from papa.spec.orders import REVERSED, Head, Unit, scores_in
 
 METHODS = ("lambda", *(name for name, method in HEAD_SCORES.items() if method.in_memory))
 """That score the heads of an in-memory model."""
-
-
-_CONDITIONS = {
-    "with a loss": " (with labels, or of a language model)",
-    "words": " (of a language model)",
-}
-"""Which native heads a method needs (``ScoringMethod.native_head``), in words."""
-
-
-def with_conditions(names: Iterable[str]) -> str:
-    """Return names of orders or methods in a line, with the models that each is for."""
-
-    def condition(method: ScoringMethod | None) -> str:
-        if method is None:
-            return ""
-        return _CONDITIONS.get(method.native_head, "" if method.in_studies else " (with a sink)")
-
-    return ", ".join(f"{name}{condition(HEAD_SCORES.get(name))}" for name in names)
 
 
 def check_unit(unit: str) -> None:
@@ -101,7 +83,7 @@ class UnitOrders:
             if scores_name is None and name not in known:
                 near = f"orders: there is no order '{name}' for this model{meant(name, known)}"
                 raise SpecError(
-                    f"{near}: give one of {with_conditions(known)}, or what papa.head_scores gives"
+                    f"{near}: give one of {joined(known)}, or what papa.head_scores gives"
                 )
         return cls(document["orders"], external, native.size)
 

@@ -27,8 +27,6 @@ BATCH_TEXTS = 16
 """Texts of an in-memory model in one batch."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
 """Tokens of a study's texts in one batch."""
-_TOKEN_INPUTS = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
-"""Of texts that have nothing else, every layer attends over the tokens of ``input_ids``."""
 
 
 @dataclass(frozen=True)
@@ -138,14 +136,6 @@ class InMemoryTexts:
     def lengths(self) -> Int[np.ndarray, " texts"]:
         """How many tokens, or other entries, each text has."""
         return np.array([_length_of(text) for text in self.texts])
-
-    @property
-    def longest(self) -> int | None:
-        """How many tokens the longest text has; None of images, sound and texts with more inputs,
-        which layers may attend over in other numbers, and of batches that cannot be split.
-        """
-        are_tokens = all("input_ids" in text and {*text} <= _TOKEN_INPUTS for text in self.texts)
-        return int(self.lengths.max()) if are_tokens and not self.unsplit_batches else None
 
     @classmethod
     def from_batches(cls, batches: Sequence[Inputs], model: PreTrainedModel) -> InMemoryTexts:

@@ -18,7 +18,7 @@ from papa.models.files import EMBEDDING, embeds_by
 from papa.models.layer import at_least_single
 from papa.native.batches import Batch
 from papa.scores.answers import AnswerArrays
-from papa.scores.custom import CustomScore, checked_score
+from papa.scores.custom import CustomScore
 from papa.text.tokens import IGNORED
 
 Answers: TypeAlias = dict[str, Tensor]
@@ -123,11 +123,15 @@ def _user_scores(score: CustomScore, outputs: object, batch: Batch) -> Answers:
     inputs = dict(batch.inputs)
     if batch.labels is not None:
         inputs["labels"] = batch.labels
-    scores = checked_score(score(outputs, inputs)).float()
+    scores = torch.as_tensor(score(outputs, inputs)).float()
     texts = {len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()}
-    if texts and len(scores) not in texts:
+    problem = "" if scores.isfinite().all() else "NaN or infinity"
+    if scores.dim() != 1 or (texts and len(scores) not in texts):
+        problem = f"a tensor of shape {list(scores.shape)}"
+    if problem:
         raise DataError(
-            f"score gave {len(scores)} numbers for {max(texts)} texts: give one for each"
+            f"score returned {problem}, expected a finite number for each text of the batch: a "
+            "tensor [texts]"
         )
     return {"score": scores, "lengths": torch.ones(len(scores), dtype=torch.int64)}
 

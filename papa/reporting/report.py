@@ -76,8 +76,9 @@ def write_report(folder: Path, findings: Findings) -> None:
         svg = figure.svg()
         for suffix, convert in figures.FORMATS.items():
             write_atomically(folder / f"{figure.name}{suffix}", convert(svg))
-    for suffix in (".csv", ".tex"):
-        by_task(findings.summary).save(folder / f"table{suffix}")
+    table = by_task(findings.summary)
+    write_atomically(folder / "table.csv", table.csv)
+    write_atomically(folder / "table.tex", table.latex)
     write_atomically(folder / "report.html", page(findings))
 
 

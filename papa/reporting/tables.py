@@ -120,10 +120,7 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     the study's first kind).
     """
     summary = distinct_fractions(summary)
-    studies = [summary]
-    if "study" in summary:
-        studies = [frame for _, frame in summary.groupby("study", sort=False)]
-    cells = pandas.concat([distinct_results(study) for study in studies])
+    cells = distinct_results(summary)
     axes = [axis for axis in row_axes(cells) if axis != "task"]
     headings = fraction_headings(summary)
     tasks = cells.sort_values("task", key=_first_occurrence, kind="stable")

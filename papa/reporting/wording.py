@@ -5,15 +5,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import pandas
 from rich.markup import escape
 from rich.table import Table
 
-from papa.errors import SpecError
-from papa.files import write_atomically
 from papa.ranking.orders import order_named
 from papa.scores.drops import perplexity_ratio
 from papa.spec.task import LOSS
@@ -238,16 +235,11 @@ class WrittenTable:
             for heading, *cells in zip(self.headings, *self.rows, strict=True)
         ]
 
-    def save(self, path: str | Path) -> None:
-        """Write the table to a ``.csv`` file or, for LaTeX's package ``booktabs``, a ``.tex`` file.
-
-        Raises:
-            SpecError: the name ends in neither.
-        """
-        if Path(path).suffix not in (".csv", ".tex"):
-            raise SpecError(f"{path} has no known ending for a table: give a .csv or .tex file")
-        csv = pandas.DataFrame(self.records).to_csv(index=False)
-        write_atomically(Path(path), csv if Path(path).suffix == ".csv" else self.latex)
+    @property
+    def csv(self) -> str:
+        """The table as CSV."""
+        csv: str = pandas.DataFrame(self.records).to_csv(index=False)
+        return csv
 
     @property
     def latex(self) -> str:

@@ -12,18 +12,15 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from jaxtyping import Int, Shaped
 
-from papa.errors import DataError, SpecError, in_one_line, meant
+from papa.errors import SpecError, in_one_line, meant
 from papa.scores.metrics import Scored, positive_class, score_predictions
 from papa.spec import TaskSpec
 from papa.spec.orders import REVERSED, SCORES
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 Score = Callable[[np.ndarray, np.ndarray, np.ndarray], Scored]
 """From predictions [n], labels [n], and how many labels each row has [rows], to their score."""
@@ -197,23 +194,3 @@ def score_by_custom_metric(
         value(example_of_label != row) if count else total for row, count in enumerate(lengths)
     ]
     return Scored(total, total - np.array(without)[:, None])
-
-
-def checked_score(scores: object) -> Tensor:
-    """Return the result of a custom score on a batch as a tensor [texts]; raise a DataError if it
-    has another shape or a number that is not finite.
-    """
-    # Here, as scores of studies are read without torch.
-    import torch
-
-    tensor = torch.as_tensor(scores)
-    if tensor.dim() != 1 or not len(tensor):
-        problem = f"a tensor of shape {list(tensor.shape)}"
-    elif not tensor.isfinite().all():
-        problem = "NaN or infinity"
-    else:
-        return tensor
-    raise DataError(
-        f"score returned {problem}, expected a finite number for each text of the batch: a tensor "
-        "[texts]"
-    )

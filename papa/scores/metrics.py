@@ -84,16 +84,13 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
     names, by default class 1; for every other metric 1, which is not used.
     """
     names = tuple(label_names or ())
-    if task.metric != "f1" or (task.positive is None and len(names) <= 2):
+    if task.metric != "f1" or task.positive is None:
         return 1
     if task.positive in names:
         return names.index(task.positive)
-    problem = f"f1 needs a positive class and there are {len(names)} classes"
-    if task.positive:
-        problem = f"positive is '{task.positive}', which is no class"
     raise DataError(
-        f"task '{task.name}': {problem}{meant(task.positive, names)}: name one of "
-        f"{', '.join(names)} as the task's 'positive', or score with metric accuracy"
+        f"task '{task.name}': positive is '{task.positive}', which is no class"
+        f"{meant(task.positive, names)}: name one of {', '.join(names)}"
     )
 
 

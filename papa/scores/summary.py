@@ -210,8 +210,10 @@ def read_table(path: Path) -> pandas.DataFrame:
 
 
 def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Return the first row of each result, which several cells may share."""
-    results = [Cell.from_row(row).canonical() for row in summary.to_dict("records")]
+    """Return the first row of each result, which several cells of a study may share."""
+    results = [
+        (row.get("study"), Cell.from_row(row).canonical()) for row in summary.to_dict("records")
+    ]
     return summary[~pandas.Series(results, index=summary.index, dtype=object).duplicated()]
 
 

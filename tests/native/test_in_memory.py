@@ -14,7 +14,6 @@ from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
-from papa.native.passes import NativeHead
 from tests.make import inputs_of, outputs_of, random_model
 from tests.native.models import EVERY_HEAD, bert, gpt, labelled, splits, texts
 from tests.probes.sentences import sentence_encoder
@@ -176,7 +175,7 @@ def test_cells_have_the_heads_of_their_orders(shallow: str) -> None:
         keep=[1, 23 / 24],
         progress=False,
     )
-    assert set(measurement.summary["constants"]) == {"average", "streaming, 1, 2"}
+    assert set(measurement.summary["constants"]) == {"average", "streaming:1:2"}
     heads = {
         cell.order: heads_of_cell
         for cell, heads_of_cell in measurement.constant_heads.items()
@@ -224,6 +223,8 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
     ("call", "data", "expected"),
     [
         (papa.measure, {"train": [SHORT], "validation": [BATCH]}, "9 tokens"),
+        (partial(papa.measure, substitutes=["zeros", torch.ones(2, 4, 8, 8)]), [BATCH], "8 slots"),
+        (partial(papa.measure, substitutes=["zeros", "zeroes"]), [BATCH], "'zeroes'"),
         (papa.measure, {"input_ids": BATCH["input_ids"][:1]}, "one text"),
         (partial(papa.measure, score="accuracy"), [BATCH], "agreement"),
         (partial(papa.measure, task=papa.Task(metric=balanced_accuracy_score)), [BATCH], "metric"),
@@ -240,24 +241,6 @@ def test_what_does_not_fit_is_refused_before_heads_are_scored(
     monkeypatch.setattr(score_heads, lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=re.escape(expected)):
         call(gpt(), data, progress=False)
-
-
-@pytest.mark.parametrize(
-    ("substitutes", "expected"),
-    [
-        (["zeros", "average"], "9 tokens"),
-        (["zeros", torch.ones(2, 4, 8, 8)], "8 slots"),
-        (["zeroes", "average"], "'zeroes'"),
-    ],
-)
-def test_substitutes_that_do_not_fit_are_refused_before_any_pass(
-    substitutes: list[object], expected: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(NativeHead, "all_answers", lambda *_, **__: pytest.fail("late"))
-    monkeypatch.setattr(NativeHead, "observe", lambda *_, **__: pytest.fail("late"))
-    data = {"train": [SHORT], "validation": [BATCH]}
-    with pytest.raises(papa.PapaError, match=re.escape(expected)):
-        quick_measure(gpt(), data, substitutes=substitutes)
 
 
 def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:

@@ -12,6 +12,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from papa.errors import SpecError
+from papa.library.measurement import Tables
 from papa.reporting.score_figures import scores_figure
 from papa.reporting.tables import by_task, score_tables, summary_table
 from papa.reporting.wording import (
@@ -240,11 +241,14 @@ def test_a_narrow_terminal_shows_every_name_and_number() -> None:
 
 def test_a_table_by_task_is_saved_as_csv_or_latex(tmp_path: Path) -> None:
     table = by_task(summarise(results(tasks=(("cola_1", "matthews"),), orders=ORDERS)))
-    table.save(tmp_path / "table.csv")
+    tables = Tables((table,))
+    tables.save(tmp_path / "table.csv")
     assert len(pandas.read_csv(tmp_path / "table.csv")) == len(table.rows)
-    table.save(tmp_path / "table.tex")
+    tables.save(tmp_path / "table.tex")
     text = (tmp_path / "table.tex").read_text()
     assert r"cola\_1 (Matthews) \\" in text
     assert r"smallest $\lambda$ first" in text
     with pytest.raises(SpecError, match=r"\.csv"):
-        table.save(tmp_path / "table.doc")
+        tables.save(tmp_path / "table.doc")
+    with pytest.raises(SpecError, match="2 tables"):
+        Tables((table, table)).save(tmp_path / "table.csv")
