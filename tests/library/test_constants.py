@@ -54,8 +54,8 @@ def test_a_figure_has_the_weights_of_its_head(constants: ConstantMatrices, tmp_p
     assert weights.loc["1", "[CLS]"] == pytest.approx(float(constants.matrices[2, 7, 1, 0]))
     figure.save(tmp_path / "head.pdf")
     assert len(set(constants.plot(layer=0).data["head"])) == 12
-    with pytest.raises(papa.PapaError, match=r"\(6, 0\)"):
-        constants.plot(layer=6, head=0)
+    with pytest.raises(papa.PapaError, match="layer"):
+        constants.plot(head=0)
 
 
 @pytest.mark.parametrize("texts", [TEXTS, [(text, "second") for text in TEXTS]])
