@@ -13,13 +13,12 @@ from jaxtyping import Float
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import COLUMN, group_scores, with_group_column
 from papa.ranking.orders import scoring_method
-from papa.scores.intervals import SeedScores
 from papa.scores.metrics import influence
 from papa.scores.order_comparison import StudiedOrder
 from papa.spec import Metric, StudySpec
 from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import read_metadata
-from papa.tasks.cell import ScoredSeed, read_baseline, read_examples, read_scores
+from papa.tasks.cell import read_baseline, read_examples, read_scores
 from papa.tasks.context import in_threads
 from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
@@ -38,26 +37,29 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     metric = pair.task.metric
     steps = {step for cell_steps in pair.cells.values() for step in cell_steps}
     scores_of = in_threads(lambda step: read_scores(artifacts[step]), steps)
-    examples_of = in_threads(lambda step: read_examples(artifacts[step]), steps)
+    influences_of = in_threads(
+        lambda step: _influences(metric, read_examples(artifacts[step])), steps
+    )
     always_one_answer = math.nan
     one_answer = ""
     answer_influence = _NO_INFLUENCE
-    words = SeedScores({}, {})
+    words_scores: dict[int, float] = {}
+    words_influences: dict[int, Float[np.ndarray, " rows"]] = {}
     if pair.baselines:
         baselines = [read_baseline(artifacts[step]) for step in pair.baselines]
         answer, *_ = baselines[0]
         always_one_answer = answer.score
         one_answer = answer.answer or ""
-        answer_influence = influence(metric, answer.examples).astype(np.float32)
-        words = _seed_scores(metric, [(scored, examples) for _, scored, examples in baselines])
+        (answer_influence,) = _influences(metric, answer.examples[None])
+        for _, scored_seeds, examples in baselines:
+            seeds = [scored_seed.seed for scored_seed in scored_seeds]
+            words_scores |= {scored_seed.seed: scored_seed.score for scored_seed in scored_seeds}
+            words_influences |= zip(seeds, _influences(metric, examples), strict=True)
     for cell, cell_steps in pair.cells.items():
-        cell_scores = _seed_scores(
-            metric, [(scores_of[step].scores, examples_of[step]) for step in cell_steps]
-        )
         for step in cell_steps:
             scores = scores_of[step]
             unseen_share = math.nan if scores.unseen_share is None else scores.unseen_share
-            for scored_seed in scores.scores:
+            for scored_seed, seed_influence in zip(scores.scores, influences_of[step], strict=True):
                 seed = scored_seed.seed
                 yield {
                     **vars(cell),
@@ -73,27 +75,18 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "same_answer": scores.same_answer,
                     "always_one_answer": always_one_answer,
                     "one_answer": one_answer,
-                    "word_embeddings": words.scores.get(seed, math.nan),
-                    "influence": cell_scores.influence[seed].astype(np.float32),
+                    "word_embeddings": words_scores.get(seed, math.nan),
+                    "influence": seed_influence,
                     "one_answer_influence": answer_influence,
-                    "word_embeddings_influence": words.influence.get(seed, _NO_INFLUENCE).astype(
-                        np.float32
-                    ),
+                    "word_embeddings_influence": words_influences.get(seed, _NO_INFLUENCE),
                 }
 
 
-def _seed_scores(
-    metric: Metric,
-    scored: Iterable[tuple[tuple[ScoredSeed, ...], Float[np.ndarray, "seeds rows k"]]],
-) -> SeedScores:
-    """Return the scores of all seeds, from each step's scores and what rows add to them."""
-    scores: dict[int, float] = {}
-    examples_by_seed: list[Float[np.ndarray, "rows k"]] = []
-    for scored_seeds, examples in scored:
-        for scored_seed, seed_examples in zip(scored_seeds, examples, strict=True):
-            scores[scored_seed.seed] = scored_seed.score
-            examples_by_seed.append(seed_examples)
-    return SeedScores.from_examples(metric, scores, examples_by_seed)
+def _influences(
+    metric: Metric, examples_by_seed: Float[np.ndarray, "seeds rows k"]
+) -> list[Float[np.ndarray, " rows"]]:
+    """Return for each seed what its score loses without each row."""
+    return [influence(metric, examples).astype(np.float32) for examples in examples_by_seed]
 
 
 def head_orders(

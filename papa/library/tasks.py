@@ -91,11 +91,6 @@ def study_inputs(
     with TemporaryDirectory(prefix="papa-rows-") as temporary:
         tables: dict[str, SourceTable] = {}
         if not isinstance(dataset, str):
-            if causal and (task is None or task.head != "native" or task.label is not None):
-                raise SpecError(
-                    "a decoder is measured by its native head: give papa.Task(label=None, "
-                    'metric="negative_log_perplexity", head="native")'
-                )
             tables = _tables_of(dataset)
             described = _described(task or _usual_task(tables.values()), causal)
             columns = list(dict.fromkeys(described["columns"].values()))

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
-from papa.scores.metrics import influence, mean_of
-from papa.spec import Metric
+from papa.scores.metrics import mean_of
 from papa.spec.task import RANKED, is_custom_metric
 
 _UNBOUNDED = (-math.inf, math.inf)
@@ -65,17 +64,6 @@ class SeedScores:
     scores: Mapping[int, float]
     influence: Mapping[int, Float[np.ndarray, " rows"]]
     unit: float = 1.0
-
-    @classmethod
-    def from_examples(
-        cls,
-        metric: Metric,
-        scores: Mapping[int, float],
-        examples_by_seed: Sequence[Float[np.ndarray, "rows k"]],
-    ) -> SeedScores:
-        """Return scores with the influences of what each example adds (``papa.scores.metrics``)."""
-        influences = [influence(metric, examples) for examples in examples_by_seed]
-        return cls(scores, dict(zip(scores, influences, strict=True)), unit_of(metric))
 
 
 def unit_of(metric: str) -> float:

@@ -13,6 +13,7 @@ from papa.scores.metrics import score_of, score_predictions
 from papa.scores.summary import not_beaten
 from papa.scores.verdicts import verdict_on
 from papa.spec import Metric
+from tests.scores.helpers import seed_scores_of
 
 pytestmark = pytest.mark.unchecked
 
@@ -70,7 +71,7 @@ class Study:
         answers = np.where(self.noisy, guessed, known)
         examples = [counts(self.metric, answer_row, self.labels) for answer_row in answers]
         totals = [float(score_of(self.metric, counted.sum(axis=0))) for counted in examples]
-        return SeedScores.from_examples(self.metric, dict(enumerate(totals)), examples)
+        return seed_scores_of(self.metric, dict(enumerate(totals)), examples)
 
 
 @pytest.mark.parametrize(
