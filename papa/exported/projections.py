@@ -11,13 +11,6 @@ from torch import Tensor, nn
 from papa.models.supported import Family
 
 
-def _keep_rows(linear: nn.Linear, rows: Tensor) -> None:
-    """Keep only these output rows of a linear map, in place."""
-    for name, whole in list(linear.named_parameters()):
-        setattr(linear, name, nn.Parameter(whole.detach()[rows]))
-    linear.out_features = len(rows)
-
-
 def keep_input_dependent(
     family: Family, module: Any, constant: list[list[int]], head_count: int
 ) -> None:
@@ -53,7 +46,9 @@ def keep_input_dependent(
                 # The map's own, so that a replica of it (DataParallel) has them on its device.
                 linear.register_buffer("blocks", blocks)
                 linear.register_forward_hook(partial(_states_by_head, head_width))
-            _keep_rows(linear, rows)
+            for weight_name, whole in list(linear.named_parameters()):
+                setattr(linear, weight_name, nn.Parameter(whole.detach()[rows]))
+            linear.out_features = len(rows)
 
 
 def _states_by_head(head_width: int, linear: Any, _: object, projected: Tensor) -> Tensor:

@@ -16,25 +16,10 @@ from papa.native.passes import NativeHead
 from papa.progress import bar
 from papa.scores.answers import AnswerArrays, same_answer, score_answers
 from papa.scores.constant_answers import commonest_answer
-from papa.scores.metrics import Scored, influence
+from papa.scores.metrics import influence
 from papa.spec import Metric
 from papa.spec.orders import Cell, Head, constant_heads, heads_of_units
 from papa.spec.task import LOSS
-
-
-@dataclass(frozen=True)
-class _CellResult:
-    """What a model's answers score in a cell.
-
-    Attributes:
-        scored: The score, and what each text adds to it.
-        same_answer: The answer that every text gets; "" where answers differ.
-        seconds: Of the passes.
-    """
-
-    scored: Scored
-    same_answer: str
-    seconds: float
 
 
 @dataclass
@@ -54,17 +39,18 @@ class Cells:
     metric: Metric
     substitutes: Mapping[str, Mapping[int, Substitute]]
     original: AnswerArrays
-    _results: dict[tuple[int, frozenset[Head]], _CellResult] = field(default_factory=dict)
+    _results: dict[tuple[int, frozenset[Head]], dict[str, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # Of a head that answers each label by itself no class is the answer to a text.
         is_multilabel = has_many_labels(self.native.model.config)
         self._classes = () if is_multilabel else class_names(self.native.model)
         self._labels = labels_of_texts(self.native)
+        self._baseline = _one_answer_columns(self.native, self.metric)
 
-    def result(self, name: str, seed: int, units: Sequence[Head]) -> _CellResult:
-        """Return the result of a cell whose units, by the index of their layer, are constant, for a
-        probe seed.
+    def result(self, name: str, seed: int, units: Sequence[Head]) -> dict[str, Any]:
+        """Return what a cell whose units, by the index of their layer, are constant scores for a
+        probe seed, as columns of a study's results.
         """
         substitute = self.substitutes[name][seed]
         key = (id(substitute) if units else 0, frozenset(units))
@@ -74,8 +60,19 @@ class Cells:
             if units:
                 answers = self.native.all_answers(substitute, units)
             scored = score_answers(self.metric, self.original, answers, self._labels)
-            same = "" if self.metric == LOSS else same_answer(answers, self._classes)
-            self._results[key] = _CellResult(scored, same, time.monotonic() - start)
+            self._results[key] = {
+                "score": scored.score,
+                "seconds": time.monotonic() - start,
+                "unseen_share": math.nan,
+                "heads": len(self.native.layers.numbers) * self.native.heads_per_layer,
+                "positive": "",
+                "classes": "",
+                "same_answer": "" if self.metric == LOSS else same_answer(answers, self._classes),
+                **self._baseline,
+                "word_embeddings": math.nan,
+                "influence": influence(self.metric, scored.examples).astype(np.float32),
+                "word_embeddings_influence": np.zeros(0, np.float32),
+            }
         return self._results[key]
 
 
@@ -97,8 +94,6 @@ def score_cells(
         progress: Whether to show a progress bar.
     """
     native = cells.native
-    head_count = len(native.layers.numbers) * native.heads_per_layer
-    baseline = _one_answer_columns(native, cells.metric)
     name_or_path = str(getattr(native.model, "name_or_path", ""))
     label = name_or_path.rstrip("/").rpartition("/")[2] or type(native.model).__name__
     rows: list[dict[str, Any]] = []
@@ -117,26 +112,8 @@ def score_cells(
             heads = heads_of_units(units, native.heads_per_unit)
             numbered_heads = sorted((native.layers.numbers[layer], head) for layer, head in heads)
             heads_of_cell.setdefault(Cell.from_row(vars(cell)), set()).add(tuple(numbered_heads))
-            # As a study's results have it.
-            rows.append(
-                {
-                    **vars(cell),
-                    "constant_heads": len(heads),
-                    "seed": seed,
-                    "metric": cells.metric,
-                    "score": result.scored.score,
-                    "seconds": result.seconds,
-                    "unseen_share": math.nan,
-                    "heads": head_count,
-                    "positive": "",
-                    "classes": "",
-                    "same_answer": result.same_answer,
-                    **baseline,
-                    "word_embeddings": math.nan,
-                    "influence": influence(cells.metric, result.scored.examples).astype(np.float32),
-                    "word_embeddings_influence": np.zeros(0, np.float32),
-                }
-            )
+            counted = {"constant_heads": len(heads), "seed": seed, "metric": cells.metric}
+            rows.append({**vars(cell), **counted, **result})
             report(done, len(combinations))
     constant = {
         cell: next(iter(lists)) if len(lists) == 1 else None
@@ -155,9 +132,8 @@ def _one_answer_columns(native: NativeHead, metric: Metric) -> dict[str, Any]:
         "one_answer_influence": np.zeros(0, np.float32),
     }
     labels = labels_of_texts(native)
-    if metric not in ("accuracy", LOSS) or labels is None or len(labels) != len(native.texts):
-        return columns
-    if has_many_labels(native.model.config):
+    is_by_class = metric in ("accuracy", LOSS) and not has_many_labels(native.model.config)
+    if not is_by_class or labels is None or len(labels) != len(native.texts):
         return columns
     constant = commonest_answer(metric, labels, class_names(native.model))
     return {

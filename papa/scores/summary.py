@@ -228,13 +228,6 @@ def distinct_fractions(summary: pandas.DataFrame) -> pandas.DataFrame:
     return summary[summary["fraction"].isin(kept)]
 
 
-def main_lines(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Return one line for each encoder and task: of the study's first constants and head order."""
-    first = summary.iloc[0]
-    same = (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
-    return summary[same]
-
-
 def compare_studies(results: Mapping[str, pandas.DataFrame]) -> pandas.DataFrame:
     """Return the summaries of studies as one table with ``study`` as its first column.
 
@@ -272,7 +265,10 @@ def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[
     drops and the drop of the mean score (``drop_of_means``); and by task why it is left out, which
     happens for all encoders.
     """
-    line = main_lines(summary)
+    first = summary.iloc[0]
+    line = summary[
+        (summary["constants"] == first["constants"]) & (summary["order"] == first["order"])
+    ]
     lowest = line["fraction"].min()
     cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
     left_out = {}
