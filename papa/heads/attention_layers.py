@@ -7,17 +7,14 @@ vision model and a text model. A part is chosen by the name that the model itsel
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 from torch import nn
 from transformers import PreTrainedModel
 
 from papa.errors import EncoderError, joined
-from papa.heads.forward_source import (
-    calls_attention_interface,
-    passes_other_states,
-    unserved_arguments,
-)
+from papa.heads.forward_source import calls_attention_interface, passes_other_states
 from papa.models.supported import family_of
 from papa.spec.orders import Head
 
@@ -83,13 +80,8 @@ def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLaye
 
 def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
     """Return every stack of layers with self-attention behind the interface, by its name. Raises an
-    EncoderError where there is none, or a module passes its attention function what rules would
-    lose, or the model is compiled or none of transformers.
+    EncoderError where there is none, or the model is none of transformers.
     """
-    if hasattr(model, "_orig_mod"):
-        raise EncoderError(
-            "the model is compiled by torch.compile: give the original model, model._orig_mod"
-        )
     if not isinstance(model, PreTrainedModel):
         raise EncoderError(
             f"expected a model of transformers, found a {type(model).__name__}: give the one inside"
@@ -102,26 +94,14 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
             raise EncoderError(f"this {family.name} model is not supported: {reason}")
         layers = family.modules(model.base_model, family.attention)
         return {"encoder": AttentionLayers(layers, [*range(len(layers))], len(layers))}
-    behind_interface = {
-        path: module for path, module in model.named_modules() if calls_attention_interface(module)
-    }
     name = type(model).__name__
     if config.model_type in _NOT_SERVED:
         raise EncoderError(
             f"{name}: {_NOT_SERVED[config.model_type]}: its heads cannot be replaced"
         )
-    # Also of cross-attention and of other parts: inside a block all pass through our function.
-    unserved = {
-        argument for module in behind_interface.values() for argument in unserved_arguments(module)
-    }
-    if unserved:
-        raise EncoderError(
-            f"{name} passes its attention {joined(sorted(unserved))} besides queries, keys and "
-            "values, which would be lost: its heads cannot be replaced"
-        )
     paths_by_stack: dict[str, list[str]] = {}
-    for path in behind_interface:
-        if not _is_cross_attention(model, path):
+    for path, module in model.named_modules():
+        if calls_attention_interface(module) and not _is_cross_attention(model, path):
             paths_by_stack.setdefault(_stack_of(path), []).append(path)
     if not paths_by_stack:
         raise EncoderError(
@@ -196,12 +176,9 @@ def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
         {'model.vision.layers': 'vision', 'model.text.decoder.layers': 'text'}
     """
     components = {stack: stack.split(".") for stack in stacks}
-    shared = 0
-    if len(stacks) > 1:
-        for beginnings in zip(*components.values(), strict=False):
-            if len(set(beginnings)) > 1:
-                break
-            shared += 1
+    beginnings = zip(*components.values(), strict=False)
+    equal_beginnings = [*takewhile(lambda names: len(set(names)) == 1, beginnings)]
+    shared = len(equal_beginnings) if len(stacks) > 1 else 0
     result: dict[str, str] = {}
     for stack, names in components.items():
         length = shared + 1

@@ -3,7 +3,6 @@ or mixed. A layer hands over its queries, keys and values, by transformers' atte
 by its family's forward method; its rules, if any, decide what its heads output.
 """
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -198,8 +197,6 @@ _WITHOUT_EFFECT = {
 """Arguments of attention functions that do not change what attention is: the mask already has their
 effect, or they say what a model returns, or how the same is computed.
 """
-_OF_FLASH = {"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"}
-"""Arguments that flash attention alone reads."""
 _LEAST_VISIBLE = -9e3
 """An additive mask hides a key where it is less: masks written by hand hold -10,000, which bfloat16
 rounds.
@@ -209,12 +206,6 @@ rounds.
 def visible(mask: Tensor) -> Bool[Tensor, "..."]:
     """Return where a mask, boolean or additive, lets queries see keys."""
     return mask if mask.dtype == torch.bool else mask > _LEAST_VISIBLE
-
-
-def is_served(argument: str) -> bool:
-    """Return whether rules keep what a module gives its attention function by this name."""
-    known = {*inspect.signature(attend).parameters, *_WITHOUT_EFFECT, *_OF_FLASH}
-    return argument in known
 
 
 # A compiled pass would keep the rules of the block in which it was compiled.
@@ -247,8 +238,8 @@ def attend(
     for name, argument in further.items():
         if argument is not None and name not in _WITHOUT_EFFECT:
             raise EncoderError(
-                f"{type(module).__name__} gives its attention '{name}', which would be lost: its "
-                "heads cannot be replaced"
+                f"{type(module).__name__} passes its attention {name} besides queries, keys and "
+                "values, which would be lost: its heads cannot be replaced"
             )
     routed = hasattr(module, "papa_dispatch")
     dispatch: Dispatch = getattr(module, "papa_dispatch", Dispatch([module], query.shape[1]))

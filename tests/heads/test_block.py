@@ -55,11 +55,18 @@ def test_substitutes_that_do_not_fit_are_refused(substitute: object, expected: s
         (model_factory("Deberta", WORDS | {"talking_head": True}), "talking heads"),
         (lambda: torch.nn.Linear(2, 2), "Linear"),
         (without_interface, "'sigmoid'"),
-        (model_factory("DeepseekV32", SPARSE, "ForCausalLM"), "indices"),
     ],
 )
 def test_models_without_replaceable_heads_are_refused(make: Make, expected: str) -> None:
     assert expected in refusal(make())
+
+
+def test_attention_with_more_than_queries_keys_and_values_is_refused() -> None:
+    model = model_factory("DeepseekV32", SPARSE, "ForCausalLM")()
+    ids = torch.tensor([[1, 2, 3]])
+    model(ids)
+    with pytest.raises(PapaError, match="indices"), papa.ablated(model, HEADS, substitute="zeros"):
+        model(ids)
 
 
 @pytest.mark.parametrize(
