@@ -106,4 +106,4 @@ def publish_average(context: Context, total: AttentionSums, metadata: Mapping[st
     from papa.heads.average import average_of
 
     step = context.step
-    average_of(total).save(step.folder(context.store), step["encoder"], metadata)
+    average_of(total).save(step.folder(context.store), metadata)

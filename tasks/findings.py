@@ -18,10 +18,8 @@ def findings_of(finished: FinishedStudy) -> Findings:
     manifest = finished.manifest
     averages = []
     for entry in manifest.averages:
-        encoder = manifest.encoders[entry.encoder]
         with suppress(DamagedError):
-            artifact = finished.artifact(entry.artifact)
-            average = ConstantMatrices.load(artifact, encoder=encoder, slots=entry.slots)
+            average = ConstantMatrices.load(finished.artifact(entry.artifact))
             observed = average.seen if average.counts is None else average.counts
             averages.append(
                 AttentionAverage(

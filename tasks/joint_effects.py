@@ -46,7 +46,7 @@ def joint_effects(
 
     corpus = open_corpus(context.artifacts[text])
     native = open_native_loss(context, encoder, corpus, task, unit, "validation")
-    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
+    constants = ConstantMatrices.load(context.artifacts[average])
     effects = native_joint_effects(
         native,
         constants,

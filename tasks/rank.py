@@ -69,7 +69,7 @@ def train_lambda(
         corpus = replace(corpus, shuffled=seed)
     rows = len(corpus.split("train"))
     shuffle_seed = shuffle_seed_of(rows, ranking.rows, seed)
-    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
+    constants = ConstantMatrices.load(context.artifacts[average])
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
         rows_of_native, shuffle_seed = divided_rows(rows, ranking.rows, seed, rows_divided_by)
@@ -170,7 +170,7 @@ def score_heads(
 
     entry = HEAD_SCORES[methods[0]]
     corpus = open_corpus(context.artifacts[text])
-    constants = ConstantMatrices.load(context.artifacts[average], encoder=encoder, slots=task.slots)
+    constants = ConstantMatrices.load(context.artifacts[average])
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     count = len(corpus.split("train"))
     rows, shuffle_seed = divided_rows(count, ranking.rows, seed or 0, rows_divided_by)

@@ -81,7 +81,7 @@ class SubstituteSource:
             if entry.is_by_distance and is_native(task):
                 tensors = load_file(verified(artifact, DISTANCES) / DISTANCES)
                 return ByDistance(tensors["weights"], tensors["ends"])
-            matrices = ConstantMatrices.load(artifact, encoder=encoder, slots=task.slots)
+            matrices = ConstantMatrices.load(artifact)
             if entry.function:
                 special = special_slots_of(encoder, task)
                 matrices = derived(self.kind, matrices, special, **self.parameters)
@@ -172,4 +172,4 @@ def supplied_matrices(
     Where: in a thread of the driver, which has them; no worker is called.
     """
     plain = replace(matrices, kind="custom", counts=None, encoder_digest=None)
-    plain.save(context.step.folder(context.store), encoder, context.metadata())
+    plain.save(context.step.folder(context.store), context.metadata())

@@ -231,13 +231,10 @@ def losses_of_shard(
     from papa.heads.constants import ConstantMatrices
 
     step = context.step
-    encoder: EncoderReference = step["encoder"]
     corpus = open_corpus(context.artifacts[step["text"]])
-    native = open_native_loss(context, encoder, corpus, step["task"], step["unit"])
+    native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
     native = replace(native, reuse_is_exact=reuse_is_exact)
-    constants = ConstantMatrices.load(
-        context.artifacts[step["average"]], encoder=encoder, slots=step["task"].slots
-    ).to(native.device)
+    constants = ConstantMatrices.load(context.artifacts[step["average"]]).to(native.device)
     sums: list[Float[np.ndarray, "sets texts"]] = []
     lengths: list[Int[np.ndarray, " texts"]] = []
     for number, rows in enumerate(batches):

@@ -14,11 +14,10 @@ from jaxtyping import Bool, Float
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from papa.errors import ArtifactError, DataError
+from papa.errors import DataError
 from papa.heads.kinds import Averages
 from papa.heads.substitutes import Weights, normalised, read_at
 from papa.models.layer import Heads, LayerAttention, at_least_single, indices, states_of_heads
-from papa.models.reference import EncoderReference
 from papa.spec import ConstantsKind
 from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
@@ -127,18 +126,9 @@ class ConstantMatrices(Weights):
         real = None if batch.dense else batch.attention_mask
         return constant_product(matrices.to(value.dtype), value, real, attention.dropout)
 
-    def save(
-        self, folder: Address, encoder: EncoderReference, metadata: Mapping[str, object]
-    ) -> None:
-        """Publish the matrices as an artifact that names the encoder and S they belong to."""
-        made_for = {name: getattr(encoder, name) for name in ("name", "revision", "digest")}
-        document = {
-            **metadata,
-            "kind": self.kind,
-            "slots": self.slots,
-            "special": self.special,
-            "encoder": made_for,
-        }
+    def save(self, folder: Address, metadata: Mapping[str, object]) -> None:
+        """Publish the matrices as an artifact."""
+        document = {**metadata, "kind": self.kind, "special": self.special}
         # safetensors takes contiguous tensors only.
         tensors = {"matrices": self.matrices.contiguous(), "seen": self.seen}
         if self.counts is not None:
@@ -147,25 +137,10 @@ class ConstantMatrices(Weights):
             save_file(tensors, scratch / FILE)
 
     @classmethod
-    def load(
-        cls,
-        artifact: ArtifactReference | Address,
-        *,
-        encoder: EncoderReference | None = None,
-        slots: int | None = None,
-    ) -> ConstantMatrices:
-        """Load and verify: ArtifactError where it was made for another encoder or S than these."""
-        folder = verified(artifact, FILE)
+    def load(cls, artifact: ArtifactReference | Address) -> ConstantMatrices:
+        """Load the matrices of an artifact, whose files are checked."""
+        tensors = load_file(verified(artifact, FILE) / FILE)
         metadata = read_metadata(artifact)
-        computed_for = {"encoder": metadata["encoder"]["digest"], "S": metadata["slots"]}
-        expected = {"encoder": encoder and encoder.digest, "S": slots}
-        for name, value in computed_for.items():
-            if expected[name] not in (None, value):
-                raise ArtifactError(
-                    f"{folder / FILE} was computed for {name} {value}, this study uses "
-                    f"{expected[name]}: rerun 'average'"
-                )
-        tensors = load_file(folder / FILE)
         special: list[int] | None = metadata["special"]
         return cls(
             tensors["matrices"],

@@ -1,8 +1,6 @@
 """Averages against exact rational sums, however inputs are grouped into batches and shards."""
 
-from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,16 +8,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from papa.errors import ArtifactError
 from papa.heads import kinds
 from papa.heads.average import GRID, AttentionAverager, average_of
-from papa.heads.constants import ConstantMatrices, constant_product, control
+from papa.heads.constants import constant_product, control
 from papa.heads.kinds import Averages, low_rank, relative
 from papa.heads.sums import AttentionSums
 from papa.models.layer import Heads, LayerAttention
-from papa.models.reference import EMBEDDED, resolve_encoder
 from papa.models.slots import TokenSlots
-from papa.spec import EncoderSpec
 
 LAYERS = 2
 HEADS = 2
@@ -141,16 +136,6 @@ def test_fibonacci_heads_share_no_distance() -> None:
     distances = [{abs(i - j) for i, j in np.argwhere(mask) if i and j} for mask in masks]
     assert distances == [{1, 2, 3, 5, 8, 13}, {4, 7, 11, 18}, {6, 10, 16}, {9, 15}]
     assert (masks == masks.transpose(0, 2, 1)).all()
-
-
-def test_constants_of_another_study_are_refused(tmp_path: Path) -> None:
-    reference = resolve_encoder(EncoderSpec(name=EMBEDDED))
-    control("zeros", 6, 12, 8).save(tmp_path / "c", reference, {})
-    with pytest.raises(ArtifactError, match="16"):
-        ConstantMatrices.load(tmp_path / "c", encoder=reference, slots=16)
-    other_encoder = replace(reference, name="other", digest="0" * 64)
-    with pytest.raises(ArtifactError, match="0000"):
-        ConstantMatrices.load(tmp_path / "c", encoder=other_encoder)
 
 
 RANDOM = np.random.default_rng(0)

@@ -230,7 +230,7 @@ def test_similarity_averages_single_texts(shallow: str, pairs: Path) -> None:
     similar = score_study(described(shallow, SIMILARITY, keep=[0]), pairs, pairs / "store")
     (step,) = (step for step in similar.pipeline.steps if step.stage.name == "average")
     folder = step.folder(similar.store)
-    average = ConstantMatrices.load(folder, encoder=step["encoder"], slots=SLOTS)
+    average = ConstantMatrices.load(folder)
     frame = pandas.read_json(pairs / "train.jsonl", lines=True)
     texts = [[text] for name in ("premise", "hypothesis") for text in frame[name]]
     expected = average_of_stock(shallow, texts)
