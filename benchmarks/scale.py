@@ -110,9 +110,9 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     encoder = step["encoder"]
     numbers = random.Random(step.key)
     if step.stage.name == "train_lambda":
-        shape = (2, encoder.layers, encoder.heads)
+        shape = (encoder.layers, encoder.heads)
         lambdas = np.random.default_rng(0).random(shape, np.float32)
-        save_file({"lambda": lambdas[-1].copy(), "lambda_by_epoch": lambdas}, folder / LAMBDA)
+        save_file({"lambda": lambdas}, folder / LAMBDA)
         return
     shares = [numbers.randrange(ROWS // 2, ROWS) / ROWS for _ in step["seeds"]]
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))

@@ -66,9 +66,9 @@ def read_head_scores(
     """
     if method == "lambda":
         return TrainedLambda(
-            _lambda_by_epoch(artifacts),
+            _read_lambdas(artifacts),
             distinct_rows=_have_distinct_rows(artifacts),
-            shuffled=_lambda_by_epoch(controls),
+            shuffled=_read_lambdas(controls),
             native=any(read_metadata(scored.path).get("native") for scored in artifacts.values()),
         )
     if method == "causal_gates":
@@ -100,8 +100,8 @@ def _read_causal_gates(artifacts: ArtifactsBySeed) -> HeadScores:
     return CausalGateScores.of_seeds(scores, distinct_rows)
 
 
-def _lambda_by_epoch(artifacts: ArtifactsBySeed) -> dict[int, np.ndarray]:
+def _read_lambdas(artifacts: ArtifactsBySeed) -> dict[int, np.ndarray]:
     return {
-        seed: load_file(verified(artifact) / LAMBDA)["lambda_by_epoch"]
+        seed: load_file(verified(artifact) / LAMBDA)["lambda"]
         for seed, artifact in artifacts.items()
     }

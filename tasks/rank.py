@@ -14,13 +14,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import (
-    VALUED_ROWS,
-    HeadScores,
-    divided_rows,
-    rows_of_seed,
-    shuffle_seed_of,
-)
+from papa.ranking.head_scores import VALUED_ROWS, divided_rows, rows_of_seed, shuffle_seed_of
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Unit
@@ -32,7 +26,6 @@ from papa.text.corpus import TokenisedCorpus, open_corpus
 from papa.text.sources import Split
 
 if TYPE_CHECKING:
-    from papa.heads.constants import ConstantMatrices
     from papa.native.passes import NativeHead
     from papa.probes.probes import Probe
 
@@ -56,8 +49,8 @@ def train_lambda(
 
     The ``seed`` decides the rows, their order, and the probe's start; the ranking seeds
     ``rows_divided_by`` divide the rows of a native head among them. With ``shuffled`` labels it is
-    the control. In: the tokenised text, the task's own average C, and the encoder. Out: λ after
-    every epoch, [epochs, L, H]. Where: a worker.
+    the control. In: the tokenised text, the task's own average C, and the encoder. Out: λ,
+    [L, H]. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
     from papa.native import training
@@ -85,7 +78,7 @@ def train_lambda(
         )
         values = training.train_lambda(request, context.on_epoch).astype(np.float32)
     else:
-        lambda_by_epoch = learned.train_lambda(
+        trained = learned.train_lambda(
             context.loaded_encoder,
             constants,
             corpus,
@@ -95,11 +88,11 @@ def train_lambda(
             progress=context.progress,
             on_epoch=context.on_epoch,
         )
-        values = lambda_by_epoch.detach().cpu().numpy()
+        values = trained.numpy()
     with context.published(
-        epochs=len(values), order_of_rows=shuffle_seed, native=task.head == "native"
+        epochs=task.probe.epochs, order_of_rows=shuffle_seed, native=task.head == "native"
     ) as folder:
-        save_file({"lambda": values[-1].copy(), "lambda_by_epoch": values}, folder / LAMBDA)
+        save_file({"lambda": values}, folder / LAMBDA)
 
 
 def open_native_loss(
@@ -165,79 +158,63 @@ def score_heads(
     standard errors where the method has them. Where: a worker.
     """
     from papa.heads.constants import ConstantMatrices
-    from papa.ranking.loss_scores import ScoringRequest
+    from papa.native.scores import score_heads_by
+    from papa.native.training import training_spec
+    from papa.ranking.loss_scores import HeadLoss, LossRequest, ProbeLoss, ScoringRequest
     from papa.ranking.streamed import score_by_row_means
 
     entry = HEAD_SCORES[methods[0]]
     corpus = open_corpus(context.artifacts[text])
     constants = ConstantMatrices.load(context.artifacts[average])
-    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     count = len(corpus.split("train"))
-    rows, shuffle_seed = divided_rows(count, ranking.rows, seed or 0, rows_divided_by)
+    drawn_seed = seed or 0
+    rows, shuffle_seed = divided_rows(count, ranking.rows, drawn_seed, rows_divided_by)
+    valued_rows = ranking.rows or VALUED_ROWS
     if entry.values_sets:
-        shuffle_seed = shuffle_seed_of(count, ranking.rows or VALUED_ROWS, seed or 0)
+        shuffle_seed = shuffle_seed_of(count, valued_rows, drawn_seed)
+    loss: HeadLoss | None = None
     if is_native(task):
-        native = open_native_loss(context, encoder, corpus, task, unit)
-        scores_by_method = _score_native_head(
-            context, native, constants, task, ranking, methods, seed or 0, rows
-        )
-    else:
+        loss = open_native_loss(context, encoder, corpus, task, unit)
+    elif frozen_probe is not None:
+        probe = _load_probe(context, corpus, task, drawn_seed, frozen_probe)
+        loss = ProbeLoss(context.loaded_encoder, probe, corpus)
+    if loss is None:
         request = ScoringRequest(
             encoder=context.loaded_encoder,
             constants=constants,
             corpus=corpus,
             task=task,
             ranking=ranking,
-            seed=seed or 0,
+            seed=drawn_seed,
             execution=context.execution,
             progress=context.progress,
         )
+        functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
         if entry.streamed:
             scores_by_method = score_by_row_means(request, functions)
-        elif frozen_probe is not None:
-            probe = _load_probe(context, text, task, seed or 0, frozen_probe)
-            units = encoder.layers * encoder.heads
-            by_loss = request.by_loss_of(probe, entry.evaluations(ranking, units))
-            scores_by_method = {method: score(by_loss) for method, score in functions.items()}
         else:
             scores_by_method = {method: score(request) for method, score in functions.items()}
+    else:
+        layers, units = loss.size
+        training: ProbeSpec | None = None
+        if "epochs" in entry.reads:
+            training = training_spec(methods[0], ranking, task.probe, len(rows))
+        loss_request = LossRequest(
+            loss=loss,
+            substitute=constants.to(loss.device),
+            rows=rows,
+            valued_rows=rows_of_seed(count, valued_rows, drawn_seed),
+            evaluations=entry.evaluations(ranking, layers * units),
+            seed=drawn_seed,
+            training=training,
+            progress=context.progress,
+        )
+        scores_by_method = score_heads_by(methods, loss_request)
     publish_head_scores(context, scores_by_method, shuffle_seed)
 
 
-def _score_native_head(
-    context: Context,
-    native: NativeHead,
-    constants: ConstantMatrices,
-    task: TaskSpec,
-    ranking: RankingSpec,
-    methods: tuple[str, ...],
-    seed: int,
-    rows: np.ndarray,
-) -> dict[str, HeadScores]:
-    """Score the heads of a native head on some rows, by methods that share a pass."""
-    from papa.native.scores import score_heads_by
-    from papa.native.training import training_spec
-    from papa.ranking.loss_scores import LossRequest
-
-    entry = HEAD_SCORES[methods[0]]
-    spec: ProbeSpec | None = None
-    if "epochs" in entry.reads:
-        spec = training_spec(methods[0], ranking, task.probe, len(rows))
-    request = LossRequest(
-        loss=native,
-        substitute=constants.to(native.device),
-        rows=rows,
-        valued_rows=rows_of_seed(len(native.texts), ranking.rows or VALUED_ROWS, seed),
-        evaluations=entry.evaluations(ranking, len(native.units)),
-        seed=seed,
-        training=spec,
-        progress=context.progress,
-    )
-    return score_heads_by(methods, request)
-
-
 def _load_probe(
-    context: Context, text: Step, task: TaskSpec, seed: int, frozen_probe: Step
+    context: Context, corpus: TokenisedCorpus, task: TaskSpec, seed: int, frozen_probe: Step
 ) -> Probe:
     """Return the probe that a step has trained, on the encoder's device."""
     from safetensors.torch import load_file as load_tensors
@@ -245,7 +222,7 @@ def _load_probe(
     from papa.probes.evaluate import build_probe
 
     encoder = context.loaded_encoder
-    probe = build_probe(encoder, open_corpus(context.artifacts[text]), task, [seed])
+    probe = build_probe(encoder, corpus, task, [seed])
     artifact = context.artifacts[frozen_probe]
     probe.load_state_dict(load_tensors(verified(artifact, PROBE) / PROBE))
     return probe.requires_grad_(False).to(encoder.device)

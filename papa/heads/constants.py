@@ -28,16 +28,12 @@ FILE = "constants.safetensors"
 
 
 class EntryCounts:
-    """Entries of the constants that inputs read: in one layer, as all read the same."""
+    """Entries of the constants that inputs read, in all layers: each reads the same."""
 
     def __init__(self) -> None:
-        self._layer: int | None = None
         self._sums = torch.zeros(2, dtype=torch.float64)
 
-    def add(self, observed: Bool[Tensor, "slots slots"], batch: MicroBatch, layer: int = 0) -> None:
-        self._layer = layer if self._layer is None else self._layer
-        if layer != self._layer:
-            return
+    def add(self, observed: Bool[Tensor, "slots slots"], batch: MicroBatch) -> None:
         real = batch.attention_mask.double()
         slots = batch.columns
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
@@ -119,7 +115,7 @@ class ConstantMatrices(Weights):
         if batch is None:
             return super().output(attention, layer, heads)
         if self.entries is not None:
-            self.entries.add(self.seen, batch, layer)
+            self.entries.add(self.seen, batch)
         value = at_least_single(states_of_heads(attention.value, heads))
         slots = batch.columns[None]
         matrices = read_at(self.matrices[layer], indices(heads, value.device), slots, slots)[0]

@@ -163,7 +163,7 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
     if not scores.distinct_rows:
         return [
             f"The certainty of λ is unknown: it needs two seeds or more with {LEAST_TEXTS} texts "
-            f"each, and {len(scores.by_epoch)} seeds shared {len(native.texts)} texts."
+            f"each, and {len(scores.by_seed)} seeds shared {len(native.texts)} texts."
         ]
     facts = {
         **scores.facts(keep),

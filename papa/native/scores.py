@@ -29,6 +29,7 @@ from papa.ranking.head_scores import (
     divided_rows,
     rows_of_seed,
 )
+from papa.ranking.loss_scores import HeadLoss, LossRequest
 from papa.ranking.orders import HEAD_SCORES
 from papa.ranking.redundancy import joint_effects_of_order
 from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
@@ -127,14 +128,16 @@ def output_weights(
     return torch.stack([weights[layer].to(native.device) for layer in range(layers)])
 
 
-def score_heads_by(methods: Sequence[str], request: NativeRequest) -> dict[str, HeadScores]:
-    """Score all heads of a native head, for one seed, by one method, or by those that share a
-    pass.
+def score_heads_by(methods: Sequence[str], request: LossRequest[HeadLoss]) -> dict[str, HeadScores]:
+    """Score all heads by the loss of a native head or a frozen probe, for one seed: by one method,
+    or by those that share a pass of a native head.
     """
     functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
     if HEAD_SCORES[methods[0]].streamed:
+        native = request.loss
+        assert isinstance(native, NativeHead)
         return score_by_row_means(
-            request.loss, request.substitute, request.rows, functions, request.progress
+            native, request.substitute, request.rows, functions, request.progress
         )
     if "gates" in functions:
         # The table names the function that trains them with a probe.
@@ -189,14 +192,14 @@ def score_native_heads(
         with bar(description, show_progress, "evaluation" if evaluations else "text") as progress:
             request = replace(request, progress=progress)
             if entry is None:
-                scores = HeadScores(train_lambda(request)[-1:])
+                scores = HeadScores(train_lambda(request)[None])
             else:
                 scores = score_heads_by([method], request)[method]
         by_seed[request.seed] = scores
     distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles
     if entry is None:
-        by_epoch = {seed: scores.by_seed for seed, scores in by_seed.items()}
-        return TrainedLambda(by_epoch, distinct_rows, native=True)
+        lambdas = {seed: scores.by_seed[0] for seed, scores in by_seed.items()}
+        return TrainedLambda(lambdas, distinct_rows, native=True)
     if method == "causal_gates":
         return CausalGateScores.of_seeds([*by_seed.values()], distinct_rows)
     is_trained = "epochs" in entry.reads

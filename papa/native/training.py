@@ -108,15 +108,12 @@ def train_shares(
 
 def train_lambda(
     request: NativeRequest, on_epoch: OnEpoch = ignore_epoch
-) -> Float[np.ndarray, "epochs layers heads"]:
+) -> Float[np.ndarray, "layers heads"]:
     """Train λ of every head, with B = λA + (1 - λ)C (paper, Section 3.2), to keep a native head's
-    loss low. Return λ after every epoch.
+    loss low.
     """
-    assert request.training is not None
     by_step = train_shares(request, on_epoch=on_epoch)
-    steps = math.ceil(len(request.rows) / request.training.batch_size)
-    by_epoch = torch.stack(by_step[steps - 1 :: steps])
-    return by_epoch.sigmoid().double().numpy()
+    return by_step[-1].sigmoid().double().numpy()
 
 
 def train_gates(request: NativeRequest) -> HeadScores:
@@ -125,14 +122,9 @@ def train_gates(request: NativeRequest) -> HeadScores:
     """
     assert request.training is not None
     generator = torch.Generator().manual_seed(seed_of(request.seed, 2))
-
-    def drawn(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "layers heads"]:
-        uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
-        return drawn_gates(location, uniform)
-
     by_step = train_shares(
         request,
-        shares=drawn,
+        shares=lambda location: drawn_gates(location, generator),
         penalty=lambda location: GATE_COST * open_probability(location).sum(),
     )
     values = open_probability(by_step[-1]).double().numpy()

@@ -74,40 +74,41 @@ def chunks_of(
 
 ChunkLoss = Callable[[Chunk], Float[Tensor, ""]]
 """The share of a minibatch's loss that a chunk of it has; gradients pass."""
-Learned = tuple[Groups, ChunkLoss]
+LossOn = Callable[[Encoder], ChunkLoss]
+"""Returns the loss of what is trained, on an encoder or a copy of it."""
 
 
 def train_in_chunks(
-    learned: Learned,
+    groups: Groups,
+    loss_on: LossOn,
     encoder: Encoder,
     split: TokenisedSplit,
     spec: ProbeSpec,
     seed: int,
     rows: Rows | None = None,
-    twin_loss: Callable[[], ChunkLoss] | None = None,
     *,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> None:
-    """Train what takes part in a frozen encoder's attention, ``learned`` with its loss, alone or
-    with a probe of one seed, which is that of the order of rows, and of dropout.
+    """Train what takes part in a frozen encoder's attention, alone or with a probe of one seed,
+    which is that of the order of rows, and of dropout.
 
-    ``twin_loss`` returns the same loss on an encoder of its own, for another thread: chunks of a
-    minibatch then run side by side on cores that no worker uses.
+    Chunks of a minibatch run side by side on cores that no worker uses, each on a copy of the
+    encoder that shares its weights, where that computes the same.
     """
-    groups, loss = learned
     rows = split.rows if rows is None else rows
     tokens = chunk_tokens(encoder.device)
     rows_per_window = window_rows(encoder, split, spec.batch_size)
     parameters = [parameter for group in groups for parameter in group["params"]]
-    losses_of_threads = [loss]
+    losses_of_threads = [loss_on(encoder)]
+    can_share = encoder.can_have_twins and not spec.encoder_dropout
 
     def losses(minibatch: Rows, epoch: int, number: int) -> Float[Tensor, " 1"]:
         chunks = chunks_of(split, minibatch, tokens, (seed, epoch, number))
-        threads = 1 if twin_loss is None else min(free_threads(), len(chunks))
-        while twin_loss is not None and len(losses_of_threads) < threads:
-            losses_of_threads.append(twin_loss())
-        return accumulate_gradients(losses_of_threads[: max(1, threads)], chunks, parameters)
+        threads = max(1, min(free_threads(), len(chunks))) if can_share else 1
+        while len(losses_of_threads) < threads:
+            losses_of_threads.append(loss_on(encoder.twin()))
+        return accumulate_gradients(losses_of_threads[:threads], chunks, parameters)
 
     train(
         [Learner(groups, [seed])],

@@ -15,7 +15,7 @@ from papa.heads.outputs import ConstantOutputs
 from papa.heads.replacement import replaced
 from papa.heads.substitutes import Substitute
 from papa.models.encoder import Encoder
-from papa.probes.chunks import probe_loss, train_in_chunks
+from papa.probes.chunks import ChunkLoss, probe_loss, train_in_chunks
 from papa.probes.estimators import Estimator, FittedProbe
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_rows
 from papa.probes.probes import (
@@ -131,12 +131,16 @@ def _trained_with_probe(
     groups: Groups = [{"params": [values]}, {"params": [*probe.parameters()]}]
     if isinstance(constants, ConstantOutputs):
         groups[0]["lr"] = _OPTIMAL_RATE
-    loss = probe_loss(encoder, probe, split, task.probe.encoder_dropout)
+
+    def loss_on(running: Encoder) -> ChunkLoss:
+        return probe_loss(running, probe, split, task.probe.encoder_dropout)
+
     # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are masked
     # and divided by their absolute sum, as training may make entries negative.
     with replaced(encoder, constants.with_values(values), heads):
         train_in_chunks(
-            (groups, loss),
+            groups,
+            loss_on,
             encoder,
             split,
             task.probe,

@@ -67,7 +67,6 @@ def divided_rows(
 
 _CONFIDENCE = 0.95
 OfHeads = Float[np.ndarray, "layers heads"]
-ByEpoch = Mapping[int, Float[np.ndarray, "_ layers heads"]]
 
 
 @dataclass(eq=False)
@@ -130,8 +129,7 @@ class HeadScores:
 
 
 class TrainedLambda(HeadScores):
-    """λ of every head after every epoch, trained once with each of several seeds; heads become
-    constant by its mean.
+    """λ of every head, trained once with each of several seeds; heads become constant by its mean.
 
     ``distinct_rows`` says whether no two seeds have a row in common; ``shuffled`` is λ on the same
     rows with shuffled labels, empty where it was not trained. Seeds of a ``native`` head differ in
@@ -140,14 +138,13 @@ class TrainedLambda(HeadScores):
 
     def __init__(
         self,
-        by_epoch: ByEpoch,
+        lambdas: Mapping[int, OfHeads],
         distinct_rows: bool = False,
-        shuffled: ByEpoch = MappingProxyType({}),
+        shuffled: Mapping[int, OfHeads] = MappingProxyType({}),
         native: bool = False,
     ) -> None:
-        last = [epochs[-1] for epochs in by_epoch.values()]
-        super().__init__(np.stack(last).astype(np.float64))
-        self.by_epoch = by_epoch
+        super().__init__(np.stack([*lambdas.values()]).astype(np.float64))
+        self.lambdas = lambdas
         self.distinct_rows = distinct_rows
         self.shuffled = shuffled
         self.native = native
@@ -217,11 +214,11 @@ class TrainedLambda(HeadScores):
     @property
     def control(self) -> tuple[float, bool] | None:
         """Kendall's τ between seeds with shuffled labels, and whether true labels agree by more."""
-        is_known = self.distinct_rows and self.shuffled.keys() == self.by_epoch.keys()
-        seeds = len(self.by_epoch)
+        is_known = self.distinct_rows and self.shuffled.keys() == self.lambdas.keys()
+        seeds = len(self.lambdas)
         if not is_known or seeds < CONTROL_SEEDS:
             return None
-        shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.by_epoch})
+        shuffled = TrainedLambda({seed: self.shuffled[seed] for seed in self.lambdas})
         shuffled_lambdas = shuffled.by_seed.reshape(seeds, -1)
         is_higher = agrees_more(self.by_seed.reshape(seeds, -1), shuffled_lambdas)
         return float(seed_agreement(shuffled_lambdas, ())[0]), is_higher

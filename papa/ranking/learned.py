@@ -1,7 +1,7 @@
 """Training λ (paper, Section 3.2), and what else is trained with constants to score heads."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from jaxtyping import Float
@@ -10,18 +10,18 @@ from torch import Tensor, nn
 from papa.heads.constants import ConstantMatrices
 from papa.heads.replacement import mixed_by
 from papa.models.encoder import Encoder
-from papa.probes.chunks import Chunk, ChunkLoss, probe_loss, train_in_chunks
+from papa.probes.chunks import Chunk, ChunkLoss, LossOn, probe_loss, train_in_chunks
 from papa.probes.evaluate import build_probe
 from papa.probes.training import Groups, seed_of
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.ranking.head_scores import HeadScores, rows_of_seed
 from papa.ranking.loss_scores import ScoringRequest
-from papa.spec import ProbeSpec, TaskSpec
+from papa.spec import TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
-Trainable = tuple[Groups, Callable[[Encoder], ChunkLoss]]
-"""What is trained, and its loss on an encoder."""
+Trainable = tuple[Groups, LossOn]
+"""What is trained, and its loss."""
 GATE_TEMPERATURE = 0.33
 """β of the hard concrete distribution."""
 GATE_LOW = -0.1
@@ -45,31 +45,25 @@ def train_lambda(
     seed: int = 0,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-) -> Float[Tensor, "epochs layers heads"]:
-    """Train λ of every head, and return it after every epoch: θ, 0 at the start, is trained with a
-    probe on a frozen encoder, as the task's ``probe`` says, on ``rows`` of the seed's or all.
+) -> Float[Tensor, "layers heads"]:
+    """Train λ of every head, and return it: θ, 0 at the start, is trained with a probe on a frozen
+    encoder, as the task's ``probe`` says, on ``rows`` of the seed's or all.
     """
     split = corpus.split("train")
     groups, loss_on = trainable_mix(encoder, constants, corpus, task, seed)
-    (theta,) = groups[0]["params"]
-    lambdas: list[Tensor] = []
-
-    def after_epoch(epoch: int, losses: Mapping[int, float]) -> None:
-        lambdas.append(theta.detach().sigmoid().cpu())
-        on_epoch(epoch, losses)
-
     train_in_chunks(
-        (groups, loss_on(encoder)),
+        groups,
+        loss_on,
         encoder,
         split,
         task.probe,
         seed,
         rows_of_seed(len(split), rows, seed),
-        _loss_for_second_thread(encoder, loss_on, task.probe),
         progress=progress,
-        on_epoch=after_epoch,
+        on_epoch=on_epoch,
     )
-    return torch.stack(lambdas)
+    (theta,) = groups[0]["params"]
+    return theta.detach().sigmoid().cpu()
 
 
 def trainable_mix(
@@ -97,22 +91,13 @@ def trainable_mix(
     return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss_on
 
 
-def _loss_for_second_thread(
-    encoder: Encoder, loss_on: Callable[[Encoder], ChunkLoss], spec: ProbeSpec
-) -> Callable[[], ChunkLoss] | None:
-    """Return a function that builds the loss on a copy of the encoder that shares its weights; None
-    where a copy would not compute the same.
-    """
-    if spec.encoder_dropout or not encoder.can_have_twins:
-        return None
-    return lambda: loss_on(encoder.twin())
-
-
 def drawn_gates(
-    location: Float[Tensor, "layers heads"], uniform: Float[Tensor, "layers heads"]
+    location: Float[Tensor, "layers heads"], generator: torch.Generator
 ) -> Float[Tensor, "layers heads"]:
-    """Return gates in [0, 1] from their locations log α and uniform random numbers in (0, 1)."""
-    drawn = ((uniform.logit() + location) / GATE_TEMPERATURE).sigmoid()
+    """Draw gates in [0, 1] from their locations log α, by a generator on the CPU."""
+    # Not 0 and 1, whose logits are infinite.
+    uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
+    drawn = ((uniform.to(location).logit() + location) / GATE_TEMPERATURE).sigmoid()
     return (drawn * (GATE_HIGH - GATE_LOW) + GATE_LOW).clamp(0, 1)
 
 
@@ -126,9 +111,8 @@ def trainable_gates(request: ScoringRequest) -> Trainable:
 
     def drawn(location: Tensor, chunk: Chunk) -> Tensor:
         # Not a seed that dropout draws from.
-        generator = torch.Generator().manual_seed(seed_of(chunk.dropout_seed, 2))
-        uniform = torch.rand(location.shape, generator=generator)
-        return drawn_gates(location, uniform.clamp(1e-6, 1 - 1e-6).to(location))
+        seed = seed_of(chunk.dropout_seed, 2)
+        return drawn_gates(location, torch.Generator().manual_seed(seed))
 
     groups, probe_loss_on = trainable_mix(
         request.encoder, request.constants, request.corpus, request.task, request.seed, drawn
@@ -198,13 +182,13 @@ def _trained(
     spec = request.ranking.training(request.task.probe, rate)
     groups, loss_on = trainable
     train_in_chunks(
-        (groups, loss_on(request.encoder)),
+        groups,
+        loss_on,
         request.encoder,
         request.corpus.split("train"),
         spec,
         request.seed,
         request.rows,
-        _loss_for_second_thread(request.encoder, loss_on, request.task.probe),
         progress=request.progress,
     )
     (theta,) = groups[0]["params"]

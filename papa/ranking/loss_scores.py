@@ -20,7 +20,7 @@ from papa.probes.packed_features import live_features
 from papa.probes.probes import Probe
 from papa.probes.training import Rows, SummedLoss
 from papa.progress import Progress, ignore_progress
-from papa.ranking.head_scores import VALUED_ROWS, HeadScores, rows_of_seed
+from papa.ranking.head_scores import HeadScores, rows_of_seed
 from papa.spec import ExecutionSpec, ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
 from papa.text.batches import MicroBatch, micro_batch, rows_of_like_length
@@ -200,19 +200,6 @@ class ScoringRequest:
     def rows(self) -> Rows:
         """The training rows that heads are scored on: ``ranking.rows`` of the seed's, or all."""
         return rows_of_seed(len(self.corpus.split("train")), self.ranking.rows, self.seed)
-
-    def by_loss_of(self, probe: Probe, evaluations: int) -> LossRequest[ProbeLoss]:
-        """Return the request for scores by the loss of a frozen probe."""
-        valued = self.ranking.rows or VALUED_ROWS
-        return LossRequest(
-            loss=ProbeLoss(self.encoder, probe, self.corpus),
-            substitute=self.constants.to(self.encoder.device),
-            rows=self.rows,
-            valued_rows=rows_of_seed(len(self.corpus.split("train")), valued, self.seed),
-            evaluations=evaluations,
-            seed=self.seed,
-            progress=self.progress,
-        )
 
 
 def gradient(request: LossRequest[HeadLoss]) -> HeadScores:

@@ -9,8 +9,8 @@ from torch import nn
 
 from papa.heads.constants import control
 from papa.models.encoder import Encoder
-from papa.probes.chunks import Chunk, Learned, accumulate_gradients, chunks_of, train_in_chunks
-from papa.probes.training import adamw, take_step
+from papa.probes.chunks import Chunk, ChunkLoss, accumulate_gradients, chunks_of, train_in_chunks
+from papa.probes.training import Groups, adamw, take_step
 from papa.ranking.learned import trainable_mix
 from papa.spec import ProbeSpec
 from papa.text.corpus import TokenisedSplit
@@ -21,6 +21,7 @@ SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 MINIBATCH = np.arange(16)
 
 
+Learned = tuple[Groups, ChunkLoss]
 Build = Callable[..., tuple[Learned, TokenisedSplit]]
 
 
@@ -88,7 +89,7 @@ def test_dropout_follows_from_the_seed_of_its_part(
         seeds_used.append(noted_chunk.dropout_seed)
         return loss(noted_chunk)
 
-    train_in_chunks((groups, noted), encoder, split, tasks["reviews"].probe, seed=0)
+    train_in_chunks(groups, lambda _: noted, encoder, split, tasks["reviews"].probe, seed=0)
     assert len({*seeds_used}) == len(seeds_used) >= 2 * 64 / 8
 
 

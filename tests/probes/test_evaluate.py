@@ -220,22 +220,47 @@ def test_a_cell_sees_its_constants_with_those_around_it(
     np.testing.assert_allclose(scores(scored()), before, atol=1e-6)
 
 
-def test_training_moves_only_constant_heads(
-    encoder: Encoder, corpora: Corpora, tasks: Tasks
-) -> None:
+def trained_matrices(encoder: Encoder, corpora: Corpora, tasks: Tasks) -> torch.Tensor:
+    """Toeplitz matrices of some heads, trained with a probe; those of the others do not move."""
     start = control("toeplitz", LAYERS, 12, 64)
     corpus = corpora["reviews"]
     task = with_probe(tasks["reviews"], epochs=1, batch_size=16, learning_rate=1e-2)
     matrices = torch.nn.Parameter(start.matrices.clone())
     split = corpus.split("train")
-    loss = probe_loss(encoder, build_probe(encoder, corpus, task, [0]), split, dropout=False)
-    arguments = ([{"params": [matrices]}], loss), encoder, split, task.probe
+    probe = build_probe(encoder, corpus, task, [0])
     with replaced(encoder, start.with_values(matrices), HEADS[:18]):
-        train_in_chunks(*arguments, seed=0, rows=np.arange(32))
+        train_in_chunks(
+            [{"params": [matrices]}],
+            lambda running: probe_loss(running, probe, split, dropout=False),
+            encoder,
+            split,
+            task.probe,
+            seed=0,
+            rows=np.arange(32),
+        )
     moved = (matrices.detach() - start.matrices).abs().amax(dim=(2, 3)).flatten()
     assert bool((moved[:18] > 1e-3).all())
     assert not moved[18:].any()
     assert all(parameter.grad is None for parameter in encoder.model.parameters())
+    return matrices.detach()
+
+
+def test_trained_constants_are_the_same_on_two_cores(
+    encoder: Encoder,
+    corpora: Corpora,
+    tasks: Tasks,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    twins = list[Encoder]()
+    twin = Encoder.twin
+    monkeypatch.setattr(Encoder, "twin", lambda self: twins.append(twin(self)) or twins[-1])
+    monkeypatch.setattr("papa.probes.chunks.chunk_tokens", lambda device: 64)
+    on_one = trained_matrices(encoder, corpora, tasks)
+    assert not twins
+    with WorkerCores(tmp_path, 0, 2).used():
+        assert torch.equal(trained_matrices(encoder, corpora, tasks), on_one)
+    assert len(twins) == 1, "the unused core was used"
 
 
 def pairs(split: TokenisedSplit) -> list[tuple[int, int]]:

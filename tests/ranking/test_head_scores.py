@@ -18,7 +18,7 @@ STUDIES = 400
 
 def trained(values: np.ndarray) -> TrainedLambda:
     return TrainedLambda(
-        {seed: seed_values.reshape(1, LAYERS, HEADS) for seed, seed_values in enumerate(values)}
+        {seed: seed_values.reshape(LAYERS, HEADS) for seed, seed_values in enumerate(values)}
     )
 
 
@@ -104,9 +104,9 @@ CONTROL = 0.5 + TEXT + 0.001 * NUMBERS.standard_normal((5, LAYERS * HEADS))
 def test_an_order_is_informative_only_where_labels_make_seeds_agree(
     values: np.ndarray, control: np.ndarray | None, distinct_rows: bool, is_informative: bool
 ) -> None:
-    by_epoch = trained(values).by_epoch
-    shuffled = {} if control is None else trained(control).by_epoch
-    text = sentence(TrainedLambda(by_epoch, distinct_rows, shuffled))
+    lambdas = trained(values).lambdas
+    shuffled = {} if control is None else trained(control).lambdas
+    text = sentence(TrainedLambda(lambdas, distinct_rows, shuffled))
     assert ("informative" in text) == is_informative
 
 

@@ -31,19 +31,26 @@ def scoring_request(one_head: Planted) -> ScoringRequest:
 
 def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
     """By hand: s = sigmoid((ln u - ln(1 - u) + log α) / .33), g = min(1, max(0, 1.2 s - .1))."""
-    location = torch.tensor([[0.0, 1.0]], dtype=torch.float64)
-    uniform = torch.tensor([[0.5, 0.2]], dtype=torch.float64)
-    drawn = [1 / (1 + math.exp(-(math.log(0.2) - math.log(0.8) + 1.0) / 0.33)), 0.5]
-    expected = [1.2 * 0.5 - 0.1, 1.2 * drawn[0] - 0.1]
-    torch.testing.assert_close(drawn_gates(location, uniform)[0].tolist(), expected)
-    assert drawn_gates(location, torch.tensor([[0.01, 0.99]])).tolist() == [[0.0, 1.0]]
+    locations = [0.0, 1.0, -100.0, 100.0]
+    location = torch.tensor([locations], dtype=torch.float64)
+    uniform = torch.rand(1, 4, generator=torch.Generator().manual_seed(7))[0].tolist()
+    drawn = [
+        1 / (1 + math.exp(-(math.log(u) - math.log(1 - u) + a) / 0.33))
+        for u, a in zip(uniform, locations, strict=True)
+    ]
+    expected = [min(1.0, max(0.0, 1.2 * s - 0.1)) for s in drawn]
+    gates = drawn_gates(location, torch.Generator().manual_seed(7))[0].tolist()
+    torch.testing.assert_close(gates, expected)
+    assert 0 < gates[0] < 1, "negative control"
+    assert gates[2:] == [0.0, 1.0]
 
     # 1 / (1 + e^-(log α + .33 ln 11)): the penalty, and the share of draws that are not 0.
     by_hand = [1 / (1 + math.exp(-(a + 0.33 * math.log(11)))) for a in (0.0, 1.0)]
-    torch.testing.assert_close(open_probability(location)[0].tolist(), by_hand)
-    many = torch.rand(100_000, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    shares = (drawn_gates(location.expand_as(many), many) > 0).double().mean(0)
-    torch.testing.assert_close(shares, open_probability(location)[0], atol=0.005, rtol=0)
+    likely = location[:, :2]
+    torch.testing.assert_close(open_probability(likely)[0].tolist(), by_hand)
+    many = drawn_gates(likely.expand(100_000, 2), torch.Generator().manual_seed(0))
+    shares = (many > 0).double().mean(0)
+    torch.testing.assert_close(shares, open_probability(likely)[0], atol=0.005, rtol=0)
 
 
 def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringRequest) -> None:

@@ -64,7 +64,7 @@ def test_lambda_follows_from_its_seed(
         assert sorted(rows) == sorted(rows_of_seed(96, 16, seed).tolist())
         assert len(lambdas) == 4 or earlier.isdisjoint(rows), "seeds share no rows"
         earlier |= {*rows}
-    assert lambdas[0].shape == (1, scoring_request.encoder.layers, 12)
+    assert lambdas[0].shape == (scoring_request.encoder.layers, 12)
     assert float((lambdas[0] - 0.5).abs().mean()) > 1e-5
     assert torch.equal(lambdas[0], lambdas[3])
     assert not torch.equal(lambdas[0], lambdas[1])

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.unchecked
 
 DESIGN: dict[str, object] = {
     "substitutes": ["average", "relative", "zeros"],
-    "orders": ["lambda", "effect", "shapley"],
+    "orders": ["lambda", "effect", "shapley", "gates"],
     "keep": [1, 0.5],
     "ranking_seeds": [0],
     "ranking": {"rows": 8, "epochs": 1, "learning_rate": 0.05, "evaluations": 40},
