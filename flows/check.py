@@ -12,7 +12,7 @@ import psutil
 from papa import errors
 from papa.credentials import holds_credentials
 from papa.errors import problems_of
-from papa.models.files import read_configuration_file, remembered, weight_files
+from papa.models.files import checked_once, read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.resources import resident_bytes, usable_cores, usable_memory
 from papa.scores.custom import load_code
@@ -169,7 +169,7 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     def check(encoder: EncoderReference) -> None:
         document, digest = read_configuration_file(Path(encoder.folder), encoder.name)
         key = f"{encoder.tokenizer_digest} {digest}"
-        remembered("tokenizer fits", key, partial(fits, encoder, document))
+        checked_once("tokenizer fits", key, partial(fits, encoder, document))
 
     for index, spec in enumerate(resolved.study.encoders):
         where = f"encoders.{index} ({spec.name})"

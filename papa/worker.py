@@ -10,12 +10,12 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from papa.cores import WorkerCores
 from papa.errors import EncoderError, HubUnreachableError, PapaError
 from papa.garbage import uncollected
-from papa.models.native import NativeReference
+from papa.models.native import ModelReference
 from papa.models.reference import EncoderReference, resolve_encoder
 from papa.progress import Progress, ignore_progress
 from papa.spec import EncoderSpec
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from papa.models.encoder import Encoder
 
-ModelReference: TypeAlias = EncoderReference | NativeReference
 _LIBRARIES = ("papa-attention", "torch", "transformers", "numpy")
 INSTALL = "install PAPA and the same versions on every node"
 
@@ -95,9 +94,7 @@ class Worker:
         self._versions = versions
         self._cores = cores
         self._in_memory = dict(loaded or {})
-        # The model that was loaded last, by its reference and the class of its native head, "" for
-        # none.
-        self._last: dict[tuple[EncoderReference, str], Encoder | PreTrainedModel] = {}
+        self._last: dict[ModelReference, Encoder | PreTrainedModel] = {}
         self._lock = threading.Lock()
 
     def run(
@@ -151,17 +148,10 @@ class Worker:
 
     def _load(self, model: ModelReference) -> Encoder | PreTrainedModel:
         """Return the model that was loaded last, or another one in its place."""
-        if isinstance(model, EncoderReference):
-            encoder = model
-            model_class = ""
-        else:
-            encoder = model.encoder
-            model_class = model.model_class
-        in_memory = self._in_memory.get(encoder)
-        if in_memory is not None and not model_class:
+        in_memory = self._in_memory.get(model.encoder)
+        if in_memory is not None and not model.native_class:
             return in_memory
-        key = (encoder, model_class)
-        if key not in self._last:
+        if model not in self._last:
             import torch
 
             from papa.models.encoder import load_encoder
@@ -171,13 +161,13 @@ class Worker:
             device = self._device.replace("auto", "cuda" if torch.cuda.is_available() else "cpu")
             if in_memory is not None:
                 device = str(in_memory.device)
-            here = encoder_here(encoder) if self._versions else encoder
-            self._last[key] = (
-                load_native_model(here, model_class, device)
-                if model_class
+            here = encoder_here(model.encoder) if self._versions else model.encoder
+            self._last[model] = (
+                load_native_model(here, model.native_class, device)
+                if model.native_class
                 else load_encoder(here, device)
             )
-        return self._last[key]
+        return self._last[model]
 
 
 def versions_here() -> dict[str, str]:

@@ -22,11 +22,12 @@ from typing import Any, Literal
 
 from papa.cores import WorkerCores
 from papa.errors import PapaError, TransientError
+from papa.models.native import ModelReference
 from papa.progress import Progress, ignore_progress
 from papa.ray_node import RayNode
 from papa.resources import usable_cores
 from papa.temporary import temporary_folder
-from papa.worker import INSTALL, ClusterError, ModelReference, Worker, versions_here
+from papa.worker import INSTALL, ClusterError, Worker, versions_here
 
 _CLIENT = "ray://"
 _START_SECONDS = 120.0

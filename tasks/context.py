@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from papa.models.native import NativeReference, native_class
+from papa.models.native import ModelReference, native_class
 from papa.models.reference import EncoderReference
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.spec import ExecutionSpec, TaskSpec
@@ -22,7 +22,7 @@ from papa.storage.artifacts import ArtifactReference, published
 from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.step import Step
-from papa.worker import Executor, ModelReference
+from papa.worker import Executor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -44,9 +44,11 @@ def model_of(step: Step) -> ModelReference | None:
     """
     encoder: EncoderReference | None = step.arguments.get("encoder")
     task: TaskSpec | None = step.arguments.get("task")
-    if encoder is not None and task is not None and is_native(task):
-        return NativeReference(encoder, native_class(task, encoder))
-    return encoder
+    if encoder is None:
+        return None
+    if task is None or not is_native(task):
+        return ModelReference(encoder)
+    return ModelReference(encoder, native_class(task, encoder))
 
 
 def is_native(task: TaskSpec) -> bool:

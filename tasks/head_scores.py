@@ -9,6 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import HeadScores, TrainedLambda
+from papa.ranking.orders import HEAD_SCORES
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.context import Context
 from papa.tasks.step import Step
@@ -64,12 +65,13 @@ def read_head_scores(
     """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``; ``controls`` are λ
     trained on shuffled labels.
     """
+    native = any(read_metadata(scored.path).get("native") for scored in artifacts.values())
     if method == "lambda":
         return TrainedLambda(
             _read_lambdas(artifacts),
             distinct_rows=_have_distinct_rows(artifacts),
             shuffled=_read_lambdas(controls),
-            native=any(read_metadata(scored.path).get("native") for scored in artifacts.values()),
+            native=native,
         )
     if method == "causal_gates":
         return _read_causal_gates(artifacts)
@@ -79,7 +81,10 @@ def read_head_scores(
         draws = int(read_metadata(artifact.path)["draws"][method])
         error = tensors.get(_STANDARD_ERROR.format(method))
         scores.append(HeadScores(tensors[method][None], error, draws))
-    return HeadScores.joined(scores)
+    # Trained on a native head, seeds differ in nothing but their rows and their order.
+    differ_by_rows = native and "epochs" in HEAD_SCORES[method].reads
+    certain = not differ_by_rows or _have_distinct_rows(artifacts)
+    return HeadScores.joined(scores, certain)
 
 
 def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:

@@ -210,7 +210,7 @@ def score_heads(
             progress=context.progress,
         )
         scores_by_method = score_heads_by(methods, loss_request)
-    publish_head_scores(context, scores_by_method, shuffle_seed)
+    publish_head_scores(context, scores_by_method, shuffle_seed, native=is_native(task))
 
 
 def _load_probe(

@@ -2,8 +2,7 @@
 
 from papa.flows.cli import options
 from papa.models.architectures import Outcome, read_architectures
-from papa.models.identity import DECODERS
-from papa.models.reference import EMBEDDED
+from papa.models.reference import DECODERS, EMBEDDED
 from papa.models.supported import FAMILIES
 
 

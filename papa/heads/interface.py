@@ -104,27 +104,25 @@ def _family_prepared(model: PreTrainedModel, dispatch: Dispatch) -> Iterator[Non
 @contextmanager
 def _with_attention_function(modules: Sequence[nn.Module]) -> Iterator[None]:
     """Name our attention function in the configurations of these modules, while the block runs."""
-    configs: dict[int, PreTrainedConfig] = {}
-    for module in modules:
-        config = getattr(module, "config", None)
-        if isinstance(config, PreTrainedConfig):
-            configs[id(config)] = config
-    names: dict[int, str | None] = {
-        key: config._attn_implementation_internal for key, config in configs.items()
-    }
-    for name in names.values():
+    configs = {id(config): config for config in (getattr(m, "config", None) for m in modules)}
+    names: list[tuple[PreTrainedConfig, str | None]] = [
+        (config, config._attn_implementation_internal)
+        for config in configs.values()
+        if isinstance(config, PreTrainedConfig)
+    ]
+    for _, name in names:
         if name is not None and not name.startswith(_REPLACEABLE):
             raise EncoderError(
                 f"the model's attention function is '{name}', which its other heads would "
                 "lose: call model.set_attn_implementation('eager') first"
             )
     try:
-        for config in configs.values():
+        for config, _ in names:
             config._attn_implementation_internal = PADDED
         yield
     finally:
-        for key, config in configs.items():
-            config._attn_implementation_internal = names[key]
+        for config, name in names:
+            config._attn_implementation_internal = name
 
 
 def _hook_before_pass(

@@ -85,7 +85,7 @@ class LayerReuse:
         return self.positions[min((layer for layer, _ in changed), default=-1)]
 
     def _keep(self, batch: Hashable, recording: _Recording) -> None:
-        stored = sum(recording.size for recording in self._recordings.values())
+        stored = sum(earlier.size for earlier in self._recordings.values())
         if stored + recording.size <= _MOST_BYTES:
             self._recordings[batch] = recording
 
@@ -101,8 +101,7 @@ class _Recording:
     @property
     def size(self) -> int:
         """Bytes of its tensors."""
-        tensors = (leaf for leaf in tree_leaves(list(self.outputs)) if isinstance(leaf, Tensor))
-        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+        return sum(tensor.nbytes for tensor in _tensors_of(list(self.outputs)))
 
 
 def reuse_in(
@@ -182,16 +181,20 @@ def _is_exact(
 
 def _is_same(first: object, second: object) -> bool:
     """Return whether two passes output the same tensors, but for caches."""
-    if isinstance(first, Mapping) and isinstance(second, Mapping):
-        first = [value for name, value in first.items() if name not in _CACHES]
-        second = [value for name, value in second.items() if name not in _CACHES]
-    if isinstance(first, Tensor) and isinstance(second, Tensor):
-        return first.shape == second.shape and torch.allclose(
-            first, second, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True
-        )
-    if isinstance(first, list | tuple) and isinstance(second, list | tuple):
-        return len(first) == len(second) and all(map(_is_same, first, second))
-    return type(first) is type(second)
+    tensors = _tensors_of(first)
+    others = _tensors_of(second)
+    return len(tensors) == len(others) and all(
+        tensor.shape == other.shape
+        and torch.allclose(tensor, other, rtol=_TOLERANCE, atol=_TOLERANCE, equal_nan=True)
+        for tensor, other in zip(tensors, others, strict=True)
+    )
+
+
+def _tensors_of(outputs: object) -> list[Tensor]:
+    """Return all tensors in what a pass or layers output, but for those of caches."""
+    if isinstance(outputs, Mapping):
+        outputs = {name: value for name, value in outputs.items() if name not in _CACHES}
+    return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
 
 
 @contextmanager

@@ -32,8 +32,6 @@ class Encoder:
     float32 all the same. layers, heads, width, head_width are L, H, d and d/H.
     """
 
-    reference: EncoderReference | None = None
-
     def __init__(
         self,
         model: PreTrainedModel,
@@ -186,9 +184,7 @@ def load_encoder(reference: EncoderReference, device: str = "cpu") -> Encoder:
     """Load the encoder of ``reference`` from its local folder."""
     check_device(device)
     check_precision(reference.precision, device)
-    encoder = Encoder(load_model(reference), device, reference.precision)
-    encoder.reference = reference
-    return encoder
+    return Encoder(load_model(reference), device, reference.precision)
 
 
 def _hold_in_bfloat16(model: nn.Module) -> None:

@@ -99,11 +99,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 def _of_weights(names: Iterable[str]) -> list[str]:
     """Select the files of an encoder's weights, one or all shards, safetensors before pickles."""
-    there = sorted(names)
+    present = sorted(names)
     for whole in (SAFETENSORS, _PICKLED):
         stem, ending = whole.split(".")
-        shards = [name for name in there if re.fullmatch(rf"{stem}-\d+-of-\d+\.{ending}", name)]
-        if whole in there:
+        shards = [name for name in present if re.fullmatch(rf"{stem}-\d+-of-\d+\.{ending}", name)]
+        if whole in present:
             return [whole]
         if shards and all(name.endswith(f"-of-{len(shards):05d}.{ending}") for name in shards):
             return shards
@@ -153,15 +153,15 @@ _one_at_a_time = threading.Lock()
 """Checks import large libraries: two threads at once find modules half made."""
 
 
-def remembered(subject: str, content: str, check: Callable[[], Checked]) -> Checked:
+def checked_once(subject: str, content: str, check: Callable[[], Checked]) -> Checked:
     """Return the stored result of an earlier ``check``, a JSON value, else of a check now. It is
     stored by the digest of what is checked, the versions of libraries, and PAPA's own code that
     decides.
     """
     root = Path(__file__).parents[1]
     code = sorted([*root.glob("models/*.py"), *root.glob("text/*.py")])
-    made_by = [*map(version, ("torch", "transformers", "tokenizers")), *map(sha256_of_file, code)]
-    path = cache_folder() / "checked" / f"{sha256_of_json([subject, content, made_by])}.json"
+    versions = [*map(version, ("torch", "transformers", "tokenizers")), *map(sha256_of_file, code)]
+    path = cache_folder() / "checked" / f"{sha256_of_json([subject, content, versions])}.json"
     with suppress(OSError, ValueError):
         earlier: Checked = json.loads(path.read_bytes())
         return earlier

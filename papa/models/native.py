@@ -8,30 +8,34 @@ from typing import TYPE_CHECKING, cast
 
 from papa.errors import EncoderError
 from papa.models.files import embeds_by, read_configuration_file
-from papa.models.identity import EncoderReference
-from papa.models.reference import check_device, check_precision
+from papa.models.reference import EncoderReference, check_device, check_precision
 from papa.spec import TaskSpec
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_CLASSES = "AutoModelForSequenceClassification"
-_TAGS = "AutoModelForTokenClassification"
-_CLASS_OF_KIND = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM", "words": _TAGS}
+_TEXT_CLASSIFIER = "AutoModelForSequenceClassification"
+_TOKEN_CLASSIFIER = "AutoModelForTokenClassification"
+_CLASS_OF_KIND = {
+    "mlm": "AutoModelForMaskedLM",
+    "causal": "AutoModelForCausalLM",
+    "words": _TOKEN_CLASSIFIER,
+}
 
 
 @dataclass(frozen=True)
-class NativeReference:
-    """A model with its native head.
+class ModelReference:
+    """A model that a worker loads.
 
     Attributes:
         encoder: The model, by name and content.
-        model_class: The class of transformers that loads it with the head (``native_class``): it
-            follows from files that lie elsewhere on another machine of a cluster.
+        native_class: The class of transformers that loads it with its native head
+            (``native_class``); "" loads the plain encoder. It follows from files that lie elsewhere
+            on another machine of a cluster.
     """
 
     encoder: EncoderReference
-    model_class: str
+    native_class: str = ""
 
 
 def native_class(task: TaskSpec, reference: EncoderReference) -> str:
@@ -50,13 +54,13 @@ def native_class(task: TaskSpec, reference: EncoderReference) -> str:
     configuration, _ = read_configuration_file(Path(reference.folder), subject)
     architecture = str((configuration.get("architectures") or ["nothing"])[0])
     if task.columns.label is None and architecture.endswith("ForTokenClassification"):
-        return _TAGS
+        return _TOKEN_CLASSIFIER
     if task.columns.label is None and not architecture.endswith("ForSequenceClassification"):
         raise EncoderError(
             f"{subject} has no head that gives classes ({architecture}): measure it by nearest_10, "
             "or with kind: mlm"
         )
-    return _CLASSES
+    return _TEXT_CLASSIFIER
 
 
 def load_native_model(

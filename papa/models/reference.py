@@ -1,11 +1,11 @@
-"""Which encoder is meant: its folder, digests and shape, and in which precision it computes."""
+"""Which encoder is meant: its name, files, digests and shape, and its precision."""
 
 from __future__ import annotations
 
 import importlib.util
 import re
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,8 +18,8 @@ from papa.files import refuse_pointer, sha256_of_file
 from papa.hub import fetched
 from papa.models import files
 from papa.models.files import CONFIGURATION, Json, tokenizer_files
-from papa.models.identity import DECODERS, EncoderReference
 from papa.spec import EncoderSpec, Precision
+from papa.spec.orders import Unit
 
 if TYPE_CHECKING:
     import torch
@@ -27,6 +27,53 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded/all-MiniLM-L6-v2"
 EMBEDDED_DIGEST = "00eda5aa9ccbb3058ae94f67656a539d168312ddbda70ff9fae4e1d01e41f660"
+
+DECODERS = ("gpt2", "llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text")
+"""``model_type`` of decoders that studies measure with their native head: those on which
+``papa.ablated`` is tested."""
+
+
+@dataclass(frozen=True)
+class EncoderReference:
+    """A frozen encoder by name and content.
+
+    Attributes:
+        name, revision: as the study names it; the revision is the commit for hub names.
+        digest: SHA-256 over its weights, as they were published, and its configuration.
+        tokenizer_digest: SHA-256 over its tokenizer's files.
+        positions: the most slots it has positions for.
+        key_heads: heads of keys and values in a layer of a decoder; None in an encoder.
+        tokenizer: of an encoder that is held in memory alone; None reads it from its files.
+    """
+
+    name: str
+    revision: str | None
+    folder: str
+    digest: str
+    tokenizer_digest: str
+    model_type: str
+    layers: int
+    heads: int
+    width: int
+    positions: int
+    precision: Precision = "float32"
+    key_heads: int | None = None
+    tokenizer: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def causal(self) -> bool:
+        """Whether it is a decoder, which has no packed passes and is asked by its native head."""
+        return self.model_type in DECODERS
+
+    def heads_per_unit(self, unit: Unit) -> int:
+        """Return how many heads of a layer are scored and become constant as a whole."""
+        if unit == "head" or self.key_heads is None:
+            return 1
+        return self.heads // self.key_heads
+
+    @property
+    def display(self) -> str:
+        return Path(self.name).name
 
 
 def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> EncoderReference:
@@ -52,7 +99,7 @@ def resolve_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enco
         load_model(reference, with_weights=False)
         return True
 
-    files.remembered("weights fit", digest, weights_fit)
+    files.checked_once("weights fit", digest, weights_fit)
     return reference
 
 
@@ -75,9 +122,9 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
             f"there is no encoder folder at {folder}: give one with {CONFIGURATION} and "
             f"{files.SAFETENSORS}"
         )
-    document, digest = files.read_configuration_file(folder, subject)
-    shape = files.remembered(
-        "supported encoder", digest, partial(_shape, document, folder, subject)
+    document, configuration = files.read_configuration_file(folder, subject)
+    shape = files.checked_once(
+        "supported encoder", configuration, partial(_shape, document, folder, subject)
     )
     if not tokenizer_files(folder):
         raise EncoderError(
@@ -86,8 +133,8 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     for path in (*tokenizer_files(folder), *files.weight_files(folder)):
         refuse_pointer(path, EncoderError)
     files.published_weights(folder, subject, revision and spec.name)
-    words = files.tokenizer_digest(folder)
-    return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=words, **shape)
+    digest = files.tokenizer_digest(folder)
+    return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=digest, **shape)
 
 
 def _shape(document: Json, folder: Path, subject: str) -> Json:

@@ -22,7 +22,7 @@ from transformers.utils import logging
 from papa.errors import EncoderError, in_one_line, shortened, shown
 from papa.models import files
 from papa.models.files import CONFIGURATION, Json
-from papa.models.identity import DECODERS, EncoderReference
+from papa.models.reference import DECODERS, EncoderReference
 from papa.models.supported import family_of, unsupported
 
 Model = TypeVar("Model", bound=nn.Module)
@@ -56,16 +56,11 @@ def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrai
         if why:
             raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, {why}")
     try:
-        config = transformers.CONFIG_MAPPING[kind].from_dict(document)
+        return transformers.CONFIG_MAPPING[kind].from_dict(document)
     except Exception as error:  # transformers believes whatever the file says.
         raise EncoderError(
             f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
         ) from None
-    for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
-        count = getattr(config, name, 1)
-        if count < 1:
-            raise EncoderError(f"{path}: {name} is {count}, expected 1 or more: correct it")
-    return config
 
 
 def load_model(

@@ -15,14 +15,13 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel
 
 from papa.heads.masks import real_tokens
+from papa.probes.training import Rows
 from papa.text.batches import rows_of_like_length
 from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED, SpecialTokens
 
 Inputs: TypeAlias = Mapping[str, Any]
 """The keyword arguments of a model."""
-Rows: TypeAlias = Int[np.ndarray, " rows"]
-"""Numbers of texts."""
 BATCH_TEXTS = 16
 """Texts of an in-memory model in one batch."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}

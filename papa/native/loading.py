@@ -33,7 +33,6 @@ def open_native(
     """Return the native head of a loaded model in eval mode, for the texts of a split; it is
     trained no more. ``label_names`` are the task's classes, where its labels are read.
     """
-    attention_layers(model)  # Refused before anything runs.
     model.requires_grad_(False)
     tokens = special_tokens_of(load_tokenizer(reference), task.kind)
     if getattr(model.config, "type_vocab_size", 2) < 2:

@@ -34,19 +34,15 @@ class Loss:
         objective: What λ is trained to keep low, in words.
         compares: Whether it compares answers with those of the original model.
         is_label_free: Whether it reads no labels of a task.
+        of_answers: Takes the original model's answers, which are empty where it compares nothing,
+            the answers, and their batch; returns the loss of each answer. Gradients pass.
     """
 
     name: str
     objective: str
     compares: bool
     is_label_free: bool
-    function: Callable[[Answers, Answers, Batch], AnswerLosses]
-
-    def __call__(self, before: Answers, after: Answers, batch: Batch) -> AnswerLosses:
-        """Return the loss of each answer ``after``; gradients pass. The original model's answers,
-        ``before``, are empty where the loss compares nothing.
-        """
-        return self.function(before, after, batch)
+    of_answers: Callable[[Answers, Answers, Batch], AnswerLosses]
 
 
 def kl_divergence(

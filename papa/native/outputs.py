@@ -189,7 +189,6 @@ def _words(
     return answers
 
 
-@lru_cache(maxsize=16)
 def check_means(model: PreTrainedModel) -> None:
     """Raise an error if sentence-transformers computes other embeddings than means over tokens of a
     model of a folder or of the hub.
@@ -199,7 +198,7 @@ def check_means(model: PreTrainedModel) -> None:
     folder = Path(name)
     if commit is not None and not folder.is_dir():
         try:
-            folder = fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)
+            folder = _embedding_files(name, commit)
         except HubUnreachableError:
             return
     other_embeddings = embeds_by(folder) if name and folder.is_dir() else None
@@ -209,3 +208,9 @@ def check_means(model: PreTrainedModel) -> None:
             "its texts as they are: measure its own embeddings in your loop, with "
             "papa.ablated, or give score="
         )
+
+
+@lru_cache(maxsize=16)
+def _embedding_files(name: str, commit: str) -> Path:
+    """Return the folder of the files by which sentence-transformers embeds, fetched once."""
+    return fetched(name, commit, f"the model '{name}'", EMBEDDING, EncoderError)

@@ -136,7 +136,7 @@ class NativeHead:
         """
         if before is None:
             before = self.original_answers(batch)
-        return self.loss(before, self.answers(batch, rules), batch)
+        return self.loss.of_answers(before, self.answers(batch, rules), batch)
 
     @torch.no_grad()
     def original_answers(self, batch: Batch) -> Answers:

@@ -13,7 +13,7 @@ from torch import Tensor
 from papa.errors import SpecError
 from papa.probes.features import FeatureSource
 from papa.probes.packed_features import PackedFeatures
-from papa.probes.probes import Inputs, Labels, Probe, Rows
+from papa.probes.probes import Inputs, Labels, Probe, RowsOfSeeds
 from papa.scores.answers import labels_and_lengths
 
 
@@ -60,7 +60,7 @@ class FittedProbe(Probe):
                 settable.set_params(random_state=seed)
             seed_estimator.fit(inputs, labels)
 
-    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+    def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
         if features.token_labels:
             return super().inputs(features, rows)
         texts = rows[0]

@@ -4,10 +4,8 @@ anew for each window of rows.
 
 from __future__ import annotations
 
-import errno
 import math
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -242,11 +240,7 @@ def reserve(path: Path, size: int) -> None:
     """Create a file of this size, so that a full disk is known before the encoder runs."""
     try:
         with path.open("xb") as file:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(file.fileno(), 0, size)
-            elif shutil.disk_usage(path.parent).free < size:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            file.truncate(size)
+            os.posix_fallocate(file.fileno(), 0, size)
     except OSError as error:
         path.unlink(missing_ok=True)
         folder = path.parent.resolve()

@@ -16,7 +16,7 @@ from papa.text.tokens import IGNORED
 
 Inputs = Float[Tensor, "seeds n inputs"]
 Labels = Shaped[Tensor, "seeds n"]
-Rows = Int[Tensor, "seeds batch"]
+RowsOfSeeds = Int[Tensor, "seeds batch"]
 
 
 class Probe(nn.Module):
@@ -28,7 +28,10 @@ class Probe(nn.Module):
         self.dtype = dtype
 
     def losses(
-        self, features: PackedFeatures, rows: Rows, dropout_seeds: Sequence[int] | None = None
+        self,
+        features: PackedFeatures,
+        rows: RowsOfSeeds,
+        dropout_seeds: Sequence[int] | None = None,
     ) -> Float[Tensor, " seeds"]:
         """Return the mean loss of each seed on its rows; without ``dropout_seeds`` no dropout is
         drawn.
@@ -43,7 +46,7 @@ class Probe(nn.Module):
         """
         return self.predicted(*self.inputs(features, rows.expand(self.seeds, -1)))
 
-    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+    def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
         """Return all layers of every labelled token of each seed's rows, and the labels. Seeds with
         fewer tokens than others are padded with a repeated token whose label is -100.
         """
@@ -189,7 +192,7 @@ class SequenceProbe(TokenProbe):
         )
         self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
 
-    def inputs(self, features: PackedFeatures, rows: Rows) -> tuple[Inputs, Labels]:
+    def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
         """Return the weighted sums over slots, layer by layer, and the labels."""
         seeds, layers, slots = self.slot_weights.shape
         batch = rows.shape[1]

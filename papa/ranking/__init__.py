@@ -1,1 +1,1 @@
-"""λ of every head: trained with the probe, its certainty over seeds, when its order stands."""
+"""How heads are scored and ordered: the methods, their orders, and how certain both are."""

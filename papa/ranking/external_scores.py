@@ -60,8 +60,6 @@ def scores_by_head(values: object) -> Float[np.ndarray, "layers heads"]:
             numbers = np.array(plain, np.float64)
         except (TypeError, ValueError):
             raise _no_scores(f"a {type(values).__name__}") from None
-    if not numbers.ndim:
-        raise _no_scores(f"a {type(values).__name__}")
     if numbers.ndim != 2 or not numbers.size:
         raise _no_scores(f"numbers of shape {list(numbers.shape)}")
     if not np.isfinite(numbers).all():
@@ -84,10 +82,7 @@ def _scores_in_frame(frame: pandas.DataFrame) -> Float[np.ndarray, "layers heads
     heads[:, 0] = layers[heads[:, 0]]
     if not np.array_equal(frame[["layer", "head"]], heads):
         raise _no_scores(f"a data frame of {len(frame)} rows, not one for each head of each layer")
-    try:
-        return frame["score"].to_numpy(np.float64).reshape(shape)
-    except (TypeError, ValueError):
-        raise _no_scores("a data frame whose scores are not numbers") from None
+    return frame["score"].to_numpy(np.float64).reshape(shape)
 
 
 def _no_scores(description: str, advice: str = "") -> SpecError:

@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Int
 from scipy.stats import t
 
+from papa.probes.training import Rows
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.set_values import effect_of_losses
 
-Rows = Int[np.ndarray, " texts"]
 LossOf = Callable[[int, Rows], ExampleValues]
 """The losses of texts while the first so many heads of the order output a substitute."""
 Verdict = Literal["within", "beyond", "undecided"]

@@ -172,12 +172,14 @@ def arrange_pair(
 
 
 def arrange_causal(
-    texts: Texts, framing: SpecialTokens, slots: int
+    texts: Texts, framing: SpecialTokens, slots: int, first_row: int
 ) -> tuple[PackedTokens, Int64[np.ndarray, " tokens"]]:
-    """Lay out one text per row from slot 0 on; return also the token after each one, or -100."""
+    """Lay out one text per row from slot 0 on; return also the token after each one, or -100. The
+    first text is the split's row ``first_row``.
+    """
     start_tokens = [] if framing.cls == NO_TOKEN else [framing.cls]
     token_rows = [[*start_tokens, *text][:slots] for text in texts]
-    for row, ids in enumerate(token_rows, start=1):
+    for row, ids in enumerate(token_rows, start=first_row + 1):
         if len(ids) < 2:
             raise DataError(f"text {row} has {len(ids)} token, and a decoder needs two: remove it")
     arranged = PackedTokens.from_rows(
@@ -233,7 +235,7 @@ def lay_out_rows(
         texts = tokens_of_texts(tokenizer, special_tokens, table["text"].to_pylist())
     truncated_texts = sum(len(text) > capacity for text in texts)
     if task.kind == "causal":
-        arranged, next_tokens = arrange_causal(texts, special_tokens, slots)
+        arranged, next_tokens = arrange_causal(texts, special_tokens, slots, first_row)
         return LaidOutRows(arranged, next_tokens, truncated_texts)
     texts = [text[:capacity] for text in texts]
     if task.kind == "mlm":

@@ -82,9 +82,9 @@ def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
         return lambdas, [seed_score.score for seed_score in scores]
 
     lambdas, scores = lambda_and_scores(request.encoder, [(0, 0)])
-    assert request.encoder.reference is not None
+    reference = resolve_encoder(EncoderSpec(name=str(tmp_path / "encoder")))
     with virtual_gpu():
-        ours, of_gpu = lambda_and_scores(load_encoder(request.encoder.reference, "cuda"), [(0, 0)])
+        ours, of_gpu = lambda_and_scores(load_encoder(reference, "cuda"), [(0, 0)])
     assert float((ours - lambdas).abs().max()) < 1e-6
     assert float((lambdas - 0.5).abs().max()) > 0.01, "negative control"
     assert of_gpu == pytest.approx(scores, abs=1e-6)

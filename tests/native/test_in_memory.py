@@ -1,6 +1,8 @@
 """The measurement of a model in memory has the numbers of a plain loop."""
 
+import gc
 import re
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -213,6 +215,16 @@ def test_other_embeddings_are_refused(tmp_path: Path, call: Callable[..., object
     model = tf.AutoModel.from_pretrained(folder).eval()
     with pytest.raises(EncoderError, match=rf"{re.escape(str(folder))}.*cls"):
         call(model, SENTENCES, tokenizer=tf.AutoTokenizer.from_pretrained(folder))
+
+
+def test_a_model_of_embeddings_is_not_kept_in_memory() -> None:
+    model = random_model("bert")
+    batch = inputs_of("bert")
+    papa.fidelity(model, [{name: value[:1] for name, value in batch.items()}] * 4, heads=[(0, 0)])
+    reference = weakref.ref(model)
+    del model
+    gc.collect()
+    assert reference() is None
 
 
 def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:

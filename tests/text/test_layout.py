@@ -7,10 +7,24 @@ import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from papa.errors import EncoderError
+from papa.errors import DataError, EncoderError
 from papa.spec import LayoutSpec
-from papa.text.layout import PackedTokens, arrange_one, arrange_pair, pair_capacity, text_capacity
-from papa.text.tokens import masked, special_tokens_of, tokens_of_texts, tokens_of_words
+from papa.text.layout import (
+    PackedTokens,
+    arrange_causal,
+    arrange_one,
+    arrange_pair,
+    pair_capacity,
+    text_capacity,
+)
+from papa.text.tokens import (
+    NO_TOKEN,
+    SpecialTokens,
+    masked,
+    special_tokens_of,
+    tokens_of_texts,
+    tokens_of_words,
+)
 from tests.golden.tensors import load_golden
 
 
@@ -41,6 +55,12 @@ def test_too_few_slots_for_pairs(name: str, between: int, request: pytest.Fixtur
     assert pair_capacity(framing, fewest) == (fewest // 2 - 1, 1)
     with pytest.raises(EncoderError, match=str(fewest)):
         pair_capacity(framing, fewest - 2)
+
+
+def test_a_text_too_short_for_a_decoder_is_named_by_its_row_of_the_split() -> None:
+    framing = SpecialTokens(cls=NO_TOKEN, sep=NO_TOKEN, pad=0)
+    with pytest.raises(DataError, match="text 102 "):
+        arrange_causal([[5, 6], [7]], framing, 8, first_row=100)
 
 
 def test_segments_that_stay_of_pairs_of_any_length(bert: PreTrainedTokenizerBase) -> None:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from papa.errors import DamagedError, EncoderError, TransientError
-from papa.models.native import NativeReference, native_class
+from papa.models.native import ModelReference, native_class
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, TaskSpec
 from papa.storage.store import Store
@@ -155,7 +155,7 @@ def test_calls_on_all_workers_show_how_many_are_done(pool: WorkerPool) -> None:
 
 @server
 def test_a_worker_keeps_its_encoder(pool: WorkerPool) -> None:
-    calls = {pool.run(loaded, model=encoder(), arguments={}) for _ in range(3)}
+    calls = {pool.run(loaded, model=ModelReference(encoder()), arguments={}) for _ in range(3)}
     assert len(calls) == 1, "the worker used last is the next one, with the same encoder"
 
 
@@ -233,7 +233,9 @@ def test_a_machine_without_the_encoder_is_refused(tmp_path: Path) -> None:
         encoder_here(replace(known, name=str(tmp_path / "none")))
     changed = replace(known, digest="0" * 64)
     with pytest.raises(EncoderError, match="000000000000"):
-        Worker("cpu", versions=versions_here()).run(loaded, model=changed, arguments={})
+        Worker("cpu", versions=versions_here()).run(
+            loaded, model=ModelReference(changed), arguments={}
+        )
 
 
 def test_a_machine_finds_a_classifier_where_its_own_files_lie(tmp_path: Path) -> None:
@@ -255,7 +257,7 @@ def test_a_machine_finds_a_classifier_where_its_own_files_lie(tmp_path: Path) ->
             "source": {"kind": "files", "train": "train.jsonl", "validation": "train.jsonl"},
         }
     )
-    reference = NativeReference(of_driver, native_class(task, of_driver))
+    reference = ModelReference(of_driver, native_class(task, of_driver))
     shutil.rmtree(of_driver.folder)
     worker = Worker("cpu", versions=versions_here())
     assert worker.run(class_name, model=reference, arguments={}) == "BertForSequenceClassification"
