@@ -130,7 +130,7 @@ def _train_and_score(
             corpus,
             task,
             seeds,
-            constants=substitute,
+            substitute=substitute,
             heads=constant_heads,
             trained=trained,
             features=features,

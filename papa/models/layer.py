@@ -96,13 +96,13 @@ class LayerAttention:
             yield self
             return
         for start in range(0, queries, rows):
-            some = slice(start, start + rows)
+            chunk = slice(start, start + rows)
             yield replace(
                 self,
-                query=self.query[:, :, some],
-                mask=_of_queries(self.mask, some),
-                bias=_of_queries(self.bias, some),
-                slots=self.slots.of_queries(some),
+                query=self.query[:, :, chunk],
+                mask=_of_queries(self.mask, chunk),
+                bias=_of_queries(self.bias, chunk),
+                slots=self.slots.of_queries(chunk),
             )
 
     def probabilities(self, heads: Heads) -> Float[Tensor, "batch chosen queries keys"]:
@@ -167,11 +167,11 @@ class LayerAttention:
                 "heads that output something else than attention times values have no matrices: "
                 "call the model without output_attentions"
             )
-        # What they output of values that tell keys apart.
+        # What they output where each key has a value of its own: the rows of an identity matrix.
         keys = self.key.shape[-2]
-        apart = torch.eye(keys, dtype=self.value.dtype, device=self.value.device)
-        apart = apart.expand(*self.value.shape[:2], keys, keys)
-        return replace(self, value=apart, dropout=0.0, rules=rules).output(self.all_heads)
+        identity = torch.eye(keys, dtype=self.value.dtype, device=self.value.device)
+        values = identity.expand(*self.value.shape[:2], keys, keys)
+        return replace(self, value=values, dropout=0.0, rules=rules).output(self.all_heads)
 
     def _queries_and_keys(self, heads: Heads) -> tuple[Tensor, Tensor, Tensor | None]:
         if self.dependent is not None:

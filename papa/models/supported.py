@@ -15,18 +15,14 @@ from papa.models import deberta
 from papa.models.dispatch import Attend, AttentionPass, split_heads
 
 
-def _layers_in(path: str, model: nn.Module) -> Iterable[nn.Module]:
-    """Return a model's list of layers."""
-    return model.get_submodule(path).children()
-
-
 @dataclass(frozen=True)
 class Family:
     """One encoder family behind transformers' classes; unless it says otherwise, all is as in BERT.
 
     Attributes:
         note: what a user should know of it, in one line, for ``papa models``.
-        layers: its layers' modules, in order; layers may share one.
+        layers: where a model's list of layers lies; or what returns its layers' modules in order,
+            where layers share one.
         attention, output, norm: where in a layer's module are self-attention; W_O, the linear map
             of what all heads output, side by side; and the normalisation of a state plus what
             attention adds to it, None where layers normalise before attention.
@@ -46,9 +42,7 @@ class Family:
     name: str
     model_types: tuple[str, ...]
     note: str
-    layers: Callable[[nn.Module], Iterable[nn.Module]] = lambda model: _layers_in(
-        "encoder.layer", model
-    )
+    layers: str | Callable[[nn.Module], Iterable[nn.Module]] = "encoder.layer"
     attention: str = "attention.self"
     output: str = "attention.output.dense"
     norm: str | None = "attention.output.LayerNorm"
@@ -61,7 +55,11 @@ class Family:
 
     def modules(self, model: nn.Module, path: str) -> list[nn.Module]:
         """Return what is at a path in each layer, such as ``attention``."""
-        return [layer.get_submodule(path) for layer in self.layers(model)]
+        if isinstance(self.layers, str):
+            layers: Iterable[nn.Module] = model.get_submodule(self.layers).children()
+        else:
+            layers = self.layers(model)
+        return [layer.get_submodule(path) for layer in layers]
 
     def rows(
         self, linear: nn.Linear, heads: Sequence[int] | Tensor, head_count: int
@@ -103,7 +101,7 @@ ROBERTA = Family(
 DISTILBERT = Family(
     name="DistilBERT",
     model_types=("distilbert",),
-    layers=partial(_layers_in, "transformer.layer"),
+    layers="transformer.layer",
     attention="attention",
     output="attention.out_lin",
     norm="sa_layer_norm",
@@ -140,7 +138,7 @@ ALBERT = Family(
 MODERNBERT = Family(
     name="ModernBERT",
     model_types=("modernbert",),
-    layers=partial(_layers_in, "layers"),
+    layers="layers",
     attention="attn",
     output="attn.Wo",
     norm=None,

@@ -86,8 +86,8 @@ class SplitTexts:
         index = self.split.index_of(rows)
         lengths = self.split.first_lengths[index], self.split.lengths[index]
         most = tokens or BATCH_TOKENS[self.device.type]
-        for some in rows_of_like_length(*lengths, most):
-            yield self._padded(rows[some])
+        for group in rows_of_like_length(*lengths, most):
+            yield self._padded(rows[group])
 
     def _padded(self, rows: Rows) -> Batch:
         tokens = self.split.tokens(rows)

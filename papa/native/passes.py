@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float, Int
 from transformers import PreTrainedModel
 
-from papa.errors import NumbersError
+from papa.errors import NumbersError, joined
 from papa.heads.attention_layers import (
     AttentionLayers,
     attention_layers,
@@ -183,10 +183,9 @@ class NativeHead:
                 self.reuse.forget(name)
         if not np.isfinite(sums).all():
             heads = head_sets[int(np.argwhere(~np.isfinite(sums))[0, 0])]
-            which = f" with {len(heads)} heads replaced" if heads else ""
-            if len(heads) == 1:
-                which = f" with {self.unit_name(heads[0])} replaced"
-            raise NumbersError(f"the loss{which}", "look at the model's weights and texts")
+            names = joined(map(self.unit_name, heads))
+            condition = f" with {names} replaced" if heads else ""
+            raise NumbersError(f"the loss{condition}", "look at the model's weights and texts")
         return [ExampleValues(of_set, lengths) for of_set in sums]
 
     def batches_of(self, rows: Rows) -> Iterator[tuple[Int[np.ndarray, " texts"], Batch]]:

@@ -43,15 +43,15 @@ _SCORED_ROWS = 32
 """Rows that are scored at a time."""
 
 
-def unseen_by(constants: object, split: TokenisedSplit) -> float | None:
+def unseen_by(substitute: object, split: TokenisedSplit) -> float | None:
     """Return the share of entries of C that a split reads and the average never observed; None for
     substitutes without an average.
     """
-    if not isinstance(constants, ConstantMatrices):
+    if not isinstance(substitute, ConstantMatrices):
         return None
     entries = EntryCounts()
     for batch in micro_batches(split, None, 4096):
-        entries.add(constants.seen, batch)
+        entries.add(substitute.seen, batch)
     return entries.unseen_share
 
 
@@ -61,7 +61,7 @@ def evaluate_cell(
     task: TaskSpec,
     seeds: Sequence[int],
     *,
-    constants: Substitute | None = None,
+    substitute: Substitute | None = None,
     heads: Sequence[Head] = (),
     trained: bool = False,
     features: FeaturesSpec,
@@ -71,29 +71,29 @@ def evaluate_cell(
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Scored]:
-    """Train the task's probe, and with it ``trained`` constants, and score it on the validation
-    split, once for each seed, while ``heads`` are constant, in addition to those that a block
+    """Train the task's probe, and with it a ``trained`` substitute, and score it on the validation
+    split, once for each seed, while ``heads`` output it, in addition to those that a block
     around the call replaces. A seed's score does not depend on the other seeds.
     """
     score = scorer(task, corpus.label_names, code)
     validation = corpus.split("validation")
     if trained and heads:
         assert isinstance(encoder, Encoder)
-        assert isinstance(constants, ConstantMatrices | ConstantOutputs)
+        assert isinstance(substitute, ConstantMatrices | ConstantOutputs)
         tokens = encoder.tokens_per_batch(execution.batch_tokens)
         source = FeatureSource(encoder, validation, tokens, "float32")
         scores: list[Scored] = []
         for seed in seeds:
             with _trained_with_probe(
-                encoder, corpus, task, seed, constants, heads, progress, on_epoch
+                encoder, corpus, task, seed, substitute, heads, progress, on_epoch
             ) as seed_probe:
                 scores += score_probe(seed_probe, source, score)
         return scores
     replacement: AbstractContextManager[object] = nullcontext()
-    if heads and constants is not None:
+    if heads and substitute is not None:
         # Word embeddings come with no heads to replace.
         assert isinstance(encoder, Encoder)
-        replacement = replaced(encoder, constants, heads)
+        replacement = replaced(encoder, substitute, heads)
     with replacement:
         probe = train_probe(
             encoder,

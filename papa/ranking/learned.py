@@ -97,7 +97,8 @@ def drawn_gates(
     """Draw gates in [0, 1] from their locations log α, by a generator on the CPU."""
     # Not 0 and 1, whose logits are infinite.
     uniform = torch.rand(location.shape, generator=generator).clamp(1e-6, 1 - 1e-6)
-    drawn = ((uniform.to(location).logit() + location) / GATE_TEMPERATURE).sigmoid()
+    uniform = uniform.to(location.device, location.dtype)
+    drawn = ((uniform.logit() + location) / GATE_TEMPERATURE).sigmoid()
     return (drawn * (GATE_HIGH - GATE_LOW) + GATE_LOW).clamp(0, 1)
 
 

@@ -24,9 +24,7 @@ class LossValue:
         self.size = request.loss.size
         self.heads: list[Head] = [*np.ndindex(*self.size)]
         self.evaluations = 0
-        self._loss = request.loss
-        self._substitute = request.substitute
-        self._rows = np.sort(request.valued_rows)
+        self._request = request
 
     def __call__(self, input_dependent: Set[Head]) -> float:
         (values,) = self.without([[head for head in self.heads if head not in input_dependent]])
@@ -37,7 +35,9 @@ class LossValue:
     ) -> list[ExampleValues]:
         """Return the loss of each text of the sample, with each set of heads replaced."""
         self.evaluations += len(head_sets)
-        return self._loss.values_of_sets(self._substitute, head_sets, self._rows, progress)
+        request = self._request
+        rows = np.sort(request.valued_rows)
+        return request.loss.values_of_sets(request.substitute, head_sets, rows, progress)
 
     def scores(
         self,

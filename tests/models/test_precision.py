@@ -73,7 +73,7 @@ def test_lambda_with_a_cell_is_that_of_the_cpu(tmp_path: Path) -> None:
             corpus,
             task,
             [0, 1],
-            constants=constants,
+            substitute=constants,
             heads=heads,
             features=FeaturesSpec(),
             execution=ExecutionSpec(),

@@ -118,7 +118,7 @@ def cell(encoder: Encoder, corpora: Corpora, tasks: Tasks, tmp_path: Path) -> Ce
             features=FeaturesSpec(dtype=dtype),
             execution=ExecutionSpec(batch_tokens=batch_tokens, features_budget_gb=budget),
             scratch=tmp_path / "scratch",
-            constants=constants,
+            substitute=constants,
             heads=heads,
             trained=trained,
             progress=progress,
