@@ -9,7 +9,7 @@ from pandas import DataFrame
 from papa.errors import SpecError, joined, printable
 from papa.flows.cli import options
 from papa.ranking.orders import scoring_method
-from papa.reporting.answers import certainty, seed_warnings, seeds_differ
+from papa.reporting.sentences import certainty, seed_warnings, seeds_differ
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
 from papa.scores.summary import LINE

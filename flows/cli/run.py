@@ -25,7 +25,7 @@ from papa.flows.interrupt import Interruption
 from papa.flows.progress import StudyProgress
 from papa.flows.server import PrefectServer
 from papa.garbage import uncollected
-from papa.reporting.answers import seed_warnings
+from papa.reporting.sentences import seed_warnings
 from papa.reporting.tables import summary_table
 from papa.scores.summary import read_table
 from papa.storage.store import Store

@@ -34,9 +34,8 @@ from papa.ranking.external_scores import CustomOrder
 from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.orders import has_joint_effects
-from papa.reporting.answers import answers as sentences_of
-from papa.reporting.answers import certainty, examples_sentence, seed_warnings
 from papa.reporting.redundancy import redundancy
+from papa.reporting.sentences import certainty, examples_sentence, score_sentences, seed_warnings
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import RankingSpec
@@ -124,7 +123,7 @@ def measure_in_memory(
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
     head_scores.attrs = head_score_attrs(first_name, ranking_seeds, training_texts)
     answers = [
-        *sentences_of(summarise(results)),
+        *score_sentences(summarise(results)),
         examples_sentence(training_texts, len(native.texts)),
         *compared_with_random(results),
         *sentences,

@@ -12,7 +12,7 @@ import pandas
 from papa.errors import SpecError, joined
 from papa.files import write_atomically
 from papa.library.redundancy import JointEffects
-from papa.reporting.answers import against_random
+from papa.reporting.sentences import against_random
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop

@@ -26,14 +26,14 @@ from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
-from papa.reporting.answers import (
-    answers,
+from papa.reporting.redundancy import redundancy
+from papa.reporting.sentences import (
     certainty,
     corpus_warnings,
     examples_sentence,
+    score_sentences,
     seed_warnings,
 )
-from papa.reporting.redundancy import redundancy
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import ConstantsSpec, Order, StudySpec
@@ -271,7 +271,7 @@ def _measurement(
     text = read_metadata(artifacts[pair.text])
     examples = text["rows"]
     sentences = [
-        *answers(summarise(results)),
+        *score_sentences(summarise(results)),
         examples_sentence(examples["train"], examples["validation"]),
         *compared_with_random(results),
     ]

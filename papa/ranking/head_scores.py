@@ -167,7 +167,7 @@ class TrainedLambda(HeadScores):
 
     def facts(self, fractions: Sequence[float] = ()) -> dict[str, Any]:
         """Return how much the orders of the seeds agree, as a manifest holds it and
-        ``papa.reporting.answers.certainty`` words it.
+        ``papa.reporting.sentences.certainty`` words it.
 
         The whole order is tested first, then each fraction's constant heads by themselves, each at
         5 %: where all orders are random, at most 5 % of studies call anything significant.

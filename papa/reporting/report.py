@@ -17,20 +17,20 @@ import yaml
 from papa.files import write_atomically
 from papa.ranking.orders import scoring_method
 from papa.reporting import figures, heads, score_figures
-from papa.reporting.answers import (
-    answers,
+from papa.reporting.order_table import order_table
+from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy_figures import joint_effect_panels
+from papa.reporting.reference import comparison_table
+from papa.reporting.sentences import (
     certainty,
     corpus_warnings,
     counts,
     mean_drops,
     orders_note,
     plan_sentence,
+    score_sentences,
     seed_warnings,
 )
-from papa.reporting.order_table import order_table
-from papa.reporting.redundancy import effects_table, redundancy
-from papa.reporting.redundancy_figures import joint_effect_panels
-from papa.reporting.reference import comparison_table
 from papa.reporting.tables import by_task, marks, score_tables
 from papa.reporting.wording import MARK, WrittenTable, orders_matter
 from papa.spec import StudySpec
@@ -121,7 +121,7 @@ def page(findings: Findings) -> str:
     return environment.get_template("report.html.j2").render(
         study=study,
         plan=plan_sentence(study, summary),
-        answers=[*answers(summary), *certainties],
+        answers=[*score_sentences(summary), *certainties],
         warnings=[
             *marks(summary),
             *seed_warnings(findings.results),

@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 from rich.console import Group
 
-from papa.reporting.answers import answers
+from papa.reporting.sentences import score_sentences
 from papa.reporting.wording import (
     HEADINGS,
     MARK,
@@ -108,7 +108,7 @@ def summary_table(summary: pandas.DataFrame) -> Group:
 
 def summary_markdown(summary: pandas.DataFrame) -> str:
     """Return the results of a study in sentences and tables, as Markdown."""
-    sentences = [*answers(summary), *marks(summary)]
+    sentences = [*score_sentences(summary), *marks(summary)]
     bullets = "".join(f"- {markdown_text(sentence)}\n" for sentence in sentences)
     tables = [f"## {table.titled_markdown}" for table in score_tables(summary)]
     return "\n".join([bullets, *tables])

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from papa.ranking.head_scores import TrainedLambda
-from papa.reporting.answers import certainty
+from papa.reporting.sentences import certainty
 from papa.scores.intervals import interval
 
 LAYERS = 6

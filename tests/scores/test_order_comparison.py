@@ -8,8 +8,8 @@ import pandas
 import pytest
 
 from papa.ranking.orders import head_order
-from papa.reporting.answers import orders_note
 from papa.reporting.order_table import order_table
+from papa.reporting.sentences import orders_note
 from papa.scores.intervals import SeedScores, deviation_of_lists
 from papa.scores.order_comparison import (
     StudiedOrder,

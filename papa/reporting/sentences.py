@@ -64,7 +64,7 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     )
 
 
-def answers(summary: pandas.DataFrame) -> list[str]:
+def score_sentences(summary: pandas.DataFrame) -> list[str]:
     """Return a sentence for each encoder and task: the score with the fewest input-dependent heads,
     over all kinds of constants and, where they matter, head orders; for two encoders or more also
     ``mean_drops``. If the original does not beat its baselines, drops are called inconclusive.

@@ -6,7 +6,7 @@ from functools import partial
 import pandas
 import pytest
 
-from papa.reporting.answers import answers, seed_warnings
+from papa.reporting.sentences import score_sentences, seed_warnings
 from papa.scores.summary import summarise
 from tests.reporting.studies import results
 
@@ -21,7 +21,7 @@ def scored(
 def test_a_sentence_has_the_drop_with_its_interval() -> None:
     frame = scored({1.0: 0.8, 0.5: 0.79, 0.0: 0.776})
     frame["score"] += [0.0, 0.01, -0.01, 0.0, 0.0, 0.0, 0.008, 0.002, -0.01]
-    (sentence,) = answers(summarise(frame))
+    (sentence,) = score_sentences(summarise(frame))
     assert all(number in sentence for number in ("0.800", "0.776", "3.0 ± 2.5 %", "0.500", "0.600"))
 
 
@@ -36,7 +36,7 @@ def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
     frame["score"] += frame["seed"] * 0.005
     frame = frame.assign(always_one_answer=-0.2, word_embeddings=-0.1)
     assert summarise(frame)["relative_drop"].iloc[1:].isna().all()
-    (sentence,) = answers(summarise(frame))
+    (sentence,) = score_sentences(summarise(frame))
     assert "0.029" in sentence
     assert "%" not in sentence
 
@@ -53,7 +53,7 @@ def test_the_drop_of_an_original_near_zero_is_absolute() -> None:
     ids=["word embeddings", "one answer", "one seed", "no original"],
 )
 def test_no_drop_is_told_where_nothing_is_significant(frame: pandas.DataFrame) -> None:
-    (sentence,) = answers(summarise(frame))
+    (sentence,) = score_sentences(summarise(frame))
     assert "drop" not in sentence
     assert "inconclusive" in sentence
 
@@ -64,7 +64,7 @@ def test_mean_drops_of_encoders_leave_out_what_is_not_significant() -> None:
     frame.loc[(frame["encoder"] == "b") & (frame["task"] == "sst2"), "word_embeddings"] = 0.9
     frame.loc[frame["task"] == "mlm", "score"] -= 2
     frame.loc[frame["task"] == "rte", "score"] = frame["fraction"].map({1.0: 1.0, 0.0: 0.4})
-    sentence = answers(summarise(frame))[-1]
+    sentence = score_sentences(summarise(frame))[-1]
     # Over cola and rte: the mean of 10 % and 60 %, and the drop of the mean, .9 to .56.
     assert sentence.count("35.0 %") == sentence.count("37.8 %") == 2
     left_out = sentence.partition("left out")[2]
