@@ -130,8 +130,15 @@ def _check_padding(number: int, batch: Batch, config: object) -> None:
 
 
 def _check_token_ids(number: int, batch: Batch, model: nn.Module) -> None:
-    """Raise an error if a batch holds token ids that the model has no embeddings for."""
+    """Raise an error if a batch is one text, or holds token ids that the model has no embeddings
+    for.
+    """
     ids = batch.get("input_ids")
+    if isinstance(ids, Tensor) and ids.dim() == 1:
+        raise DataError(
+            f"batch {number} of data has input_ids of shape {list(ids.shape)}, expected [texts, "
+            "tokens]: give batches, such as torch.utils.data.DataLoader(data, batch_size=8)"
+        )
     # Beside an image or sound, ids without an embedding may mark where it goes.
     if not isinstance(ids, Tensor) or not ids.numel() or not {*batch} <= _NAMES_OF_TEXT:
         return

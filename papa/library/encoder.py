@@ -296,7 +296,10 @@ def table_of(data: Table, origin: str) -> SourceTable:
     """
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
-        raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts")
+        raise DataError(
+            f"{origin} has tokenised inputs ({', '.join(names)}): give texts; an in-memory model "
+            "also takes batches of tensors, such as a torch DataLoader"
+        )
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
         raise DataError(
             f"{origin} holds several tables ({joined(map(str, names))}): give one of them"

@@ -85,6 +85,11 @@ def test_token_ids_of_another_tokenizer_are_refused(classifier: PreTrainedModel)
         papa.fidelity(classifier, batches, heads=HEADS)
 
 
+def test_a_text_that_is_no_batch_is_refused(classifier: PreTrainedModel) -> None:
+    with pytest.raises(DataError, match=r"batch 0 .*DataLoader"):
+        papa.fidelity(classifier, [{"input_ids": torch.tensor([5, 6, 7])}], heads=HEADS)
+
+
 def test_texts_of_a_decoder_need_no_token_for_padding() -> None:
     words = ["A", "Such", "a", "No", "film", "to", "see"]
     vocabulary = {word: number for number, word in enumerate(words, 1)}
