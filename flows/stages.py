@@ -9,7 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from graphlib import TopologicalSorter
 from queue import SimpleQueue
 from typing import Any
@@ -97,7 +97,8 @@ def run_steps(
                 quote(run),
                 wait_for=[futures[needed] for needed in inputs_of[group]],
             )
-            future.add_done_callback(partial(_report_end, ended, group))
+            # Prefect calls it from another thread.
+            future.add_done_callback(lambda _, group=group: ended.put(group))
             futures[group] = future
         ready = waiting
         group = ended.get()
@@ -107,11 +108,6 @@ def run_steps(
             checking -= 1
         # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
-
-
-def _report_end(ended: SimpleQueue[StepGroup], group: StepGroup, _future: object) -> None:
-    """Record the end of a task run; Prefect calls it from another thread."""
-    ended.put(group)
 
 
 @lru_cache

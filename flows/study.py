@@ -96,7 +96,7 @@ def run_study(
         workers: Ray workers; without it the study's, else one for each CPU core or GPU.
         ray_address: A Ray cluster: host:port on one of its nodes, or ray://host:10001. Without
             it the worker's RAY_ADDRESS, else its own machine.
-        name: The name of the study that was deployed; a study of another name is refused.
+        name: The name of the study that was deployed, under which a failure is recorded.
         digest: The digest of the study that was deployed; another study is refused.
     """
     prepared = prepared_run.get(None)
@@ -120,7 +120,11 @@ def run_study(
         if name:
             stack.enter_context(_failure_recorded(opened, name))
         spec = load_to_run(Path(_absolute("study", study)), overrides or ())
-        _check_deployed(study, spec, name=name, digest=digest)
+        if digest and digest_of(spec) != digest:
+            raise SpecError(
+                f"{study} has changed since it was deployed (digest {digest_of(spec)[:12]}, "
+                f"deployed {digest[:12]}), or PAPA was upgraded: run 'papa deploy' again"
+            )
         if not name:
             stack.enter_context(_failure_recorded(opened, spec.name))
         save_study(opened, spec)
@@ -146,20 +150,6 @@ def _absolute(parameter: str, path: str) -> str:
             "working folder: give an absolute path (for store, or PAPA_STORE of the worker)"
         )
     return str(expanded)
-
-
-def _check_deployed(path: str, study: StudySpec, *, name: str | None, digest: str | None) -> None:
-    """Raise an error if the study is not the one that was deployed."""
-    if name and study.name != name:
-        raise SpecError(
-            f"{path} holds study '{study.name}', but '{name}' was deployed: restore the file, "
-            "or run 'papa deploy' again"
-        )
-    if digest and digest_of(study) != digest:
-        raise SpecError(
-            f"{path} has changed since it was deployed (digest {digest_of(study)[:12]}, "
-            f"deployed {digest[:12]}), or PAPA was upgraded: run 'papa deploy' again"
-        )
 
 
 @contextmanager
@@ -234,7 +224,7 @@ def _run_all_steps(prepared: PreparedRun) -> str:
     report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
         prepared.on_interrupt.extend([partial(tracking.end, "KILLED"), executor.abandon])
-        session = Session(store, executor, spec.execution, progress, tracking.log_epoch)
+        session = Session(store, executor, spec.execution, progress)
         run = StudyRun(session, tracking, progress)
         workers = 1
         if checked.needs_workers:

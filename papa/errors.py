@@ -17,14 +17,14 @@ class PapaError(Exception):
     """Base of all errors that the user can correct.
 
     Its message holds no password or key of an address, and is printable, whatever it quotes.
-    Arguments are the fields of ``message_format``.
+    Arguments are the fields of ``message_format``, or without one a sentence for each problem.
 
     Attributes:
         step: The step of a study that the error ended; empty outside of a study.
         kept: What is kept of that study.
     """
 
-    message_format = "{}"
+    message_format = ""
     step = ""
     kept = ""
 
@@ -37,7 +37,9 @@ class PapaError(Exception):
     @property
     def reasons(self) -> tuple[str, ...]:
         """A printable sentence for each problem."""
-        return (printable(self.message_format.format(*self.args)),)
+        if self.message_format:
+            return (printable(self.message_format.format(*self.args)),)
+        return tuple(printable(str(reason)) for reason in self.args)
 
     def __str__(self) -> str:
         message = "\n".join(self.reasons)
@@ -64,12 +66,7 @@ class SpecError(PapaError):
 
 
 class DataError(PapaError):
-    """A corpus is missing, empty, or a row does not fit its task: a sentence for each problem."""
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """A printable sentence for each problem."""
-        return tuple(printable(str(reason)) for reason in self.args)
+    """A corpus is missing, empty, or a row does not fit its task."""
 
 
 class EncoderError(PapaError):
@@ -234,11 +231,6 @@ class CheckError(SpecError):
             advice = "check the network, or give local files and folders"
             lines.append(f"hub: {missing_from(unreached)}: {advice}")
         super().__init__(*lines)
-
-    @property
-    def reasons(self) -> tuple[str, ...]:
-        """A printable line for each problem."""
-        return tuple(map(printable, self.args))
 
     def __str__(self) -> str:
         heading = f"{len(self.args)} problems keep this study from running:"

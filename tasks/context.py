@@ -6,19 +6,19 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from papa.models.native import ModelReference, native_class
 from papa.models.reference import EncoderReference
-from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
+from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, TaskSpec
-from papa.storage.artifacts import ArtifactReference, published
+from papa.storage.artifacts import ArtifactReference, in_threads, published
 from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.step import Step
@@ -32,9 +32,6 @@ if TYPE_CHECKING:
     from papa.scores.custom import CustomScore
     from papa.text.corpus import TokenisedSplit
 
-_LOOKUP_THREADS = 16
-"""Looking up an artifact behind a URI mostly waits for the network."""
-_Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 
 
@@ -57,15 +54,6 @@ def is_native(task: TaskSpec) -> bool:
     return getattr(task, "head", "probe") == "native"
 
 
-def in_threads(
-    function: Callable[[_Value], _Result], values: Iterable[_Value]
-) -> dict[_Value, _Result]:
-    """Return ``function`` of each value, computed in threads; after an error no other is begun."""
-    values = list(values)
-    with ThreadPoolExecutor(_LOOKUP_THREADS) as executor:
-        return dict(zip(values, executor.map(function, values), strict=True))
-
-
 @dataclass(frozen=True)
 class Context:
     """What the body of a stage may use beside its arguments.
@@ -84,8 +72,8 @@ class Context:
     execution: ExecutionSpec
     progress: Progress
     model: Encoder | PreTrainedModel | None = None
-    on_epoch: OnEpoch = ignore_epoch
     workers: Executor | None = None
+    _epochs: list[tuple[int, Mapping[int, float], float]] = field(default_factory=list)
     _started: float = field(default_factory=time.monotonic)
     _processor_started: float = field(default_factory=time.process_time)
 
@@ -196,16 +184,32 @@ class Context:
             "device": spent["device"],
         }
 
+    def on_epoch(self, epoch: int, losses: Mapping[int, float]) -> None:
+        """Keep each seed's mean training loss in an epoch for the metadata of ``published``."""
+        self._epochs.append((epoch, losses, time.time()))
+
+    def _train_losses(self, step: Step) -> list[tuple[int, float, float]]:
+        """Return the number of each epoch, from 1, the step's mean training loss in it, and when it
+        ended, in seconds since 1970.
+        """
+        losses: list[tuple[int, float, float]] = []
+        for epoch, losses_by_seed, ended in self._epochs:
+            seeds = step["seeds"] if step.stage.by_seed else losses_by_seed
+            losses.append((epoch, mean(losses_by_seed[seed] for seed in seeds), ended))
+        return losses
+
     @contextmanager
     def published(self, step: Step | None = None, **facts: Any) -> Iterator[Path]:
-        """Yield a folder to fill, which becomes the artifact of a step.
+        """Yield a folder to fill, which becomes the artifact of a step, with its losses by epoch in
+        the metadata.
 
         Args:
             step: One of ``steps``; None for the only one.
             facts: Further metadata.
         """
-        address = (step or self.step).folder(self.store)
-        with published(address, {**self.metadata(step), **facts}) as folder:
+        step = step or self.step
+        metadata = {**self.metadata(step), "train_losses": self._train_losses(step), **facts}
+        with published(step.folder(self.store), metadata) as folder:
             yield folder
 
 

@@ -14,8 +14,8 @@ from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
+from papa.storage.artifacts import in_threads
 from papa.tasks.code import code_of, read_code, with_code, with_orders
-from papa.tasks.context import in_threads
 from papa.tasks.misfits import misfits, unfit_orders
 from papa.text.sources import fingerprint, pinned
 

@@ -26,8 +26,12 @@ def misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[
     methods = sorted(HEAD_SCORES.keys() & {*map(scoring_method, filter(is_known, study.orders))})
     for encoder in encoders:
         yield from _misfits_of_encoder(encoder, study)
+        units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
         for method in methods:
-            yield from _too_few_evaluations(method, encoder, study)
+            try:
+                HEAD_SCORES[method].evaluations(study.ranking, units)
+            except SpecError as error:
+                yield "ranking", str(error)
 
 
 def _unfit_substitute(substitute: ConstantsSpec, task: TaskSpec) -> Iterator[str]:
@@ -131,14 +135,3 @@ def _misfits_of_encoder(encoder: EncoderReference, study: StudySpec) -> Iterator
                 f"{encoder.layers} layers of {encoder.heads} heads: give scores of this encoder's "
                 "heads",
             )
-
-
-def _too_few_evaluations(
-    method: str, encoder: EncoderReference, study: StudySpec
-) -> Iterator[tuple[str, str]]:
-    """Yield that a method needs more evaluations for an encoder's heads than the study has."""
-    units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
-    try:
-        HEAD_SCORES[method].evaluations(study.ranking, units)
-    except SpecError as error:
-        yield "ranking", str(error)

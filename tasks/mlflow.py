@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -74,7 +73,6 @@ class Tracking:
         self._key = pipeline.steps[-1].key
         self._failing = failing
         self._database = database_of(self.address)
-        self._losses: dict[str, list[tuple[int, Mapping[int, float], int]]] = defaultdict(list)
         self._calls = BackgroundCalls(failing)
         self._ended = False
 
@@ -118,10 +116,6 @@ class Tracking:
             self._ended = True
             self.client.set_terminated(self.run_id, status)
 
-    def log_epoch(self, step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
-        """Keep the losses of each seed in an epoch of a step, which ``log_step`` writes."""
-        self._losses[step].append((epoch, losses, int(ended * 1000)))
-
     def log_step(self, step: Step) -> None:
         """Write what a step computed: scores of cells, matrices, scores of heads, and losses by
         epoch.
@@ -144,14 +138,8 @@ class Tracking:
                 if computed == step:
                     folder = "/".join((*pair.names, name)).replace(":", ".")
                     self._write_beside(partial(self._upload, step.reference(self.store), folder))
-        losses = [] if scored else self._losses.pop(step.name, [])
-        if losses:
-            name = f"{step.name.replace(' · ', '/')}/train_loss"
-            means = [
-                (name, sum(by_seed.values()) / len(by_seed), epoch, ended)
-                for epoch, by_seed, ended in losses
-            ]
-            self._write_beside(partial(self._log_points, self.run_id, means))
+        if not scored:
+            self._write_beside(partial(self._log_losses, step))
 
     def log_results(self, artifact: ArtifactReference) -> None:
         """Write the results of the study and its curves, and end its run."""
@@ -222,8 +210,14 @@ class Tracking:
         name = " · ".join(map(str, (self.study.name, *tags.values())))
         return self._find_or_create(key, name, all_tags, params)
 
+    def _log_losses(self, step: Step) -> None:
+        """Write the losses of a step that scores no cell."""
+        name = f"{step.name.replace(' · ', '/')}/train_loss"
+        self._log_points(self.run_id, _points_of_losses(name, step.reference(self.store)))
+
     def _log_cell(self, pair: PairSteps, cell: Cell, step: Step) -> None:
-        document = read_scores(step.reference(self.store))
+        artifact = step.reference(self.store)
+        document = read_scores(artifact)
         task = pair.task
         constant = len(document.constant_heads)
         shared = {"metric": task.metric, "slots": task.slots, "precision": pair.encoder.precision}
@@ -243,8 +237,7 @@ class Tracking:
             }
             percent = _percent_up(cell.fraction)
             points = [(name, value, percent, 0) for name, value in values.items()]
-            for epoch, losses_by_seed, ended in self._losses.get(step.name, ()):
-                points.append(("train_loss", losses_by_seed.get(score.seed), epoch, ended))
+            points += _points_of_losses("train_loss", artifact)
             self._log_points(run.info.run_id, points)
             self.client.set_terminated(run.info.run_id)
 
@@ -283,6 +276,12 @@ def _percent_up(fraction: float) -> int:
     above a whole number is rounding error.
     """
     return round(100 * fraction + 0.49)
+
+
+def _points_of_losses(name: str, artifact: ArtifactReference) -> list[Point]:
+    """Return the training losses by epoch that an artifact's metadata hold."""
+    losses = read_metadata(artifact).get("train_losses", ())
+    return [(name, loss, epoch, int(1000 * ended)) for epoch, loss, ended in losses]
 
 
 def _points_of_study(table: DataFrame) -> list[Point]:

@@ -52,16 +52,7 @@ def probe(
     constant_heads = heads.constant_heads(context.artifacts)
     substitute = heads.load_substitute(context, encoder, task)
     scored, examples_by_seed = _train_and_score(
-        context,
-        context.loaded_encoder,
-        corpus,
-        task,
-        seeds,
-        features,
-        code,
-        substitute,
-        constant_heads,
-        trained,
+        context, context.loaded_encoder, corpus, seeds, substitute, constant_heads, trained
     )
     unseen_share = None
     if constant_heads and not trained:
@@ -98,9 +89,7 @@ def baseline(
     corpus = open_corpus(context.artifacts[text])
     loaded = context.loaded_encoder
     one_answer = best_constant_answer(corpus, task, len(loaded.word_embeddings), code)
-    scored, examples_by_seed = _train_and_score(
-        context, WordEmbeddings(loaded), corpus, task, seeds, features, code
-    )
+    scored, examples_by_seed = _train_and_score(context, WordEmbeddings(loaded), corpus, seeds)
     for step, scored_seed, examples in zip(context.steps, scored, examples_by_seed, strict=True):
         with context.published(step) as folder:
             save_baseline(folder, one_answer, [scored_seed], [examples])
@@ -110,33 +99,31 @@ def _train_and_score(
     context: Context,
     encoder: FeatureModel,
     corpus: TokenisedCorpus,
-    task: TaskSpec,
     seeds: tuple[int, ...],
-    features: FeaturesSpec,
-    code: CustomCode | None,
     substitute: Substitute | None = None,
     constant_heads: tuple[Head, ...] = (),
     trained: bool = False,
 ) -> tuple[tuple[ScoredSeed, ...], list[np.ndarray]]:
-    """Return the score of every seed, and for each seed what each validation row adds to it, [rows,
-    k].
+    """Train and score the probe of the step that runs. Return the score of every seed, and for each
+    seed what each validation row adds to it, [rows, k].
     """
     from papa.probes.evaluate import evaluate_cell
 
+    step = context.step
     started = time.perf_counter()
     with context.scratch_folder() as scratch:
         scored = evaluate_cell(
             encoder,
             corpus,
-            task,
+            step["task"],
             seeds,
             substitute=substitute,
             heads=constant_heads,
             trained=trained,
-            features=features,
+            features=step["features"],
             execution=context.execution,
             scratch=scratch,
-            code=code,
+            code=step["code"],
             progress=context.progress,
             on_epoch=context.on_epoch,
         )

@@ -17,9 +17,8 @@ from papa.scores.metrics import influence
 from papa.scores.order_comparison import StudiedOrder
 from papa.spec import Metric, StudySpec
 from papa.spec.orders import Head, Unit
-from papa.storage.artifacts import read_metadata
+from papa.storage.artifacts import in_threads, read_metadata
 from papa.tasks.cell import read_baseline, read_examples, read_scores
-from papa.tasks.context import in_threads
 from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
 

@@ -5,9 +5,8 @@ A flow runs steps on the workers of a pool; the library, and tests, run them in 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from papa.errors import DamagedError
@@ -24,15 +23,6 @@ from papa.worker import Executor, Worker
 if TYPE_CHECKING:
     from papa.models.encoder import Encoder
 
-Epoch = tuple[int, Mapping[int, float], float]
-"""The number of an epoch, from 1; each seed's mean training loss; when it ended, in seconds since
-1970.
-"""
-
-
-def ignore_epoch_of_step(step: str, epoch: int, losses: Mapping[int, float], ended: float) -> None:
-    """Report the losses of a step to nobody."""
-
 
 @dataclass(eq=False)
 class Session:
@@ -43,7 +33,6 @@ class Session:
         executor: Runs functions on workers, or in this process.
         execution: Settings that change results by rounding alone.
         reporter: Shows which steps run.
-        on_epoch: Called with a step's name and its (epoch, losses by seed, time) after training.
         recomputed: Keys of damaged steps that this run has computed again.
     """
 
@@ -51,7 +40,6 @@ class Session:
     executor: Executor
     execution: ExecutionSpec
     reporter: Reporter
-    on_epoch: Callable[[str, int, Mapping[int, float], float], None] = ignore_epoch_of_step
     recomputed: set[str] = field(default_factory=set)
 
 
@@ -126,31 +114,16 @@ def _run_bodies(steps: tuple[Step, ...], session: Session, progress: Progress) -
     if stage.runs_on == "all workers":
         stage.body(context, **steps[0].arguments)
         return
-    at_driver = stage.runs_on == "driver"
-    epochs = context.call_worker(run_body, progress=progress, at_driver=at_driver)
-    for step in steps:
-        seeds = step["seeds"] if stage.by_seed else None
-        for epoch, losses, ended in epochs:
-            losses_of_step = {
-                seed: loss for seed, loss in losses.items() if seeds is None or seed in seeds
-            }
-            if losses_of_step:
-                session.on_epoch(step.name, epoch, losses_of_step, ended)
+    context.call_worker(run_body, progress=progress, at_driver=stage.runs_on == "driver")
 
 
-def run_body(context: Context) -> list[Epoch]:
-    """Run the body of steps, on a worker; return the epochs that it trained for."""
-    epochs: list[Epoch] = []
-
-    def on_epoch(epoch: int, losses: Mapping[int, float]) -> None:
-        epochs.append((epoch, losses, time.time()))
-
+def run_body(context: Context) -> None:
+    """Run the body of steps, on a worker."""
     stage = context.step.stage
     arguments = dict(context.step.arguments)
     if stage.by_seed:
         arguments["seeds"] = tuple(seed for step in context.steps for seed in step["seeds"])
-    stage.body(replace(context, on_epoch=on_epoch), **arguments)
-    return epochs
+    stage.body(context, **arguments)
 
 
 def run_here(

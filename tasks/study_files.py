@@ -29,7 +29,8 @@ def place_results(store: Store, study: str, artifact: ArtifactReference) -> None
     if store.shared_studies:
         name = "/".join(artifact.path.split("/")[-2:])
         document = {"artifact": name, "digest": artifact.digest}
-        store.shared_studies.replace(f"{study}{_POINTER}", json.dumps(document).encode())
+        content = json.dumps(document).encode()
+        store.shared_studies.write(f"{study}{_POINTER}", content, replace=True)
 
 
 def fetch_studies(store: Store) -> None:
@@ -50,7 +51,7 @@ def fetch_studies(store: Store) -> None:
                 continue
             data = shared.read(name)
             if data is not None:
-                store.studies.replace(name, data)
+                store.studies.write(name, data, replace=True)
                 os.utime(path, (modified, modified))
         elif name.endswith(_POINTER):
             # Results that are gone or damaged are those of a study that runs again.

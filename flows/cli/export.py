@@ -204,8 +204,6 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
     fault = ""
     if heads == ():
         fault = "no head is constant: give --keep below 1"
-    elif finished.manifest.encoders[cell.encoder].key_heads is not None:
-        fault = f"'{cell.encoder}' is a decoder: replace its heads with papa.ablated"
     elif heads is None:
         fault = (
             f"order '{cell.order}' has other constant heads for each seed: choose another --order"

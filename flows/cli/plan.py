@@ -23,14 +23,13 @@ def plan(
     code: options.Code = None,
     allow_source: options.AllowSource = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
-    workers: options.Workers = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show which steps would run, which are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
         spec = options.load_or_list_problems(study, overrides, allow_source, code)
         opened = options.open_store(store)
-        checked = check_study(spec, opened, workers=workers, for_plan=True, code=code or ())
+        checked = check_study(spec, opened, for_plan=True, code=code or ())
         steps = checked.pipeline.steps
         missing = checked.missing
         seconds: dict[Step, float] = {}

@@ -131,7 +131,7 @@ def study_of_texts(
     for path, content in contents.items():
         if not path.exists():
             on_refusal.callback(store.studies.remove, path.name)
-        store.studies.replace(path.name, content.encode())
+        store.studies.write(path.name, content.encode(), replace=True)
     return study
 
 

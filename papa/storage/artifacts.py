@@ -8,12 +8,12 @@ to a shared store writes, become paths: they are checked first.
 import json
 import shutil
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from filelock import FileLock
 
@@ -33,6 +33,10 @@ SHARDS = "shards"
 """A folder of artifacts in that of a step which is not complete: its finished shards."""
 Metadata: TypeAlias = dict[str, Any]
 """An artifact's metadata, as JSON has it; what is read has ``data``, ``files`` and ``sizes``."""
+_LOOKUP_THREADS = 16
+"""Looking up an artifact behind a URI mostly waits for the network."""
+_Value = TypeVar("_Value")
+_Result = TypeVar("_Result")
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ def published(
         document = signed({**metadata, "data": data, "files": digests, "sizes": sizes})
         content = f"{json.dumps(document, indent=2)}\n".encode()
         with disk_errors(files.local):
-            won = files.replace(METADATA, content) if replace else files.write(METADATA, content)
+            won = files.write(METADATA, content, replace=replace)
         # Of a write whose answer was lost the client learns that there is one.
         won = won or read_metadata(address)["data"] == data
     finally:
@@ -126,9 +130,16 @@ def metadata_below(address: Address) -> dict[str, Metadata]:
             return read_metadata(f"{address}/{name}")
         return {}
 
-    with ThreadPoolExecutor(16) as threads:
-        documents = zip(names, threads.map(read, names), strict=True)
-        return {name: metadata for name, metadata in documents if metadata}
+    return {name: metadata for name, metadata in in_threads(read, names).items() if metadata}
+
+
+def in_threads(
+    function: Callable[[_Value], _Result], values: Iterable[_Value]
+) -> dict[_Value, _Result]:
+    """Return ``function`` of each value, computed in threads; after an error no other is begun."""
+    values = list(values)
+    with ThreadPoolExecutor(_LOOKUP_THREADS) as threads:
+        return dict(zip(values, threads.map(function, values), strict=True))
 
 
 def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:

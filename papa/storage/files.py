@@ -101,29 +101,24 @@ class Files:
             return Path(path).read_bytes() if files is None else bytes(files.cat_file(path))
         return None
 
-    def write(self, name: str, data: bytes) -> bool:
-        """Write a small file, and tell whether it was new: of two writers one wins."""
+    def write(self, name: str, data: bytes, *, replace: bool = False) -> bool:
+        """Write a small file whole, if there is none of its name, or to ``replace`` that one.
+        Return whether it was written: of two writers who replace nothing one wins.
+        """
         with self.used(name) as (files, path):
             try:
                 if files is not None:
-                    files.pipe_file(path, data, mode="create")
+                    files.pipe_file(path, data, mode="overwrite" if replace else "create")
                 else:
                     with _written_beside(Path(path), data) as scratch:
-                        Path(path).hardlink_to(scratch)
+                        if replace:
+                            scratch.replace(path)
+                        else:
+                            Path(path).hardlink_to(scratch)
             except OSError:
-                if not (Path(path).exists() if files is None else files.exists(path)):
+                if replace or not (Path(path).exists() if files is None else files.exists(path)):
                     raise
                 return False
-        return True
-
-    def replace(self, name: str, data: bytes) -> bool:
-        """Write a small file whole, in the place of what has its name; returns True."""
-        with self.used(name) as (files, path):
-            if files is not None:
-                files.pipe_file(path, data)
-            else:
-                with _written_beside(Path(path), data) as scratch:
-                    scratch.replace(path)
         return True
 
     def rename(self, name: str, new: str) -> None:

@@ -83,7 +83,7 @@ def _announced(store: Store, name: str) -> Iterator[None]:
     def write() -> None:
         # Who may only read cannot tell others, and a server may be away for a while.
         with suppress(PapaError):
-            store.files.replace(f"{_RUNS}/{name}", b"runs\n")
+            store.files.write(f"{_RUNS}/{name}", b"runs\n", replace=True)
 
     is_over = threading.Event()
 

@@ -47,9 +47,9 @@ class Store:
 
     def write_study_file(self, name: str, data: bytes) -> None:
         """Write a file of a study beside its results, for other machines too."""
-        self.studies.replace(name, data)
+        self.studies.write(name, data, replace=True)
         if self.shared_studies:
-            self.shared_studies.replace(name, data)
+            self.shared_studies.write(name, data, replace=True)
 
     def remove_study_file(self, name: str) -> None:
         """Remove a file of a study, for other machines too."""

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -186,7 +187,12 @@ class StoreLaws:
     def test_a_lost_answer_keeps_data(self, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
         """A client that asks again is told that the metadata are there: its own."""
         write = Files.write
-        monkeypatch.setattr(Files, "write", lambda *arguments: write(*arguments) and False)
+
+        def write_without_answer(*arguments: Any, **settings: Any) -> bool:
+            write(*arguments, **settings)
+            return False
+
+        monkeypatch.setattr(Files, "write", write_without_answer)
         publish(f"{address}/a")
         assert content(f"{address}/a") == "data"
 

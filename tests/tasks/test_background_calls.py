@@ -71,7 +71,7 @@ def stuck() -> Iterator[threading.Event]:
 def test_the_end_waits_no_longer_than_jobs_end(
     calls: BackgroundCalls, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_calls, "_SECONDS_OF_A_CALL", 0.01)
+    monkeypatch.setattr(background_calls, "_PATIENCE_SECONDS", 0.01)
     calls.start()
     calls.add(stuck.wait)
     assert calls.finish() != ""

@@ -81,7 +81,7 @@ def test_results_that_cannot_be_found_are_none(machines: Machines, content: byte
     store = machines.store("first")
     store.make()
     assert store.shared_studies is not None
-    store.shared_studies.replace("small.json", content)
+    store.shared_studies.write("small.json", content, replace=True)
     fetch_studies(store)
     assert not store.study("small").exists()
 
@@ -104,7 +104,7 @@ def test_a_run_that_is_silent_for_long_is_over(
     machines: Machines, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = machines.store("first")
-    store.files.replace(f"runs/{KILLED}", b"")
+    store.files.write(f"runs/{KILLED}", b"")
     assert users(store) == [StoreUser("elsewhere-1", "small")]
     monkeypatch.setattr(locks, "_SILENT_SECONDS", 0.0)
     assert users(store) == []
@@ -113,7 +113,7 @@ def test_a_run_that_is_silent_for_long_is_over(
 
 def test_a_run_of_this_machine_is_over_once_its_lock_is_free(machines: Machines) -> None:
     store = machines.store("first")
-    store.files.replace(f"runs/{KILLED}", b"")
+    store.files.write(f"runs/{KILLED}", b"")
     (store.locks / KILLED).parent.mkdir(parents=True)
     (store.locks / KILLED).touch()
     assert users(store) == []
@@ -122,7 +122,7 @@ def test_a_run_of_this_machine_is_over_once_its_lock_is_free(machines: Machines)
 
 def test_a_run_goes_on_if_it_cannot_tell_others(machines: Machines) -> None:
     store = machines.store("first")
-    store.files.replace("runs", b"a file in the folder's place")
+    store.files.write("runs", b"a file in the folder's place")
     with in_use(store, "small"):
         assert users(store) == [StoreUser(f"{gethostname()}-{os.getpid()}", "small")]
 

@@ -72,10 +72,12 @@ def test_a_study_has_runs_of_cells_below_it(study: str, store: Store) -> None:
         assert mlflow.list_artifacts(parent["id"], f"all-MiniLM-L6-v2/reviews/{folder}")
     files = {file.path for file in mlflow.list_artifacts(parent["id"], "results")}
     assert {"results/summary.csv", "results/report.html"} <= files
+    stored = stored_losses(store)
     for run in runs[runs["role"] == "cell"].to_dict("records"):
-        (loss,) = mlflow.get_metric_history(run["id"], "train_loss")
-        assert (loss.step, loss.value) == (1, 0.5 + int(run["params"]["seed"]))
-        assert loss.timestamp > 0
+        cell = tuple(run["params"][name] for name in (*LINE, "fraction", "seed"))
+        ((epoch, loss, ended),) = stored[cell]
+        (point,) = mlflow.get_metric_history(run["id"], "train_loss")
+        assert (point.step, point.value, point.timestamp) == (epoch, loss, int(1000 * ended))
     curve = runs[runs["role"] == "curve"].iloc[0]
     line = summary
     for name in LINE:
@@ -85,6 +87,18 @@ def test_a_study_has_runs_of_cells_below_it(study: str, store: Store) -> None:
         points = {point.step: point.value for point in history}
         wanted = {round(100 * row["fraction"] + 0.49): row[column] for _, row in line.iterrows()}
         assert points == pytest.approx(wanted)
+
+
+def stored_losses(store: Store) -> dict[tuple[str, ...], list[tuple[int, float, float]]]:
+    """The losses by epoch in the artifacts of cells, by cell and seed."""
+    return {
+        tuple(map(str, (*cell.line, cell.fraction, seed))): read_metadata(
+            f"{store.artifacts}/{probe.artifact}"
+        )["train_losses"]
+        for cell in open_study(store, "small").manifest.cells
+        for probe in cell.probes
+        for seed in probe.seeds
+    }
 
 
 def test_logging_again_adds_nothing(study: str, store: Store) -> None:
