@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 import psutil
 
 from papa import errors
 from papa.credentials import holds_credentials
 from papa.errors import problems_of
-from papa.models.files import checked_once, read_configuration_file, weight_files
+from papa.models.files import read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.resources import resident_bytes, usable_cores, usable_memory
 from papa.scores.custom import load_code
@@ -37,6 +37,10 @@ _WORKER_BYTES = 0.56e9
 """Memory of a worker with its libraries."""
 _SERVER_BYTES = 2e9
 """Memory of the study itself, Prefect's server and Ray."""
+
+
+Purpose = Literal["run", "check", "plan"]
+"""What a study is checked for: the command that checks it."""
 
 
 class Preview(NamedTuple):
@@ -77,21 +81,20 @@ def check_study(
     *,
     workers: int | None = None,
     ray_address: str | None = None,
-    for_plan: bool = False,
-    fetch_weights: bool = True,
+    purpose: Purpose = "run",
     code: Sequence[Path] = (),
 ) -> Checked:
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory.
 
-    A study that is checked ``for_plan`` need not run here: published shapes suffice where the hub
-    does not answer. Else ``fetch_weights`` downloads encoders that are not here.
+    Only to ``run`` it are encoders downloaded that are not here. A study of which a ``plan`` is
+    made need not run on this machine.
     """
     cluster = cluster_address(ray_address)
     workers = workers or study.execution.workers
-    fetched = fetch_weights and not for_plan
-    resolved = resolve_inputs(study, shapes_suffice=for_plan, fetch_weights=fetched, code=code)
+    resolved = resolve_inputs(study, fetch_weights=purpose == "run", code=code)
     problems = resolved.problems
-    here = not for_plan and cluster is None
+    runs = purpose != "plan"
+    here = runs and cluster is None
     if study.reference:
         from papa.reporting.reference import read_reference
 
@@ -100,28 +103,25 @@ def check_study(
         inputs = resolved.inputs()
         pipeline = build_pipeline(inputs)
         missing = [step for step in pipeline.steps if not step.is_complete(store)]
-        if not missing and fetch_weights:
+        if not missing and purpose != "check":
             # Nothing is to be computed: no text is read.
             return Checked(inputs, pipeline, frozenset(), workers, cluster)
     unchecked = resolved.unchecked
     notes = resolved.notes
-    if resolved.unreachable:
-        missed = errors.missing_from(resolved.unreachable)
-        unchecked.append(f"{missed}; published shapes and sizes are used instead")
     _check_encoders(resolved, tokenizers=bool(problems or missing))
-    previews = _check_texts(resolved, for_plan)
+    previews = _check_texts(resolved)
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
     if here and resolved.study.precision == "bfloat16":
         check = partial(check_precision, "bfloat16", device_of(resolved.study))
         problems += problems_of("precision", check)
-    if cluster and not for_plan and (problems or missing):
+    if cluster and runs and (problems or missing):
         problems += problems_of("Ray", partial(check_answers, cluster))
     if problems:
         raise errors.CheckError(problems)
     for step in missing:
         custom = step.arguments.get("code")
-        if custom and not for_plan:
+        if custom and runs:
             for name in (custom.metric, custom.probe):
                 load_code(name)  # Refused where its file was not given.
     if here and missing:
@@ -138,9 +138,9 @@ def problems_of_part(study: StudySpec, code: Sequence[Path]) -> list[errors.Prob
     """Return what is wrong with the encoders, orders and texts of the ``CheckablePart`` of a study
     whose file has faults.
     """
-    resolved = resolve_inputs(study, shapes_suffice=True, fetch_weights=False, code=code)
+    resolved = resolve_inputs(study, fetch_weights=False, code=code)
     _check_encoders(resolved, tokenizers=True)
-    _check_texts(resolved, for_plan=True)
+    _check_texts(resolved)
     return resolved.problems
 
 
@@ -157,24 +157,20 @@ def cluster_address(ray_address: str | None) -> str | None:
 def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Report tokenizers that cannot be loaded or cannot write the layout."""
 
-    def fits(encoder: EncoderReference, document: dict[str, Any]) -> bool:
+    def check(encoder: EncoderReference) -> None:
         from papa.models.weights import checked_configuration
 
+        folder = Path(encoder.folder)
+        document, _ = read_configuration_file(folder, encoder.name)
         tokenizer = load_tokenizer(encoder)
         special_tokens_of(tokenizer, "causal" if encoder.causal else "text")
-        config = checked_configuration(document, Path(encoder.folder), encoder.name)
+        config = checked_configuration(document, folder, encoder.name)
         check_vocabulary(tokenizer, config.vocab_size, encoder.display)
-        return True
-
-    def check(encoder: EncoderReference) -> None:
-        document, digest = read_configuration_file(Path(encoder.folder), encoder.name)
-        key = f"{encoder.tokenizer_digest} {digest}"
-        checked_once("tokenizer fits", key, partial(fits, encoder, document))
 
     for index, spec in enumerate(resolved.study.encoders):
         where = f"encoders.{index} ({spec.name})"
         encoder = resolved.encoders.get(spec)
-        if encoder is None or not encoder.folder:
+        if encoder is None:
             continue
         if encoder.digest.startswith("unknown"):
             resolved.unchecked.append(
@@ -184,7 +180,7 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
             resolved.problems += problems_of(where, partial(check, encoder))
 
 
-def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Preview]:
+def _check_texts(resolved: ResolvedInputs) -> dict[TaskSpec, Preview]:
     """Return facts about each text whose source is known; a text that a head cannot serve is a
     problem.
     """
@@ -203,16 +199,10 @@ def _check_texts(resolved: ResolvedInputs, for_plan: bool) -> dict[TaskSpec, Pre
 
     texts = named_texts(resolved.study)
     notes = resolved.notes
-    known = [
-        source for source, (_, content) in resolved.sources.items() if content[:7] != "unknown"
-    ]
     previews: dict[TaskSpec, Preview] = {}
-    read = run_concurrently(look, [text for text in texts if text.source in known])
+    read = run_concurrently(look, [text for text in texts if text.source in resolved.sources])
     for text, result in read.items():
         where = texts[text]
-        if isinstance(result, errors.HubUnreachableError) and for_plan:
-            resolved.unchecked.append(f"{where}: {result}")
-            continue
         label_check = partial(check_label_is_named, resolved.at_commit(text))
         resolved.problems += problems_of(where, label_check)
         if isinstance(result, errors.PapaError):

@@ -148,23 +148,17 @@ def nearest_first(wanted: str, existing: Iterable[str]) -> str:
     return (", ".join(shortened(name, 60) for name in nearest) or "none") + remainder
 
 
-def nearest_to(wanted: object, existing: Iterable[str]) -> str | None:
-    """Return the existing name that resembles a name, or else one that contains it; None if there
-    is none.
+def meant(wanted: object, existing: Iterable[str]) -> str:
+    """Return `` (did you mean 'x'?)`` if an existing name resembles a name, or else contains it;
+    else an empty text.
     """
     if not isinstance(wanted, str):
-        return None
+        return ""
     names = {name.lower(): name for name in existing}
     nearest = get_close_matches(wanted.lower(), names, n=1)
     if len(wanted) > 2:
         nearest += sorted((name for name in names if wanted.lower() in name), key=len)
-    return names[nearest[0]] if nearest else None
-
-
-def meant(wanted: object, existing: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` if there is a ``nearest_to`` a name, else an empty text."""
-    nearest = nearest_to(wanted, existing)
-    return f" (did you mean '{nearest}'?)" if nearest else ""
+    return f" (did you mean '{names[nearest[0]]}'?)" if nearest else ""
 
 
 Result = TypeVar("Result")
@@ -204,33 +198,15 @@ def results_of_all(*checks: Callable[[], Result]) -> list[Result]:
     return results
 
 
-def missing_from(unreached: Sequence[HubUnreachableError]) -> str:
-    """Return which files the hub did not deliver, and why."""
-    wanted = ", ".join(dict.fromkeys(error.args[0] for error in unreached))
-    return (
-        f"the hub cannot be reached ({unreached[0].args[1]}), and this machine does not have: "
-        f"{wanted}"
-    )
-
-
 class CheckError(SpecError):
-    """A study cannot run as it is, with all reasons; a hub that does not answer is one reason."""
+    """A study cannot run as it is, with all reasons; each once, however many keys it is about."""
 
     def __init__(self, problems: Sequence[Problem]) -> None:
-        unreached = [
-            problem.error for problem in problems if isinstance(problem.error, HubUnreachableError)
-        ]
-        merged = unreached if len(unreached) > 1 else []
-        lines = [
-            f"{problem.where}: {reason}"
-            for problem in problems
-            if problem.error not in merged
-            for reason in problem.error.reasons
-        ]
-        if merged:
-            advice = "check the network, or give local files and folders"
-            lines.append(f"hub: {missing_from(unreached)}: {advice}")
-        super().__init__(*lines)
+        keys_by_reason: dict[str, dict[str, None]] = {}
+        for problem in problems:
+            for reason in problem.error.reasons:
+                keys_by_reason.setdefault(reason, {})[problem.where] = None
+        super().__init__(*(f"{joined(keys)}: {why}" for why, keys in keys_by_reason.items()))
 
     def __str__(self) -> str:
         heading = f"{len(self.args)} problems keep this study from running:"

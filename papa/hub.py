@@ -8,53 +8,41 @@ from pathlib import Path
 
 from papa.errors import HubUnreachableError, PapaError, in_one_line
 
-_LOGIN = "log in with 'hf auth login' or set HF_TOKEN"
-
 
 @contextmanager
-def hub_errors(
-    subject: str, page: str, revision: str | None, refusal: type[PapaError]
-) -> Iterator[None]:
+def hub_errors(subject: str, page: str, refusal: type[PapaError]) -> Iterator[None]:
     """Turn errors of the hub inside the block into ``refusal`` or a HubUnreachableError, about a
     ``subject`` such as "dataset 'glue'" and its page on the hub.
     """
     # Studies of local files do without the hub's client.
     from huggingface_hub import constants, errors
 
+    refused = (
+        errors.HFValidationError,
+        errors.RepositoryNotFoundError,
+        errors.RevisionNotFoundError,
+    )
     no_answer = (
         errors.LocalEntryNotFoundError,
         errors.RevisionResolutionError,
         errors.OfflineModeIsEnabled,
         errors.HTTPError,
     )
-    refusals: dict[type[Exception], str] = {
-        errors.HFValidationError: "is no name on the hub: give one such as owner/name, or what is "
-        "on this machine: an encoder's folder, a dataset's files",
-        errors.GatedRepoError: f"is gated: accept its licence at {page}, then {_LOGIN} as the "
-        "account that was given access",
-        errors.RevisionNotFoundError: f"has no revision '{revision}' on the hub: give a branch, "
-        f"tag or commit of {page}",
-        errors.RepositoryNotFoundError: "is not on the hub, or it is private: correct the name, "
-        f"give what is on this machine, or {_LOGIN} as an account that may read {page}",
-    }
     try:
         yield
-    except tuple(refusals) as error:
-        # The first that fits: GatedRepoError is also a RepositoryNotFoundError.
-        reason = next(reason for kind, reason in refusals.items() if isinstance(error, kind))
-        raise refusal(f"{subject} {reason}") from None
     except ImportError as error:
         # httpx cannot use a SOCKS proxy without socksio.
         raise HubUnreachableError(subject, in_one_line(error)) from None
-    except (*no_answer, RuntimeError) as error:
+    except (*refused, *no_answer, RuntimeError) as error:
         # RuntimeError: the library closes all connections when one fails, also those that other
         # downloads use.
         answer = error if isinstance(error, errors.HfHubHTTPError) else error.__cause__
         status = answer.response.status_code if isinstance(answer, errors.HfHubHTTPError) else None
-        if status in (401, 403):
+        if isinstance(error, refused) or status in (401, 403):
             raise refusal(
-                f"{subject}: the hub does not accept the token for {page} (status {status}): "
-                f"{_LOGIN} again"
+                f"{subject} cannot be read from {page} ({in_one_line(error)}): correct its name "
+                "and revision, give what is on this machine, or log in with 'hf auth login' or "
+                "HF_TOKEN as an account that was given access"
             ) from None
         if constants.is_offline_mode():
             raise HubUnreachableError(subject, "HF_HUB_OFFLINE is set") from None
@@ -85,7 +73,7 @@ def fetched(
     from tqdm.auto import tqdm
 
     page = f"{constants.ENDPOINT}/{'datasets/' if kind == 'dataset' else ''}{name}"
-    with hub_errors(subject, page, revision, refusal):
+    with hub_errors(subject, page, refusal):
         commit = HfApi().resolve_revision(name, repo_type=kind, revision=revision)
         download = partial(
             snapshot_download,

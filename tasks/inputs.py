@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 
 from tqdm import tqdm
 
-from papa.errors import CheckError, HubUnreachableError, PapaError, Problem, SpecError, problems_of
+from papa.errors import CheckError, PapaError, Problem, SpecError, problems_of
 from papa.models.files import read_configuration_file, weight_files
-from papa.models.reference import EncoderReference, describe_encoder, known_shape, resolve_encoder
+from papa.models.reference import EncoderReference, describe_encoder, resolve_encoder
 from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.storage.artifacts import in_threads
@@ -65,7 +65,6 @@ class ResolvedInputs:
         encoders: The encoders that were resolved.
         sources: Each source at its commit, and its fingerprint.
         problems: What is wrong.
-        unreachable: Failures of the hub that published shapes and sizes make up for.
         texts: The text of each file of custom code, by the name that the study gives it.
         unchecked: What could not be looked at.
         notes: What a reader should know.
@@ -75,7 +74,6 @@ class ResolvedInputs:
     encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    unreachable: list[HubUnreachableError] = field(default_factory=list)
     texts: Mapping[str, str] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
@@ -112,13 +110,11 @@ class ResolvedInputs:
 def resolve_inputs(
     study: StudySpec,
     *,
-    shapes_suffice: bool = False,
     fetch_weights: bool = True,
     code: Sequence[Path] = (),
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
-    read. Where ``shapes_suffice``, published ones replace what an unreachable hub does not give;
-    without ``fetch_weights`` the digests of encoders that are not here stay unknown.
+    read. Without ``fetch_weights`` the digests of encoders that are not here stay unknown.
     """
     texts = read_code(code)
     resolved = ResolvedInputs(study, texts=texts)
@@ -144,11 +140,6 @@ def resolve_inputs(
                 result = replace(result, precision=_precision_of_checkpoint(result, study))
             # One after another: several at once would need several times the memory.
             result = attempted(_with_weights, requested, result, fetch_weights)
-        if isinstance(result, HubUnreachableError) and shapes_suffice:
-            published = _published(requested, precision)
-            if published is not None:
-                resolved.unreachable.append(result)
-                result = published
         if isinstance(result, PapaError):
             resolved.problems.append(Problem(positions[requested], result))
         elif isinstance(result, EncoderReference):
@@ -165,17 +156,6 @@ def resolve_inputs(
         resolved.problems.append(Problem(where, SpecError(reason)))
     resolved.problems += problems_of("encoders", partial(short_names, known))
     return resolved
-
-
-def _published(
-    requested: EncoderSpec | Source, precision: Precision
-) -> EncoderReference | tuple[Source, str] | None:
-    """Return what is known without the hub: an encoder's published shape, if it has one; a source
-    as requested, with a fingerprint that no content has.
-    """
-    if isinstance(requested, EncoderSpec):
-        return known_shape(requested, precision)
-    return requested, f"unknown, of {requested.model_dump_json()}"
 
 
 def _precision_of_checkpoint(encoder: EncoderReference, study: StudySpec) -> Precision:

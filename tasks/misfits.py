@@ -98,8 +98,7 @@ def _unscored_tasks(study: StudySpec, method: str) -> Iterator[str]:
 def _misfits_of_encoder(encoder: EncoderReference, study: StudySpec) -> Iterator[tuple[str, str]]:
     """Yield what in the study does not fit an encoder: its unit, tasks, substitutes, scores."""
     name = encoder.name
-    # Published shapes do not say which heads share keys and values.
-    if study.unit == "kv_group" and encoder.heads_per_unit(study.unit) == 1 and encoder.folder:
+    if study.unit == "kv_group" and encoder.heads_per_unit(study.unit) == 1:
         yield (
             "unit",
             f"each of the {encoder.heads} heads of a layer of '{name}' has keys and values of its "

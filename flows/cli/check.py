@@ -37,7 +37,7 @@ def check(
                     opened,
                     workers=workers,
                     ray_address=ray_address,
-                    fetch_weights=False,
+                    purpose="check",
                     code=code_paths,
                 )
         except PapaError as error:

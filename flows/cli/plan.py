@@ -29,7 +29,7 @@ def plan(
     with options.one_sentence():
         spec = options.load_or_list_problems(study, overrides, allow_source, code)
         opened = options.open_store(store)
-        checked = check_study(spec, opened, for_plan=True, code=code or ())
+        checked = check_study(spec, opened, purpose="plan", code=code or ())
         steps = checked.pipeline.steps
         missing = checked.missing
         seconds: dict[Step, float] = {}

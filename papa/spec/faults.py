@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from papa.errors import CheckError, Problem, joined, meant, nearest_to, shown
+from papa.errors import CheckError, Problem, meant, shown
 from papa.spec.study import AS_THE_AUTHORS_RAN, StudySpec
 from papa.spec.task import NAME_CHARACTERS, Frozen
 
@@ -62,13 +62,11 @@ class Fault:
         path: The keys and indices that lead to the value.
         sentence: What is wrong, and what to do.
         is_unknown: Whether no study has such a key.
-        correction: The value that was meant, if one is near; else None.
     """
 
     path: tuple[Any, ...]
     sentence: str
     is_unknown: bool = False
-    correction: str | None = None
 
 
 _MESSAGES = {
@@ -96,18 +94,13 @@ def validated(document: Mapping[str, object]) -> tuple[StudySpec | None, list[Fa
 
 def _faults_of(detail: ErrorDetails) -> Iterator[Fault]:
     """Yield a fault for each sentence on what pydantic refused."""
-    correction = None
-    if detail["type"] == "literal_error":
-        correction = nearest_to(detail["input"], _names_in(detail))
     is_unknown = detail["type"] == "extra_forbidden"
     for line in sentence(detail).split("\n"):
-        yield Fault(tuple(_path_of(detail)), line, is_unknown, correction)
+        yield Fault(tuple(_path_of(detail)), line, is_unknown)
 
 
 def without_faults(document: Mapping[str, object], faults: Sequence[Fault]) -> CheckablePart | None:
-    """Return a study without what has faults, or None if what is left is no study. Values whose
-    correction is known are corrected instead.
-    """
+    """Return a study without what has faults, or None if what is left is no study."""
     remaining: Any = copy.deepcopy(document)
     dropped: set[tuple[Any, ...]] = set()
     for fault in faults:
@@ -115,8 +108,6 @@ def without_faults(document: Mapping[str, object], faults: Sequence[Fault]) -> C
         *parents, last = fault.path
         if fault.is_unknown:
             del reduce(getitem, parents, remaining)[last]
-        elif fault.correction:
-            reduce(getitem, parents, remaining)[last] = fault.correction
         else:
             is_entry = bool(inner) and isinstance(remaining.get(key), list)
             dropped.add(fault.path[: 2 if is_entry else 1])
@@ -150,9 +141,6 @@ def sentence(fault: ErrorDetails) -> str:
     if fault["type"] == "extra_forbidden":
         models = [StudySpec] if len(steps) == 1 else Frozen.__subclasses__()
         keys = {key for model in models for key in model.model_fields}
-        sections = _sections_with(steps[-1]) if len(steps) == 1 else []
-        if sections:
-            return f"unknown key '{where}': it belongs to a section, as {joined(sections)}"
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
         return f"unknown key '{where}'{near}: correct it, or leave it out"
     names = _names_in(fault)
@@ -176,14 +164,3 @@ def _names_in(fault: ErrorDetails) -> list[str]:
 def _path_of(fault: ErrorDetails) -> list[Any]:
     """Return the keys and indices that lead to a fault, without the kinds that pydantic names."""
     return [step for step in fault["loc"] if step not in ("files", "hub", "embedded")]
-
-
-def _sections_with(key: str) -> list[str]:
-    """Return the sections of a study that have this key, as ``section.key``."""
-    return [
-        f"{name}.{key}"
-        for name, field in StudySpec.model_fields.items()
-        if isinstance(field.annotation, type)
-        and issubclass(field.annotation, Frozen)
-        and key in field.annotation.model_fields
-    ]

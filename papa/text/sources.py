@@ -108,7 +108,7 @@ def commit_of(name: str, revision: str | None) -> str:
     from huggingface_hub import HfApi, constants
 
     page = f"{constants.ENDPOINT}/datasets/{name}"
-    with hub_errors(f"dataset '{name}'", page, revision, DataError):
+    with hub_errors(f"dataset '{name}'", page, DataError):
         return HfApi().resolve_revision(name, repo_type="dataset", revision=revision).resolved
 
 

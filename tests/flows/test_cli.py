@@ -230,7 +230,7 @@ def test_no_cluster_answers(source: str, tmp_path: Path, monkeypatch: pytest.Mon
         if ray_address is None:
             monkeypatch.setenv(source, address)
         with pytest.raises(CheckError, match=address) as raised:
-            check_study(study, store, ray_address=ray_address, fetch_weights=False)
+            check_study(study, store, ray_address=ray_address, purpose="check")
     assert source in str(raised.value)
 
 

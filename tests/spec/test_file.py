@@ -197,24 +197,23 @@ def test_a_task_has_a_line_for_each_of_its_misfits(tmp_path: Path) -> None:
 
 
 def test_the_rest_of_a_study_with_faults_keeps_its_positions(tmp_path: Path) -> None:
-    """Entries with a fault are left out, of unknown keys these alone; near values are corrected."""
+    """Entries with a fault are left out, of unknown keys these alone."""
     change = {
         "name": "my study!",
         "tasks": [
             "revews",
             TEXT_TASK | {"slots": 3},
-            TEXT_TASK | {"name": "other", "slot": 16, "metric": "acc"},
+            TEXT_TASK | {"name": "other", "slot": 16},
         ],
         "keap": [1],
     }
     with pytest.raises(StudyFileError) as raised:
         study(tmp_path, SMALLEST | change)
     keys = re.findall(r"study\.yaml: [^']*'([\w.]+)'", str(raised.value))
-    expected = {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "tasks.2.metric", "keap"}
-    assert {*keys} == expected
+    assert {*keys} == {"name", "tasks.0", "tasks.1.slots", "tasks.2.slot", "keap"}
     part = raised.value.checkable
     assert part is not None
-    assert [(task.name, task.metric) for task in part.study.tasks] == [("other", "accuracy")]
+    assert [task.name for task in part.study.tasks] == ["other"]
     problem = part.in_file(Problem("tasks.0 (other)", SpecError("")))
     assert problem.where == "tasks.2 (other)"
 
