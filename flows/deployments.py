@@ -4,14 +4,13 @@ Prefect reads its settings when it is imported: ``prepare_engines`` comes before
 """
 
 from collections.abc import Mapping
-from datetime import timedelta
 from typing import Any
 
 from httpx import HTTPError
 from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
 from prefect.deployments.runner import DeploymentApplyError, EntrypointType, RunnerDeployment
 from prefect.exceptions import PrefectException
-from prefect.schedules import Cron, Interval, Schedule
+from prefect.schedules import Cron
 from prefect.settings import PREFECT_API_URL
 
 from papa.credentials import without_credentials
@@ -21,17 +20,10 @@ from papa.flows.study import run_study
 
 
 def create_deployment(
-    name: str,
-    parameters: Mapping[str, Any],
-    pool: str,
-    *,
-    cron: str | None,
-    timezone: str,
-    period: timedelta | None,
+    name: str, parameters: Mapping[str, Any], pool: str, *, cron: str | None, timezone: str
 ) -> str:
     """Create or replace a deployment of ``run_study``, and the automation for dead runs; return the
-    address of its page. It runs by ``cron`` in a time zone, or once every ``period``, or on
-    request alone.
+    address of its page. It runs by ``cron`` in a time zone, or on request alone.
 
     Raises:
         PapaError: No server is set, or it refuses the deployment.
@@ -44,11 +36,7 @@ def create_deployment(
             "profile that has one"
         )
     try:
-        schedule: Schedule | None = None
-        if cron:
-            schedule = Cron(cron, timezone=timezone)
-        elif period:
-            schedule = Interval(period)
+        schedule = Cron(cron, timezone=timezone) if cron else None
         deployment_id = RunnerDeployment.from_flow(
             run_study,
             name,

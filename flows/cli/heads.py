@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from pandas import DataFrame
 
-from papa.errors import SpecError, joined, printable
+from papa.errors import printable
 from papa.flows.cli import options
 from papa.ranking.orders import scoring_method
 from papa.reporting.sentences import certainty, seed_warnings, seeds_differ
@@ -31,9 +31,6 @@ def heads(
         ),
     ] = None,
     as_json: options.AsJson = False,
-    as_tsv: Annotated[
-        bool, typer.Option("--tsv", help="Print head scores, one line for each layer.")
-    ] = False,
     store: options.StoreAddress = options.DEFAULT_STORE,
     verbose: options.Verbose = False,
 ) -> None:
@@ -41,24 +38,6 @@ def heads(
     with options.one_sentence(verbose):
         limit = MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
-        if as_tsv:
-            by_method = finished.heads.groupby(["encoder", "task", "method"], sort=False)
-            names = [" · ".join(key) for key, _ in by_method]
-            if not names:
-                raise SpecError(
-                    f"study '{finished.manifest.study}' has no head scores: its orders "
-                    f"({joined(finished.study.orders)}) follow none; run it with an order that "
-                    "does, such as lambda or distance"
-                )
-            if len(names) > 1:
-                raise SpecError(
-                    f"study '{finished.manifest.study}' has the head scores {joined(names)}, and "
-                    "--tsv prints those of one method, encoder and task: read them with --json, "
-                    f"or heads.parquet in {finished.folder}"
-                )
-            grid = finished.heads.pivot(index="layer", columns="head", values="score")
-            typer.echo(grid.to_csv(sep="\t", header=False, index=False), nl=False)
-            return
         answers = list(_answers(finished, limit))
         if as_json:
             document = {

@@ -6,11 +6,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-import typer
-from rich.console import Console
-from rich.table import Column
-
-from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, printable, shortened
+from papa.errors import ArtifactError, DamagedError, PapaError, SpecError, shortened
 from papa.flows.cli import options
 from papa.flows.progress import size_label
 from papa.spec.file import load_study
@@ -34,12 +30,8 @@ def list_studies(
         studies = stored_studies(options.marked_store(store))
         if as_json:
             options.print_json([study.document() for study in studies])
-        elif Console().is_terminal:
-            columns = (Column(name, overflow="fold") for name in _HEADINGS)
-            options.print_table(columns, [study.cells() for study in studies])
         else:
-            for row in (_HEADINGS, *(study.cells() for study in studies)):
-                typer.echo("\t".join(map(printable, row)))
+            options.print_table(_HEADINGS, [study.cells() for study in studies])
 
 
 @dataclass(frozen=True)

@@ -182,13 +182,18 @@ def printable_names(table: DataFrame) -> DataFrame:
     return table.map(lambda value: printable(value) if isinstance(value, str) else value)
 
 
-def print_table(
-    headings: Iterable[str | Column], rows: Iterable[Iterable[str]], **settings: Any
-) -> None:
-    """Print a table; cells hold no markup, and what is not printable in them is escaped. For
-    ``settings`` see rich's ``Table``.
+def print_table(headings: Sequence[str], rows: Iterable[Iterable[str]], **settings: Any) -> None:
+    """Print a table; into a file or pipe, which has no width, a line for each row with tabs. Cells
+    hold no markup, and what is not printable in them is escaped. For ``settings`` see rich's
+    ``Table``.
     """
-    table = Table(*headings, **settings)
-    for row in rows:
-        table.add_row(*map(Text, map(printable, row)))
-    Console().print(table)
+    printed = [[printable(cell) for cell in row] for row in rows]
+    console = Console()
+    if not console.is_terminal:
+        for row in (headings, *printed):
+            typer.echo("\t".join(row))
+        return
+    table = Table(*(Column(name, overflow="fold") for name in headings), **settings)
+    for row in printed:
+        table.add_row(*map(Text, row))
+    console.print(table)

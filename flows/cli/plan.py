@@ -1,13 +1,9 @@
 """``papa plan``: what would run, what is cached, and how long such steps took in this store."""
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import groupby
 from statistics import mean
 
 import typer
-from rich.console import Console
-from rich.table import Column, Table
-from rich.text import Text
 
 from papa.errors import printable
 from papa.flows.check import check_study
@@ -66,18 +62,17 @@ def _print_steps(
 ) -> None:
     """Print a line for each step, with the ``seconds`` that a missing one may take, and a sum."""
     left = len(missing)
-    caption = "About: mean time of the stage's finished steps in this store, on one worker"
-    if left and not seconds:
-        caption = "No times: they are those of finished steps, of which this store has none yet"
-    table = Table("Stage", "Step", "State", Column("About", justify="right"), caption=caption)
-    for stage, steps_of_stage in groupby(steps, lambda step: step.stage.name):
-        table.add_section()
-        for step in steps_of_stage:
-            state = "to run" if step in missing else "[green]cached[/]"
-            about = duration(seconds[step]) if step in seconds else ""
-            name = Text(printable(step.name.removeprefix(f"{stage} · ")))
-            table.add_row(stage, name, state, about)
-    Console().print(table)
+    rows = []
+    for step in steps:
+        stage = step.stage.name
+        state = "to run" if step in missing else "cached"
+        about = duration(seconds[step]) if step in seconds else ""
+        rows.append((stage, step.name.removeprefix(f"{stage} · "), state, about))
+    options.print_table(("Stage", "Step", "State", "About"), rows)
+    if seconds:
+        typer.echo("About: mean time of the stage's finished steps in this store, on one worker")
+    elif left:
+        typer.echo("No times: they are those of finished steps, of which this store has none yet")
     total = f" took {duration(sum(seconds.values()))} of a worker here"
     would = f"{left} would run" if left else "nothing would run"
     would += f", of which {len(seconds)}{total}" if seconds else ""

@@ -4,7 +4,6 @@ import time
 from typing import Annotated
 
 import typer
-from rich.table import Column
 
 from papa.errors import printable
 from papa.flows.cli import options
@@ -35,7 +34,7 @@ def prune(
             where = entry.address.removeprefix(f"{opened.address}/")
             how_old = duration(time.time() - entry.modified)
             rows.append((entry.name, entry.reason, where, size_label(entry.size), how_old))
-        headings = ("What", "Why", Column("Where", overflow="fold"), "Size", "Age")
+        headings = ("What", "Why", "Where", "Size", "Age")
         options.print_table(headings, rows)
         everything = f"{len(unused)} in all, {size_label(sum(entry.size for entry in unused))}"
         if not delete:

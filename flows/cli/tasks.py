@@ -1,8 +1,6 @@
 """``papa tasks``: the tasks that a study can name."""
 
-import typer
 from rich.box import SIMPLE
-from rich.console import Console
 
 from papa.flows.cli import options
 from papa.spec.file import registry
@@ -20,7 +18,4 @@ def tasks() -> None:
             shown = (*map(str, numbers), str(probe["epochs"]), where or source["kind"])
             rows.append((name, task["kind"], task["metric"], *shown))
         headings = "Task", "Kind", "Metric", "Slots", "Rate", "Batch", "Epochs", "Source"
-        if Console().is_terminal:
-            options.print_table(headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))
-        else:
-            typer.echo("\n".join(map("\t".join, [headings, *rows])))
+        options.print_table(headings, rows, box=SIMPLE, padding=(0, 1, 0, 0))

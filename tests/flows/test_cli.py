@@ -63,8 +63,6 @@ REFUSED = [
     ("run --model embedded/all-MiniLM-L6-v2 --data texts --set orders=[mine:last]", "mine:last"),
     ("init taken", "taken"),
     ("deploy plain.yaml", "PREFECT_API_URL"),
-    ("deploy plain.yaml --interval 6x", "'6x'"),
-    ("deploy plain.yaml --interval 6h --cron 0", "--cron"),
     ("deploy own.yaml", "mine:last"),
     ("remove smal --yes", "'smal'"),
     ("list --store none", "papa-store.json"),

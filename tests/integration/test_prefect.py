@@ -132,12 +132,12 @@ def test_a_deployment_runs_by_itself_on_its_cluster(short_folder: Path) -> None:
         prefect_server(folder / "server", database) as server,
     ):
         run(["prefect", "work-pool", "create", "papa", "--type", "process"], server.environment)
-        options = ["--interval", "1m", "--workers", "1", "--ray-address"]
+        options = ["--cron", "* * * * *", "--workers", "1", "--ray-address"]
         deploy = ["papa", "deploy", study, "--store", folder / "store", *options]
         ray_address = head.environment["RAY_ADDRESS"]
         run([*deploy, ray_address], server.environment)
         (deployment,) = ask(server.environment, "deployments/filter", {})
-        assert [entry["schedule"]["interval"] for entry in deployment["schedules"]] == [60]
+        assert [entry["schedule"]["cron"] for entry in deployment["schedules"]] == ["* * * * *"]
         automations = ask(server.environment, "automations/filter", {})
         assert [entry["name"] for entry in automations] == [automation().name]
 

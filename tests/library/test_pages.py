@@ -5,6 +5,8 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
+import pandas
 import pytest
 
 import papa
@@ -39,7 +41,11 @@ def test_the_page_on_sweeps_saves_scores_when_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "heads.tsv").write_text("1\t2\t3\t0\n5\t6\t0\t0\n")
+    study = tmp_path / "papa-store" / "studies" / "sweep"
+    study.mkdir(parents=True)
+    effects = [1, 2, 3, 0, 5, 6, 0, 0]
+    heads = pandas.DataFrame(np.ndindex(2, 4), columns=["layer", "head"]).assign(score=effects)
+    heads.to_parquet(study / "heads.parquet")
     pasted(HOW_TO / "sweep.md")
     assert capsys.readouterr().out == "2 ((1, 2), (1, 3))\n"
     assert (tmp_path / "duo" / "full_attention_heads.tsv").is_file()
