@@ -59,7 +59,7 @@ def aggregate(
         results.to_parquet(folder / manifest.RESULTS, index=False)
         summarise(results).to_csv(folder / manifest.SUMMARY, index=False)
         comparison = compare_orders(results, head_orders(pairs, artifacts, study.unit))
-        for name, table in zip(manifest.OF_ORDERS, comparison or (), strict=False):
+        for name, table in zip(manifest.ORDER_TABLES, comparison or (), strict=False):
             table.to_csv(folder / name, index=False)
         effects = joint_effects_table(pairs, artifacts)
         if effects is not None:
@@ -76,8 +76,8 @@ def aggregate(
             texts=_text_facts(pairs, artifacts),
             provenance=_provenance(pairs, artifacts, *invocation),
         )
-        (folder / manifest.MANIFEST).write_text(document.model_dump_json(indent=1))
-        (folder / manifest.SPECIFICATION).write_text(manifest.specification(study))
+        (folder / manifest.MANIFEST).write_text(document.model_dump_json(indent=1), "utf-8")
+        (folder / manifest.SPECIFICATION).write_text(manifest.specification(study), "utf-8")
         if study.reference:
             shutil.copyfile(study.reference, folder / manifest.PAPER)
         finished = manifest.FinishedStudy(context.store, folder, document)

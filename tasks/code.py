@@ -9,7 +9,7 @@ from pathlib import Path
 
 from papa.errors import SpecError, in_one_line
 from papa.scores.custom import CustomCode, NamedCode, missing_code_message
-from papa.spec import CodeSpec, HeadScores, StudySpec, TaskSpec
+from papa.spec import CodeSpec, ExternalScores, StudySpec, TaskSpec
 from papa.spec.orders import module_of, scores_in
 
 
@@ -72,7 +72,7 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
         except Exception as error:
             why = error if isinstance(error, SpecError) else f"it failed ({in_one_line(error)})"
             raise SpecError(f"{name}: {why}") from error
-        scores.append(HeadScores.model_validate({"name": name, "values": values}))
+        scores.append(ExternalScores.model_validate({"name": name, "values": values}))
     return study.model_copy(update={"scores": tuple(scores)})
 
 

@@ -32,7 +32,7 @@ SPECIFICATION = "study.yaml"
 SUMMARY = "summary.csv"
 RESULTS = "results.parquet"
 HEADS = "heads.parquet"
-OF_ORDERS = ("orders.csv", "order_scores.csv")
+ORDER_TABLES = ("orders.csv", "order_scores.csv")
 """Of a study with two head orders or more."""
 JOINT_EFFECTS = "joint_effects.csv"
 """Of a study with an order by effect of a native head."""
@@ -132,7 +132,7 @@ class FinishedStudy:
     def study(self) -> StudySpec:
         """The specification; none of the files that it names need be there."""
         path = self.folder / SPECIFICATION
-        stored = read_yaml(path.read_text(), str(path))
+        stored = read_yaml(path.read_text(encoding="utf-8"), str(path))
         return StudySpec.model_validate({**stored, "reference": None})
 
     @cached_property
@@ -152,10 +152,10 @@ class FinishedStudy:
 
     @cached_property
     def orders(self) -> tuple[DataFrame, DataFrame] | None:
-        """The tables ``OF_ORDERS``; None of a study with one head order."""
-        if not (self.folder / OF_ORDERS[0]).exists():
+        """The tables ``ORDER_TABLES``; None of a study with one head order."""
+        if not (self.folder / ORDER_TABLES[0]).exists():
             return None
-        pairs, scores = map(self._table, OF_ORDERS)
+        pairs, scores = map(self._table, ORDER_TABLES)
         return pairs, scores
 
     @cached_property

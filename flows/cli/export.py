@@ -146,7 +146,8 @@ def export_cell(
             pairs=pairs,
             study=study,
         )
-    text = (folder / "README.md").read_text().partition("\n---\n")[2].strip()
+    card = (folder / "README.md").read_text(encoding="utf-8")
+    text = card.partition("\n---\n")[2].strip()
     typer.echo("\n".join(map(printable, text.split("\n"))))
     typer.echo(f"\nWritten to {folder}.")
 

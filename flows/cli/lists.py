@@ -11,7 +11,7 @@ from papa.flows.cli import options
 from papa.flows.progress import size_label
 from papa.spec.file import load_study
 from papa.storage.artifacts import METADATA, read_metadata
-from papa.storage.locks import users
+from papa.storage.locks import active_runs
 from papa.storage.store import Store
 from papa.storage.unused import Contents
 from papa.tasks.manifest import open_study
@@ -78,7 +78,7 @@ class StoredStudy:
 def stored_studies(store: Store) -> list[StoredStudy]:
     """Return the studies that were started in a store, the latest first."""
     contents = Contents(store)
-    running = {user.study for user in users(store)}
+    running = {run.study for run in active_runs(store)}
     studies = (_stored_study(store, name, contents, running) for name in names_of_studies(store))
     return sorted(studies, key=lambda study: study.date, reverse=True)
 

@@ -21,7 +21,7 @@ from papa.flows.interrupt import Interruption
 from papa.spec import StudySpec
 from papa.spec.faults import StudyFileError
 from papa.spec.file import load_study
-from papa.storage.locks import names_of_users
+from papa.storage.locks import active_processes
 from papa.storage.store import Store
 from papa.tasks.manifest import FinishedStudy, open_study
 from papa.tasks.stored import check_stored, load_to_run
@@ -126,7 +126,7 @@ def marked_store(address: str) -> Store:
 
 def refuse_deletion_in_use(store: Store) -> None:
     """Raise an ArtifactError while runs use a store."""
-    busy = names_of_users(store)
+    busy = active_processes(store)
     if busy:
         raise ArtifactError(
             f"a study uses {store.address} ({busy}): nothing was deleted; run again when it has "

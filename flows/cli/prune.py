@@ -9,7 +9,7 @@ from papa.errors import printable
 from papa.flows.cli import options
 from papa.flows.progress import duration, size_label
 from papa.storage.artifacts import remove
-from papa.storage.locks import names_of_users
+from papa.storage.locks import active_processes
 from papa.storage.unused import survey
 
 
@@ -25,7 +25,7 @@ def prune(
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)
-        busy = printable(names_of_users(opened))
+        busy = printable(active_processes(opened))
         if not unused:
             typer.echo(f"Every artifact in {opened.address} is in use.")
             return

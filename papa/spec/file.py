@@ -9,7 +9,7 @@ import yaml
 
 from papa.credentials import WHERE_INSTEAD, holds_credentials, texts_in
 from papa.errors import DataError, Problem, SpecError, in_one_line, joined, meant, shown
-from papa.spec import HeadScores, StudySpec
+from papa.spec import ExternalScores, StudySpec
 from papa.spec.faults import Fault, StudyFileError, validated, without_faults
 from papa.spec.orders import module_of, scores_in
 from papa.spec.score_files import read_score_file
@@ -65,7 +65,7 @@ def read_yaml(text: str, origin: str) -> Any:
 
 def registry() -> dict[str, Document]:
     """Return the tasks known by name, as mappings that a study may override key by key."""
-    return yaml.safe_load(REGISTRY.read_text())
+    return yaml.safe_load(REGISTRY.read_text(encoding="utf-8"))
 
 
 def load_study(path: Path, overrides: Sequence[str] = ()) -> StudySpec:
@@ -144,7 +144,9 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
     raise StudyFileError(problems, without_faults(resolved, faults))
 
 
-def _scores_of_files(study: StudySpec, folder: Path) -> tuple[tuple[HeadScores, ...], list[Fault]]:
+def _scores_of_files(
+    study: StudySpec, folder: Path
+) -> tuple[tuple[ExternalScores, ...], list[Fault]]:
     """Return the scores of a study and of every file that its orders name, and which of the files
     cannot be read.
     """
@@ -157,7 +159,7 @@ def _scores_of_files(study: StudySpec, folder: Path) -> tuple[tuple[HeadScores, 
             except DataError as error:
                 faults.append(Fault(("orders", index), f"'orders.{index}': {error}"))
             else:
-                scores[name] = HeadScores(name=name, values=values)
+                scores[name] = ExternalScores(name=name, values=values)
     return tuple(scores.values()), faults
 
 

@@ -107,7 +107,7 @@ class EncoderSpec(Frozen):
 Scores = tuple[tuple[Annotated[float, Field(allow_inf_nan=False)], ...], ...]
 
 
-class HeadScores(Frozen):
+class ExternalScores(Frozen):
     """User-supplied scores of all heads; the smallest become constant first."""
 
     name: Text
@@ -233,7 +233,7 @@ class StudySpec(Frozen):
     """In which order heads become constant (docs/how-to/rank-heads.md): names, 'scores:FILE', or
     custom code, module:name. Each also from its end: reversed:distance. Without this key [effect]
     if all tasks have head: native, else [lambda]."""
-    scores: tuple[HeadScores, ...] = ()
+    scores: tuple[ExternalScores, ...] = ()
     """Scores of heads that orders name; those of files and of code are added automatically."""
     code: tuple[CodeSpec, ...] = ()
     """Files of custom code; added automatically from --code."""

@@ -159,7 +159,10 @@ def verified(artifact: ArtifactReference | Address, *needed: str) -> Path:
     folder = cache_folder() / "artifacts" / digest_of(metadata)
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
-            with scratch_beside(folder) as scratch, files.used(metadata["data"]) as (system, path):
+            with (
+                scratch_beside(folder) as scratch,
+                files.access(metadata["data"]) as (system, path),
+            ):
                 assert system is not None
                 copies = {f"{path}/{name}": str(scratch / name) for name in metadata["files"]}
                 with suppress(FileNotFoundError):

@@ -53,9 +53,9 @@ class Files:
         self.local = self.folder or cache_folder() / "scratch"
 
     @contextmanager
-    def used(self, name: str) -> Iterator[tuple[AbstractFileSystem | None, str]]:
-        """Yield the filesystem, None of a folder, and the path in it; what it raises becomes one
-        sentence.
+    def access(self, name: str) -> Iterator[tuple[AbstractFileSystem | None, str]]:
+        """Yield the filesystem that a file is on, None in a folder, and the path in it; what the
+        block raises becomes one sentence.
         """
         files: AbstractFileSystem | None = None
         root = self.address
@@ -97,7 +97,7 @@ class Files:
 
     def read(self, name: str) -> bytes | None:
         """Return the bytes of a small file; None where there is none."""
-        with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
+        with self.access(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
             return Path(path).read_bytes() if files is None else bytes(files.cat_file(path))
         return None
 
@@ -105,7 +105,7 @@ class Files:
         """Write a small file whole, if there is none of its name, or to ``replace`` that one.
         Return whether it was written: of two writers who replace nothing one wins.
         """
-        with self.used(name) as (files, path):
+        with self.access(name) as (files, path):
             try:
                 if files is not None:
                     files.pipe_file(path, data, mode="overwrite" if replace else "create")
@@ -123,7 +123,7 @@ class Files:
 
     def rename(self, name: str, new: str) -> None:
         """Give a file or folder beside the others another name, which nothing has."""
-        with self.used(name) as (_, path):
+        with self.access(name) as (_, path):
             Path(path).rename(Path(path).with_name(new))
 
     @contextmanager
@@ -140,7 +140,7 @@ class Files:
                 _grant(path)
             if self.folder is None:
                 paths = [str(path) for path in local.rglob("*") if path.is_file()]
-                with self.used(name) as (files, there):
+                with self.access(name) as (files, there):
                     assert files is not None
                     files.put(paths, [f"{there}{path.removeprefix(str(local))}" for path in paths])
         finally:
@@ -151,7 +151,7 @@ class Files:
         """Return every file below a folder, and no link: path from there → size, seconds since
         1970.
         """
-        with self.used(below) as (system, path):
+        with self.access(below) as (system, path):
             if system is None:
                 return dict(_files_below(Path(path)))
             entries = system.find(path, detail=True)
@@ -166,7 +166,7 @@ class Files:
 
     def remove(self, name: str = "") -> None:
         """Remove a file or folder, if there is one."""
-        with self.used(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
+        with self.access(name) as (files, path), suppress(FileNotFoundError, NotADirectoryError):
             if files is not None:
                 files.rm(path, recursive=True)
             elif Path(path).is_dir():

@@ -57,7 +57,7 @@ def claimed(
 
 
 @dataclass(frozen=True)
-class StoreUser:
+class StoreRun:
     """A run that uses a store: host and process id, and the study that it computes, if any."""
 
     process: str
@@ -112,7 +112,7 @@ def _withdraw(store: Store, name: str) -> None:
 _RUN = re.compile(r"run-(?P<process>[\w.-]+?-\d+)-[0-9a-f]{8}-(?P<study>[\w.-]*)\.lock")
 
 
-def users(store: Store) -> list[StoreUser]:
+def active_runs(store: Store) -> list[StoreRun]:
     """Return the runs that use the store: of this machine by their locks; behind a URI, those of
     other machines by their files, up to ``_SILENT_SECONDS`` after one was killed.
     """
@@ -124,7 +124,7 @@ def users(store: Store) -> list[StoreUser]:
             else:
                 _withdraw(store, name)
     matches = filter(None, map(_RUN.fullmatch, sorted(running)))
-    return [StoreUser(match["process"], match["study"]) for match in matches]
+    return [StoreRun(match["process"], match["study"]) for match in matches]
 
 
 def _named_runs(files: Files) -> dict[str, float]:
@@ -143,6 +143,6 @@ def _is_locked(store: Store, name: str) -> bool:
     return False
 
 
-def names_of_users(store: Store) -> str:
+def active_processes(store: Store) -> str:
     """Return host and process id of the runs that use the store, for a message; "" for none."""
-    return ", ".join(user.process for user in users(store))
+    return ", ".join(run.process for run in active_runs(store))

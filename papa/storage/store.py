@@ -117,7 +117,7 @@ class Store:
     def make(self) -> None:
         """Make the store unless other things lie there; check that artifacts can be written."""
         self.check()
-        with Files(self.root).used(""):
+        with Files(self.root).access(""):
             self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not self.is_marked():
             ignored = (".", MARKER, "mlflow.db", "mlartifacts")

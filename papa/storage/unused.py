@@ -14,7 +14,7 @@ from papa.storage.store import Store
 _ASIDE = r"\..+\.\d+\.[0-9a-f]{8}"
 _IN_ARTIFACT = rf"(?:[0-9a-f]{{32}}|{SHARDS})(?=/)|{_ASIDE}$"
 _ARTIFACT = re.compile(rf"([a-z_-]+/[0-9a-f]{{64}})/({_IN_ARTIFACT})?.*")
-_LEFT = {"scratch": r"features-\w{16}-\d+", "studies": _ASIDE, "": _ASIDE}
+_LEFTOVERS = {"scratch": r"features-\w{16}-\d+", "studies": _ASIDE, "": _ASIDE}
 _KILLED = "left by a run that was killed"
 
 
@@ -86,7 +86,7 @@ def survey(store: Store) -> list[Unused]:
             else:
                 continue
             groups[group].append((size, modified))
-    for name, pattern in _LEFT.items():
+    for name, pattern in _LEFTOVERS.items():
         for path in (store.root / name).glob("*"):
             if re.fullmatch(pattern, path.name) and not path.is_symlink():
                 sizes = Files(path).find().values() or [(0, path.stat().st_mtime)]

@@ -22,7 +22,7 @@ import psutil
 from filelock import FileLock
 
 from papa.flows.cli.prune import prune
-from papa.storage.locks import users
+from papa.storage.locks import active_runs
 from papa.storage.store import Store
 from papa.storage.unused import survey
 from tests.flows.conftest import artifacts, start
@@ -237,7 +237,7 @@ class Life:
         names = [path.name for path in self.store.root.rglob("*")]
         assert not [name for name in names if re.search(r"\.\d+\.[0-9a-f]{8}(\.|$)", name)]
         assert not list(self.store.scratch.iterdir())
-        assert not users(self.store)
+        assert not active_runs(self.store)
 
     def leftovers(self) -> list[object]:
         """The processes and temporary folders of its commands."""

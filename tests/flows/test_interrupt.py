@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from papa.flows.cli.lists import stored_studies
-from papa.storage.locks import users
+from papa.storage.locks import active_runs
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study
 from tests.finished import finish_study
@@ -61,7 +61,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
         resume_command = f"papa run {study} --store {store}"
         assert f"steps are kept in {store}; to go on run: {resume_command}" in sentence
         assert not re.search("failed|Traceback", ended.err)
-        assert not users(Store(store)), "nobody takes the store for used"
+        assert not active_runs(Store(store)), "nobody takes the store for used"
         (study_there,) = stored_studies(Store(store))
         assert study_there.state == "not finished"
         Store(store).study("small.failed").write_text("why a run failed before the next")

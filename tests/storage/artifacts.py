@@ -26,7 +26,7 @@ def publish(address: str, text: str = "data") -> None:
 
 
 def put(address: str, name: str, data: bytes) -> None:
-    with Files(address).used(name) as (files, path):
+    with Files(address).access(name) as (files, path):
         files = files or LocalFileSystem()
         files.makedirs(path.rpartition("/")[0], exist_ok=True)
         files.pipe_file(path, data)

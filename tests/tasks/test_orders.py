@@ -11,7 +11,7 @@ from papa.flows.cli.export import export_cell
 from papa.ranking.orders import HEAD_SCORES
 from papa.scores.metrics import influence
 from papa.tasks.cell import read_examples, read_scores
-from papa.tasks.manifest import OF_ORDERS
+from papa.tasks.manifest import ORDER_TABLES
 from papa.tasks.pipeline import Pipeline
 from papa.tasks.results import head_orders
 from papa.tasks.step import Step
@@ -111,7 +111,7 @@ def test_methods_that_read_labels_share_a_probe() -> None:
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
     steps, _, _, artifacts = scored = score_study(document, Path(), tmp_path / "store")
-    pairs = pandas.read_csv(opened(scored).folder / OF_ORDERS[0])
+    pairs = pandas.read_csv(opened(scored).folder / ORDER_TABLES[0])
     assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
     assert "train_lambda" not in {step.stage.name for step in steps.steps}
     ((_, orders),) = head_orders(steps.pairs, artifacts, "head").items()

@@ -15,7 +15,7 @@ from papa.progress import Progress
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
 from papa.storage.artifacts import read_metadata, verified
-from papa.storage.locks import users
+from papa.storage.locks import active_runs
 from papa.storage.store import Store
 from papa.tasks.cell import read_examples, read_scores
 from papa.tasks.context import Context
@@ -58,7 +58,7 @@ def test_ctrl_c_keeps_finished_steps(store: Store) -> None:
     assert torch.get_num_threads() == threads
     assert {*artifacts(store.root, "tokenise", "average")} == {steps[0].address}
     assert not list(store.scratch.iterdir())
-    assert not users(store)
+    assert not active_runs(store)
     reporter = Told()
     run_here(steps, store, execution, reporter)
     assert reporter.ran == [steps[1].name]
@@ -174,4 +174,4 @@ def test_what_is_damaged_again_ends_it(session: Session) -> None:
     with pytest.raises(DamagedError, match="data"):
         run_here([SECOND, third], session.store, session.execution, Told())
     assert not third.is_complete(session.store), "the first that fails ends it"
-    assert not users(session.store)
+    assert not active_runs(session.store)

@@ -13,7 +13,7 @@ from papa.errors import SpecError
 from papa.flows.cli.lists import stored_studies
 from papa.spec.file import load_study
 from papa.storage import locks
-from papa.storage.locks import StoreUser, in_use, users
+from papa.storage.locks import StoreRun, active_runs, in_use
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study
 from papa.tasks.study_files import fetch_studies, save_study
@@ -105,9 +105,9 @@ def test_a_run_that_is_silent_for_long_is_over(
 ) -> None:
     store = machines.store("first")
     store.files.write(f"runs/{KILLED}", b"")
-    assert users(store) == [StoreUser("elsewhere-1", "small")]
+    assert active_runs(store) == [StoreRun("elsewhere-1", "small")]
     monkeypatch.setattr(locks, "_SILENT_SECONDS", 0.0)
-    assert users(store) == []
+    assert active_runs(store) == []
     assert not store.files.find("runs")
 
 
@@ -116,7 +116,7 @@ def test_a_run_of_this_machine_is_over_once_its_lock_is_free(machines: Machines)
     store.files.write(f"runs/{KILLED}", b"")
     (store.locks / KILLED).parent.mkdir(parents=True)
     (store.locks / KILLED).touch()
-    assert users(store) == []
+    assert active_runs(store) == []
     assert not store.files.find("runs")
 
 
@@ -124,7 +124,7 @@ def test_a_run_goes_on_if_it_cannot_tell_others(machines: Machines) -> None:
     store = machines.store("first")
     store.files.write("runs", b"a file in the folder's place")
     with in_use(store, "small"):
-        assert users(store) == [StoreUser(f"{gethostname()}-{os.getpid()}", "small")]
+        assert active_runs(store) == [StoreRun(f"{gethostname()}-{os.getpid()}", "small")]
 
 
 def test_the_file_of_a_run_is_written_again(

@@ -24,7 +24,7 @@ from papa.storage.artifacts import (
     remove,
     verified,
 )
-from papa.storage.locks import claimed, users
+from papa.storage.locks import active_runs, claimed
 from papa.storage.store import MARKER, Store
 from papa.storage.unused import survey
 from papa.tasks.context import Context
@@ -213,7 +213,7 @@ USES: dict[str, Use] = {
     "place": lambda store, results: place_results(store, "small", results),
     "lock": lambda store, results: claim(store),
     "survey": lambda store, results: survey(store),
-    "unlock": lambda store, results: users(store),
+    "unlock": lambda store, results: active_runs(store),
     "features": lambda store, results: keep_features(store),
 }
 FOLLOWED = {
