@@ -195,7 +195,10 @@ class Context:
         losses: list[tuple[int, float, float]] = []
         for epoch, losses_by_seed, ended in self._epochs:
             seeds = step["seeds"] if step.stage.by_seed else losses_by_seed
-            losses.append((epoch, mean(losses_by_seed[seed] for seed in seeds), ended))
+            # Seeds of trained substitutes have their epochs one after the other.
+            losses_of_step = [losses_by_seed[seed] for seed in seeds if seed in losses_by_seed]
+            if losses_of_step:
+                losses.append((epoch, mean(losses_of_step), ended))
         return losses
 
     @contextmanager
