@@ -39,8 +39,8 @@ from papa.tasks.inputs import resolve_inputs
 from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import Step, StepGroup, with_inputs
-from papa.worker import Executor, Worker
-from papa.workers import WorkerPool
+from papa.worker import Worker
+from papa.workers import Executor, WorkerPool
 
 TOKENS = 64
 TEXTS = 32

@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.filesize import pick_unit_and_suffix
 from tqdm import tqdm
 
 from papa.errors import printable
@@ -77,11 +78,7 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
-def size_label(size: float) -> str:
+def size_label(size: int) -> str:
     """Return a number of bytes in units of 1024, as du and ls show it: "812 B", "3.4 MiB"."""
-    units = ("B", "KiB", "MiB", "GiB", "TiB")
-    exponent = 0
-    while size >= 1024 and exponent < len(units) - 1:
-        size /= 1024
-        exponent += 1
-    return f"{size:.1f} {units[exponent]}" if exponent else f"{size:.0f} B"
+    unit, label = pick_unit_and_suffix(size, ["B", "KiB", "MiB", "GiB", "TiB"], 1024)
+    return f"{size / unit:.1f} {label}" if unit > 1 else f"{size} B"

@@ -76,21 +76,21 @@ def run_steps(
     sorter.prepare()
     ready: list[StepGroup] = []
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
-    ended: SimpleQueue[StepGroup] = SimpleQueue()
-    computing = 0
-    checking = 0
+    submitted: dict[PrefectFuture[Any], StepGroup] = {}
+    ended: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
+    # Of groups to compute and of groups to check.
+    limits = {True: workers, False: _CONCURRENT_CHECKS}
+    running: Counter[bool] = Counter()
     while sorter.is_active():
         ready.extend(sorter.get_ready())
         ready.sort(key=lambda group: -dependents[group])
         waiting: list[StepGroup] = []
         for group in ready:
-            if group in to_compute and computing < workers:
-                computing += 1
-            elif group not in to_compute and checking < _CONCURRENT_CHECKS:
-                checking += 1
-            else:
+            computes = group in to_compute
+            if running[computes] >= limits[computes]:
                 waiting.append(group)
                 continue
+            running[computes] += 1
             future = prefect_task(group.first.stage).submit(
                 # Quoted: Prefect would look for futures in every cell that a step names.
                 quote(group),
@@ -98,14 +98,12 @@ def run_steps(
                 wait_for=[futures[needed] for needed in inputs_of[group]],
             )
             # Prefect calls it from another thread.
-            future.add_done_callback(lambda _, group=group: ended.put(group))
+            future.add_done_callback(ended.put)
             futures[group] = future
+            submitted[future] = group
         ready = waiting
-        group = ended.get()
-        if group in to_compute:
-            computing -= 1
-        else:
-            checking -= 1
+        group = submitted[ended.get()]
+        running[group in to_compute] -= 1
         # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
 

@@ -36,8 +36,8 @@ from papa.tasks.mlflow import Tracking
 from papa.tasks.run import Session
 from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
-from papa.worker import Executor, Worker
-from papa.workers import WorkerPool
+from papa.worker import Worker
+from papa.workers import Executor, WorkerPool
 
 
 @dataclass(frozen=True)

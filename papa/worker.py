@@ -10,7 +10,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any
 
 from papa.cores import WorkerCores
 from papa.errors import EncoderError, HubUnreachableError, PapaError
@@ -33,44 +33,9 @@ class ClusterError(PapaError):
     """Ray cannot be reached, refuses or has ended, or one of its machines does not fit."""
 
 
-@runtime_checkable
-class Executor(Protocol):
-    """Runs functions on workers: a pool of Ray actors, or this process. It is ``closed`` once its
-    block has ended; ``shortage`` is what a cluster lacks for all workers, "" for nothing.
-    """
-
-    closed: bool
-    shortage: str
-
-    @property
-    def size(self) -> int:
-        """How many workers there are."""
-
-    def begin(self) -> object:
-        """Start the workers; ``size`` waits until they are ready."""
-
-    def abandon(self) -> None:
-        """End what is not below this process, at once."""
-
-    def run(
-        self,
-        function: Callable[..., Any],
-        *,
-        arguments: Mapping[str, Any],
-        model: ModelReference | None = None,
-        progress: Progress = ignore_progress,
-        at_driver: bool = False,
-    ) -> Any:
-        """Call a module-level function on the next idle worker, which has loaded the ``model``, if
-        any, and wait for its result.
-
-        The function gets ``arguments``, ``progress`` and the model. With ``at_driver`` it reads
-        files of the driver's machine.
-        """
-
-
 class Worker:
-    """Calls functions one after the other, in this process or, once Ray wraps it, in an actor.
+    """Calls functions one after the other, in this process or, once Ray wraps it, in an actor: an
+    executor of ``size`` 1, as ``papa.workers.WorkerPool`` is one of several.
 
     Each call has one thread, so that its results do not depend on how many workers there are. Parts
     of a mini-batch, seeds of a probe and batches of features are computed on unused ``cores`` as
@@ -106,7 +71,12 @@ class Worker:
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
-        """Call a function; see ``Executor.run``."""
+        """Call a module-level function on the next idle worker, which has loaded the ``model``, if
+        any, and wait for its result.
+
+        The function gets ``arguments``, ``progress`` and the model. With ``at_driver`` it reads
+        files of the driver's machine.
+        """
         import torch
 
         with self._lock:

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from itertools import count
 from pathlib import Path
 from queue import Empty, LifoQueue
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from papa.cores import WorkerCores
 from papa.errors import PapaError, TransientError
@@ -102,7 +102,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         progress: Progress = ignore_progress,
         at_driver: bool = False,
     ) -> Any:
-        """Call a function; see ``Executor.run``."""
+        """Call a function; see ``Worker.run``."""
         if at_driver and (self._address or self._ray is None):
             with self._at_driver:
                 return function(**arguments, progress=progress)
@@ -234,6 +234,12 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             with suppress(Empty):
                 return self._idle.get(timeout=_POLL_SECONDS)
         raise self._refusal
+
+
+Executor: TypeAlias = Worker | WorkerPool
+"""What runs functions of a study. It is ``closed`` once its block has ended; ``shortage`` is what a
+cluster lacks for all workers, "" for nothing.
+"""
 
 
 def _join_cluster(address: str) -> Any:

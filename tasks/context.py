@@ -22,7 +22,6 @@ from papa.storage.artifacts import ArtifactReference, in_threads, published
 from papa.storage.files import Files
 from papa.storage.store import Store
 from papa.tasks.step import Step
-from papa.worker import Executor
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from papa.native.passes import NativeHead
     from papa.scores.custom import CustomScore
     from papa.text.corpus import TokenisedSplit
+    from papa.workers import Executor
 
 _Result = TypeVar("_Result")
 
@@ -97,7 +97,7 @@ class Context:
         at_driver: bool = False,
         **arguments: Any,
     ) -> _Result:
-        """Call a function on the next idle worker, or ``at_driver`` (``Executor.run``). It gets a
+        """Call a function on the next idle worker, or ``at_driver`` (``Worker.run``). It gets a
         context of its own, with the step's model unless it does without, and the ``arguments``.
         """
         result: _Result = self.executor.run(

@@ -18,10 +18,11 @@ from papa.storage.locks import claimed, in_use
 from papa.storage.store import Store
 from papa.tasks.context import Context
 from papa.tasks.step import Step, StepGroup, group_by_seed
-from papa.worker import Executor, Worker
+from papa.worker import Worker
 
 if TYPE_CHECKING:
     from papa.models.encoder import Encoder
+    from papa.workers import Executor
 
 
 @dataclass(eq=False)

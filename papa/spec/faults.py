@@ -70,14 +70,11 @@ class Fault:
 
 
 _MESSAGES = {
-    "missing": "it is missing: add it",
     "tuple_type": "expected a list",
     "too_short": "expected a list of one or more",
     "model_type": "expected a mapping of keys to values",
     "model_attributes_type": "expected a mapping of keys to values",
     "union_tag_not_found": "its key kind is missing: add kind: files, hub or embedded",
-    "path_type": "expected a path",
-    "path_not_file": "there is no such file: correct the path",
     "string_pattern_mismatch": NAME_CHARACTERS,
 }
 """Messages in words of YAML, by pydantic's type of error; its own name types of Python."""

@@ -25,8 +25,8 @@ from papa.tasks.pipeline import build_pipeline
 from papa.tasks.run import Session, run_here, run_once
 from papa.tasks.step import Step, StepGroup, with_inputs
 from papa.tasks.worker_calls import WorkerCall
-from papa.worker import Executor, Worker
-from papa.workers import WorkerPool
+from papa.worker import Worker
+from papa.workers import Executor, WorkerPool
 from tests.finished import Told, described
 from tests.tasks.copier import METRIC, TASK
 from tests.workers.parts import losses_of_shard_with_a_kill
