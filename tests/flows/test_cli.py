@@ -23,7 +23,6 @@ from tests.flows import conftest as cli
 from tests.flows.conftest import words as errors
 
 HEAVY = {"torch", "transformers", "datasets", "sklearn"}
-WHOLE = Path(__file__).resolve().parents[2] / "studies" / "whole.yaml"
 AFTER_THE_PLAN = f"""
 import sys
 from tests.flows.conftest import invoke
@@ -158,15 +157,6 @@ def test_to_look_at_a_study_computes_nothing(tmp_path: Path) -> None:
     for shown in ("6 × 12", "512", "64", "48", "negative, positive"):
         assert shown in finished.out
     assert not store.exists()
-
-
-def test_the_whole_paper_is_planned_without_a_network(tmp_path: Path) -> None:
-    """6 encoders × 6 tasks: 36 corpora, averages and rankings, 5 fractions each."""
-    finished = cli.invoke("plan", str(WHOLE), "--store", str(tmp_path))
-    assert finished.code == 0, finished.err
-    assert finished.out.count("│ to run │") >= 3 * 36 + 180
-    assert re.search(r"0 of \d+ steps are cached; \d+ would run\.", finished.out)
-    assert not list(tmp_path.iterdir())
 
 
 GONE = cli.task_on("gone", {"kind": "files", "train": "no.jsonl", "validation": "no.jsonl"})

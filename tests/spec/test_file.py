@@ -129,7 +129,7 @@ REFUSED: list[tuple[dict[str, object] | str, str]] = [
     (of_task(DECODER | {"metric": "f1"}), "'f1'"),
     (of_task(TEXT_TASK | {"metric": "cosine"}), "head: probe"),
     ({"hue": 1}, "'hue'"),
-    ({"workers": 2}, "execution.workers"),
+    ({"workers": 2}, "'workers'"),
     (of_task(TEXT_TASK | {"colum": {}}), "'tasks.0.colum'"),
     ({"as_the_authors_ran": "yes"}, "'as_the_authors_ran'"),
     (of_task(TEXT_TASK | {"probe": NO_RATE}), "'tasks.0.probe.learning_rate'"),
