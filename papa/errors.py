@@ -171,9 +171,6 @@ class Problem:
     where: str
     error: PapaError
 
-    def __str__(self) -> str:
-        return f"{self.where}: {self.error}"
-
 
 def problems_of(where: str, check: Callable[[], object]) -> list[Problem]:
     """Return the problem that a check finds, as a list, which is empty without one."""

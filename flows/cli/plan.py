@@ -1,7 +1,8 @@
 """``papa plan``: what would run, what is cached, and how long such steps took in this store."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from statistics import mean
+from typing import Any
 
 import typer
 
@@ -34,46 +35,41 @@ def plan(
             if finished:
                 about = mean(metadata["seconds"] for metadata in finished)
                 seconds |= {step: about for step in missing if step.stage.name == stage}
+        planned: list[dict[str, Any]] = [
+            {
+                "stage": step.stage.name,
+                "name": step.name,
+                "key": step.key,
+                "cached": step not in missing,
+                "seconds": seconds.get(step),
+            }
+            for step in steps
+        ]
         if as_json:
-            options.print_json(
-                {
-                    "study": spec.name,
-                    "unchecked": list(checked.unchecked),
-                    "steps": [
-                        {
-                            "stage": step.stage.name,
-                            "name": step.name,
-                            "key": step.key,
-                            "cached": step not in missing,
-                            "seconds": seconds.get(step),
-                        }
-                        for step in steps
-                    ],
-                }
-            )
+            unchecked = list(checked.unchecked)
+            options.print_json({"study": spec.name, "unchecked": unchecked, "steps": planned})
             return
         for note in checked.unchecked:
             typer.echo(printable(f"not checked: {note}"))
-        _print_steps(steps, missing, seconds)
+        _print_steps(planned)
 
 
-def _print_steps(
-    steps: Sequence[Step], missing: Collection[Step], seconds: Mapping[Step, float]
-) -> None:
-    """Print a line for each step, with the ``seconds`` that a missing one may take, and a sum."""
-    left = len(missing)
+def _print_steps(steps: Sequence[dict[str, Any]]) -> None:
+    """Print a line for each step, with the time that a missing one may take, and a sum."""
     rows = []
     for step in steps:
-        stage = step.stage.name
-        state = "to run" if step in missing else "cached"
-        about = duration(seconds[step]) if step in seconds else ""
-        rows.append((stage, step.name.removeprefix(f"{stage} · "), state, about))
+        name = step["name"].removeprefix(f"{step['stage']} · ")
+        state = "cached" if step["cached"] else "to run"
+        about = duration(step["seconds"]) if step["seconds"] is not None else ""
+        rows.append((step["stage"], name, state, about))
     options.print_table(("Stage", "Step", "State", "About"), rows)
+    seconds = [step["seconds"] for step in steps if step["seconds"] is not None]
+    left = sum(not step["cached"] for step in steps)
     if seconds:
         typer.echo("About: mean time of the stage's finished steps in this store, on one worker")
     elif left:
         typer.echo("No times: they are those of finished steps, of which this store has none yet")
-    total = f" took {duration(sum(seconds.values()))} of a worker here"
+    total = f" took {duration(sum(seconds))} of a worker here"
     would = f"{left} would run" if left else "nothing would run"
     would += f", of which {len(seconds)}{total}" if seconds else ""
     typer.echo(f"{len(steps) - left} of {len(steps)} steps are cached; {would}.")

@@ -4,7 +4,7 @@ spite of them.
 
 import copy
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import getitem
@@ -80,20 +80,27 @@ _MESSAGES = {
 """Messages in words of YAML, by pydantic's type of error; its own name types of Python."""
 
 
+_RENAMED = {
+    "constants": "substitutes",
+    "fractions": "keep",
+    "seeds": "probe_seeds",
+    "ranking.seeds": "ranking_seeds",
+    "own_probe": "custom_probe",
+}
+"""Today's names of keys, by the earlier ones."""
+
+
 def validated(document: Mapping[str, object]) -> tuple[StudySpec | None, list[Fault]]:
     """Return the study that a mapping describes, or all faults of the mapping."""
     try:
         return StudySpec.model_validate(document), []
     except ValidationError as error:
-        details = [fault for fault in error.errors() if not _follows_from_another(fault)]
-        return None, [fault for detail in details for fault in _faults_of(detail)]
-
-
-def _faults_of(detail: ErrorDetails) -> Iterator[Fault]:
-    """Yield a fault for each sentence on what pydantic refused."""
-    is_unknown = detail["type"] == "extra_forbidden"
-    for line in sentence(detail).split("\n"):
-        yield Fault(tuple(_path_of(detail)), line, is_unknown)
+        return None, [
+            Fault(_path_of(detail), line, detail["type"] == "extra_forbidden")
+            for detail in error.errors()
+            if not _follows_from_another(detail)
+            for line in sentence(detail).split("\n")
+        ]
 
 
 def without_faults(document: Mapping[str, object], faults: Sequence[Fault]) -> CheckablePart | None:
@@ -136,6 +143,9 @@ def sentence(fault: ErrorDetails) -> str:
     where = ".".join(steps) or "the study"
     value = fault["input"]
     if fault["type"] == "extra_forbidden":
+        today = _RENAMED.get(where) or _RENAMED.get(steps[-1])
+        if today:
+            return f"'{where}' is now called '{today}': rename it (see CHANGELOG.md)"
         models = [StudySpec] if len(steps) == 1 else Frozen.__subclasses__()
         keys = {key for model in models for key in model.model_fields}
         near = meant(steps[-1], {*keys, AS_THE_AUTHORS_RAN} - {steps[-1]})  # Known elsewhere.
@@ -158,6 +168,6 @@ def _names_in(fault: ErrorDetails) -> list[str]:
     return str(context.get("expected") or context.get("expected_tags", "")).split("'")
 
 
-def _path_of(fault: ErrorDetails) -> list[Any]:
+def _path_of(fault: ErrorDetails) -> tuple[int | str, ...]:
     """Return the keys and indices that lead to a fault, without the kinds that pydantic names."""
-    return [step for step in fault["loc"] if step not in ("files", "hub", "embedded")]
+    return tuple(step for step in fault["loc"] if step not in ("files", "hub", "embedded"))

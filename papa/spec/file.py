@@ -23,13 +23,6 @@ _AUTHORS: Document = {
     "layout": {"one_text_truncation": "half", "segment_ids": "stay"},
     "ranking_seeds": [0],
 }
-RENAMED_KEYS = {
-    "constants": "substitutes",
-    "fractions": "keep",
-    "seeds": "probe_seeds",
-    "ranking.seeds": "ranking_seeds",
-}
-"""Today's names of keys of a study, by the earlier ones."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -101,7 +94,6 @@ def resolve_study(document: Mapping[str, object], *, folder: Path, origin: str) 
             raise SpecError(
                 f"{origin}: '{where}' holds a user, password, key or token: {WHERE_INSTEAD}"
             )
-    _refuse_earlier_names(document, origin)
     resolved: Document = dict(document)
     authors = resolved.pop(AS_THE_AUTHORS_RAN, False)
     if not isinstance(authors, bool):
@@ -161,27 +153,6 @@ def _scores_of_files(
             else:
                 scores[name] = ExternalScores(name=name, values=values)
     return tuple(scores.values()), faults
-
-
-def _refuse_earlier_names(document: Mapping[str, object], origin: str) -> None:
-    """Raise a SpecError that says the new name of every key and value that was renamed."""
-    ranking = document.get("ranking")
-    keys = {str(key) for key in document}
-    if isinstance(ranking, Mapping):
-        keys |= {f"ranking.{key}" for key in ranking}
-    renamed = {f"'{old}'": f"'{new}'" for old, new in RENAMED_KEYS.items() if old in keys}
-    tasks = document.get("tasks")
-    for task in tasks if isinstance(tasks, list) else ():
-        if isinstance(task, Mapping) and task.get("head") == "own":
-            renamed["'head: own'"] = "'head: native'"
-        if isinstance(task, Mapping) and "own_probe" in task:
-            renamed["'own_probe'"] = "'custom_probe'"
-    orders = document.get("orders")
-    if isinstance(orders, list) and "lambda_reversed" in orders:
-        renamed["the order 'lambda_reversed'"] = "'reversed:lambda'"
-    if renamed:
-        today = joined(f"{old} is now {new}" for old, new in renamed.items())
-        raise SpecError(f"{origin}: {today}: rename it (CHANGELOG.md lists all new names)")
 
 
 def _as_mapping(entry: object, key: str) -> object:

@@ -253,9 +253,7 @@ RENAMED: list[tuple[dict[str, object], str, str]] = [
     ({"fractions": [1, 0]}, "fractions", "keep"),
     ({"seeds": [0, 1]}, "seeds", "probe_seeds"),
     ({"ranking": {"seeds": [0]}}, "ranking.seeds", "ranking_seeds"),
-    ({"tasks": [{"name": "cola", "head": "own"}]}, "head: own", "head: native"),
     ({"tasks": [{"name": "cola", "own_probe": "a:b"}]}, "own_probe", "custom_probe"),
-    ({"orders": ["lambda_reversed"]}, "lambda_reversed", "reversed:lambda"),
 ]
 
 
