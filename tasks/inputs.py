@@ -108,10 +108,7 @@ class ResolvedInputs:
 
 
 def resolve_inputs(
-    study: StudySpec,
-    *,
-    fetch_weights: bool = True,
-    code: Sequence[Path] = (),
+    study: StudySpec, *, fetch_weights: bool = True, code: Sequence[Path] = ()
 ) -> ResolvedInputs:
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
     read. Without ``fetch_weights`` the digests of encoders that are not here stay unknown.

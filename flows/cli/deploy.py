@@ -6,13 +6,12 @@ from typing import Annotated
 
 import typer
 
-from papa.errors import SpecError
 from papa.flows.check import cluster_address
 from papa.flows.cli import options
 from papa.flows.cli.options import option
 from papa.flows.environment import outside_working_folder, prepare_engines
-from papa.spec.orders import module_of, scores_in
 from papa.storage.store import Store
+from papa.tasks.code import with_code
 from papa.tasks.stored import load_to_run
 
 
@@ -37,15 +36,7 @@ def deploy(
     with options.one_sentence(verbose), ExitStack() as stack:
         cluster_address(ray_address)  # Refused if it holds a password.
         spec = load_to_run(study, overrides or ())
-        names = [*map(scores_in, spec.orders)]
-        for task in spec.tasks:
-            names += [task.metric, task.custom_probe]
-        for name in names:
-            if name and module_of(name):
-                raise SpecError(
-                    f"{study} names the custom code {name}, which a deployment cannot run: use "
-                    "'papa run'"
-                )
+        with_code(spec, {})  # Refused if it names custom code, as no command line gives files.
         study_path = os.path.abspath(study)
         opened = Store(store)
         stack.enter_context(outside_working_folder())

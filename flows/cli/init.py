@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 
-from papa.errors import SpecError
 from papa.flows.cli import options
 
 
@@ -16,9 +15,6 @@ def init(
 ) -> None:
     """Write a short study file with comments."""
     with options.one_sentence():
-        try:
-            with to.open("xb") as file:
-                file.write(Path(__file__).with_name("study.yaml").read_bytes())
-        except OSError as error:
-            raise SpecError(f"{to} cannot be written ({error.strerror}): name another") from None
+        with to.open("xb") as file:
+            file.write(Path(__file__).with_name("study.yaml").read_bytes())
         typer.echo(f"Written to {to}; edit it, then: papa check {to}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
 DEFAULT_STORE = "papa-store"
-_ADVICE = dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS), "free the disk")
-_ADVICE |= dict.fromkeys((errno.EEXIST, errno.ENOTDIR, errno.EISDIR), "name another place")
 
 option: Any = partial(typer.Option, show_default=False)
 argument: Any = partial(typer.Argument, show_default=False)
@@ -154,21 +151,16 @@ def open_finished(address: str, study: str) -> FinishedStudy:
 
 @contextmanager
 def one_sentence(verbose: bool = False) -> Iterator[Interruption]:
-    """Turn errors that a user can fix into one sentence and exit code 1; Ctrl-C ends the
-    command.
+    """Turn errors that a user can fix, and those of the system, into one sentence and exit code 1;
+    Ctrl-C ends the command.
     """
     try:
         with Interruption() as interruption:
             yield interruption
     except (PapaError, OSError) as error:
-        message = str(error)
-        if isinstance(error, OSError):
-            advice = _ADVICE.get(error.errno or 0)
-            message = f"{error.filename or 'a file'} cannot be written ({error.strerror}): {advice}"
-            verbose = verbose or advice is None
         if verbose:
             raise
-        typer.echo(f"error: {message}", err=True)
+        typer.echo(f"error: {error}", err=True)
         sys.exit(1)
 
 
