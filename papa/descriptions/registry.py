@@ -58,7 +58,7 @@ def checked_descriptions(names: Sequence[str] | None, trees: bool) -> list[str]:
     return [name for name in names or DESCRIPTIONS if trees or name not in TREE_DESCRIPTIONS]
 
 
-def described(
+def describe_texts(
     encoder: Encoder,
     constants: ConstantMatrices,
     batches: Iterable[MicroBatch],

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pandas
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.descriptions.registry import checked_descriptions, described
+from papa.descriptions.registry import checked_descriptions, describe_texts
 from papa.descriptions.treebank import LaidTrees, Tree, has_trees, lay_out, trees_of
 from papa.library.ablating import Heads, checked_heads
 from papa.library.encoder import (
@@ -17,7 +17,7 @@ from papa.library.encoder import (
     Texts,
     check_loaded,
     is_tabular,
-    laid_out,
+    lay_out_texts,
     load_encoder,
     table_of,
 )
@@ -75,10 +75,10 @@ def describe(
     if trees is not None:
         laid_trees = lay_out(trees, encoder.tokenizer, encoder.special_tokens, encoder.slots)
         data = LaidOut(laid_trees.tokens, encoder.encoder.tokens_per_batch(None))
-    inputs = laid_out(encoder, data, text, text_pair)
+    inputs = lay_out_texts(encoder, data, text, text_pair)
     constants = average(encoder, inputs, progress=progress)
     with bar("describing", progress, "text") as report:
-        return described(
+        return describe_texts(
             encoder.encoder,
             constants,
             replace(inputs, batch_tokens=1).batches(),

@@ -243,7 +243,7 @@ class LaidOut:
             yield MicroBatch.from_tokens(rows, tokens.take(rows))
 
 
-def laid_out(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
+def lay_out_texts(encoder: Encoder, texts: Texts, text: str, text_pair: str | None) -> LaidOut:
     """Tokenise texts and lay them out in the encoder's slots (paper, App. A); ``text`` and
     ``text_pair`` are columns of a table. Texts that are laid out already are returned as they are.
     """

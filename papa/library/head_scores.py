@@ -18,7 +18,7 @@ from papa.errors import DataError, SpecError, joined, meant, shown
 from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.encoder import Encoder, check_loaded
-from papa.library.in_memory import numbered
+from papa.library.in_memory import number_layers
 from papa.library.measurement import head_score_attrs
 from papa.library.running import run_steps
 from papa.library.substitutes import (
@@ -214,7 +214,7 @@ def _scores_of_native_head(
     if not native.all_answers(substitute, native.units)["lengths"].sum():
         raise DataError(NOTHING_COUNTS)
     scores = score_native_heads(native, method, substitute, seeds, ranking, progress)
-    frame = numbered(native, scores.frame(method))
+    frame = number_layers(native, scores.frame(method))
     if len(native.texts) == 1:
         warnings.warn(
             "data holds one text, so nothing is known of the certainty of these scores (intervals "

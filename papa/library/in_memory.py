@@ -118,7 +118,8 @@ def measure_in_memory(
         cell = results[["encoder", "task"]].iloc[0]
         sentences += redundancy(frame.assign(**cell))
     frames = [
-        numbered(native, method_scores.frame(method)) for method, method_scores in scores.items()
+        number_layers(native, method_scores.frame(method))
+        for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
     head_scores.attrs = head_score_attrs(first_name, ranking_seeds, training_texts)
@@ -147,7 +148,7 @@ def _substitute_by_seed(
     return dict.fromkeys(probe_seeds, substitute_for(model, requested, train, part=part))
 
 
-def numbered(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
+def number_layers(native: NativeHead, frame: pandas.DataFrame) -> pandas.DataFrame:
     """Number the scores of layers with attention as the model numbers these layers."""
     by_unit = frame.assign(layer=np.array(native.layers.numbers)[frame["layer"]])
     if native.unit == "head":

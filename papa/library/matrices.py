@@ -11,8 +11,8 @@ from papa.descriptions.patterns import head_patterns
 from papa.errors import SpecError
 from papa.heads import constants as matrices_of_heads
 from papa.heads.average import AttentionAverager, check_sums
-from papa.library.encoder import Encoder, Texts, check_loaded, laid_out
-from papa.library.substitutes import named_matrices
+from papa.library.encoder import Encoder, Texts, check_loaded, lay_out_texts
+from papa.library.substitutes import compute_matrices
 from papa.progress import bar
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ def constants(
         SpecError: There are no such matrices, a parameter is wrong, or the average is missing.
     """
     check_loaded(encoder, accepts_decoders=True)
-    matrices = named_matrices(substitute, encoder, average, **parameters)
+    matrices = compute_matrices(substitute, encoder, average, **parameters)
     return ConstantMatrices(**vars(matrices))
 
 
@@ -143,7 +143,7 @@ def average(
     """
     check_loaded(encoder, whole=True)
     running = encoder.encoder
-    inputs = laid_out(encoder, data, text, text_pair)
+    inputs = lay_out_texts(encoder, data, text, text_pair)
     averager = AttentionAverager(encoder.layers, encoder.heads, encoder.slots, running.device)
     with bar("averaging", progress, "text") as report:
         running.observe(averager.observe, inputs.batches(), len(inputs), report)

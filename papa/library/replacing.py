@@ -12,7 +12,7 @@ from torch import Tensor
 from papa.heads import replacement
 from papa.heads.constants import EntryCounts
 from papa.library.ablating import Heads, checked_heads
-from papa.library.encoder import Encoder, Texts, check_loaded, laid_out
+from papa.library.encoder import Encoder, Texts, check_loaded, lay_out_texts
 from papa.library.substitutes import RequestedMatrices, constants_for
 from papa.progress import bar
 
@@ -85,7 +85,7 @@ def features(
         DataError: The texts are missing or unreadable.
     """
     check_loaded(encoder)
-    inputs = laid_out(encoder, data, text, text_pair)
+    inputs = lay_out_texts(encoder, data, text, text_pair)
     states_by_text: dict[int, Tensor] = {}
     with bar("features", progress, "text") as report:
         for batch in inputs.batches():

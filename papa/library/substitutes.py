@@ -175,7 +175,7 @@ def checked_matrices(values: object, layers: int, heads: int, slots: int | None 
     return matrices
 
 
-def named_matrices(
+def compute_matrices(
     kind: str, encoder: Encoder, average: object = None, **parameters: int
 ) -> ConstantMatrices:
     """Return constant matrices of a loaded encoder by their name, with parameters as in a study: a
@@ -207,7 +207,7 @@ def constants_for(encoder: Encoder, requested: object) -> ConstantMatrices:
         ArtifactError: The matrices do not fit the encoder, or are the average of another one.
     """
     if isinstance(requested, str):
-        return named_matrices(requested, encoder)
+        return compute_matrices(requested, encoder)
     supplied = requested if isinstance(requested, ConstantMatrices) else None
     values = requested if supplied is None else supplied.matrices
     slots = encoder.slots
