@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import DataError, EncoderError, joined
+from papa.errors import DataError, EncoderError, joined, shown
 from papa.heads.attention_layers import attention_parts
 from papa.library.encoder import Texts, is_tabular, table_of_texts
 from papa.library.tasks import Task
@@ -54,15 +54,11 @@ def batches_of(
             return data
     pretrained = cast("PreTrainedModel", model)
     texts, labels = _texts_and_labels(data, pretrained, columns or {})
-    if tokenizer is None:
-        raise DataError(
-            "data holds texts, but tokenizer is None: give tokenizer=, or batches, such as "
-            '[tokenizer(texts, padding=True, return_tensors="pt")]'
-        )
     if not isinstance(tokenizer, PreTrainedTokenizerBase):
         raise DataError(
-            f"tokenizer is a {type(tokenizer).__name__}: give the model's tokenizer, such as "
-            "AutoTokenizer.from_pretrained(name)"
+            f"data holds texts, but tokenizer is {shown(tokenizer)}: give the model's, such as "
+            "AutoTokenizer.from_pretrained(name), or batches, such as "
+            '[tokenizer(texts, padding=True, return_tensors="pt")]'
         )
     name = pretrained.name_or_path or type(model).__name__
     vocabulary = cast("Tensor", pretrained.get_input_embeddings().weight)
