@@ -47,13 +47,13 @@ _ROWS = {
     "results.parquet": _CELLS.format(" and seed"),
     "summary.csv": _CELLS.format(", over seeds"),
     "orders.csv": (
-        "for every two head orders a row at each fraction, and one for their mean scores"
+        "a row for every two head orders and each fraction, and one for their mean scores"
     ),
-    "order_scores.csv": "a row for every head order, where several are",
+    "order_scores.csv": "a row for every head order of a study with two or more",
     "heads.parquet": "a row for every head and method",
     "joint_effects.csv": (
-        "for native heads and the order `effect` a row for every number of constant heads, and "
-        "for every pair of the 16 heads of least effect"
+        "a row for every number of constant heads, and for every pair of the 16 heads of least "
+        "effect, of native heads with the order `effect`"
     ),
 }
 SECTIONS: dict[str, type[BaseModel]] = {
