@@ -65,7 +65,9 @@ def read_head_scores(
     """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``; ``controls`` are λ
     trained on shuffled labels.
     """
-    native = any(read_metadata(scored.path).get("native") for scored in artifacts.values())
+    native = method == "causal_gates" or any(
+        read_metadata(artifact.path).get("native") for artifact in artifacts.values()
+    )
     if method == "lambda":
         return TrainedLambda(
             _read_lambdas(artifacts),
@@ -73,18 +75,20 @@ def read_head_scores(
             shuffled=_read_lambdas(controls),
             native=native,
         )
-    if method == "causal_gates":
-        return _read_causal_gates(artifacts)
     scores: list[HeadScores] = []
     for artifact in artifacts.values():
         tensors = load_file(verified(artifact) / SCORES)
+        by_seed = tensors[method][None]
+        if method == "causal_gates":
+            scores.append(CausalGateScores(by_seed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
+            continue
         draws = int(read_metadata(artifact.path)["draws"][method])
         error = tensors.get(_STANDARD_ERROR.format(method))
-        scores.append(HeadScores(tensors[method][None], error, draws))
+        scores.append(HeadScores(by_seed, error, draws))
     # Trained on a native head, seeds differ in nothing but their rows and their order.
     differ_by_rows = native and "epochs" in HEAD_SCORES[method].reads
     certain = not differ_by_rows or _have_distinct_rows(artifacts)
-    return HeadScores.joined(scores, certain)
+    return type(scores[0]).joined(scores, certain)
 
 
 def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:
@@ -93,16 +97,6 @@ def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:
         read_metadata(artifact.path).get("order_of_rows") for artifact in artifacts.values()
     }
     return len(shuffles) == 1 and None not in shuffles
-
-
-def _read_causal_gates(artifacts: ArtifactsBySeed) -> HeadScores:
-    scores: list[HeadScores] = []
-    for artifact in artifacts.values():
-        tensors = load_file(verified(artifact) / SCORES)
-        pulled_closed = tensors["causal_gates"][None]
-        scores.append(CausalGateScores(pulled_closed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
-    distinct_rows = len(artifacts) > 1 and _have_distinct_rows(artifacts)
-    return CausalGateScores.of_seeds(scores, distinct_rows)
 
 
 def _read_lambdas(artifacts: ArtifactsBySeed) -> dict[int, np.ndarray]:

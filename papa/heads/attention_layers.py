@@ -102,7 +102,8 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
     paths_by_stack: dict[str, list[str]] = {}
     for path, module in model.named_modules():
         if calls_attention_interface(module) and not _is_cross_attention(model, path):
-            paths_by_stack.setdefault(_stack_of(path), []).append(path)
+            position = _position_of(path)
+            paths_by_stack.setdefault(position.stack if position else path, []).append(path)
     if not paths_by_stack:
         raise EncoderError(
             f"{name} ({config.model_type}) computes attention outside of transformers' attention "
@@ -139,14 +140,6 @@ def _position_of(path: str) -> _Position | None:
     """Return the position of a module in the outermost list of modules on its path."""
     match = re.fullmatch(r"(?:(.*?)\.)?(\d+)\.(.+)", path)
     return None if match is None else _Position(match[1] or "", int(match[2]), match[3].split("."))
-
-
-def _stack_of(path: str) -> str:
-    """Return the path of the list of layers that a module lies in; its own path where it lies in
-    none.
-    """
-    position = _position_of(path)
-    return path if position is None else position.stack
 
 
 def _is_cross_attention(model: nn.Module, path: str) -> bool:

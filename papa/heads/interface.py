@@ -32,14 +32,11 @@ def routed(
     their position inside the block. A block inside another adds its rules to the outer ones. Raises
     an EncoderError where another block holds other layers, or the model cannot be routed.
     """
-    dispatches: list[Dispatch] = []
-    for module in modules:
-        module_dispatch: object = getattr(module, "papa_dispatch", None)
-        if isinstance(module_dispatch, Dispatch):
-            dispatches.append(module_dispatch)
-    if dispatches:
-        outer = dispatches[0]
-        if len(dispatches) < len(modules) or list(outer.modules) != list(modules):
+    outer: object = next(
+        (module.papa_dispatch for module in modules if hasattr(module, "papa_dispatch")), None
+    )
+    if isinstance(outer, Dispatch):
+        if list(outer.modules) != list(modules):
             raise EncoderError(
                 "a block of papa.ablated already replaces heads of other layers of this "
                 "model: give the same model to both blocks"

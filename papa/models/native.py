@@ -16,11 +16,7 @@ if TYPE_CHECKING:
 
 _TEXT_CLASSIFIER = "AutoModelForSequenceClassification"
 _TOKEN_CLASSIFIER = "AutoModelForTokenClassification"
-_CLASS_OF_KIND = {
-    "mlm": "AutoModelForMaskedLM",
-    "causal": "AutoModelForCausalLM",
-    "words": _TOKEN_CLASSIFIER,
-}
+_LANGUAGE_MODELS = {"mlm": "AutoModelForMaskedLM", "causal": "AutoModelForCausalLM"}
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,10 @@ def native_class(task: TaskSpec, reference: EncoderReference) -> str:
                 "measure it in your own loop, with papa.ablated"
             )
         return "AutoModel"
-    if task.kind in _CLASS_OF_KIND:
-        return _CLASS_OF_KIND[task.kind]
+    if task.kind in _LANGUAGE_MODELS:
+        return _LANGUAGE_MODELS[task.kind]
+    if task.kind == "words":
+        return _TOKEN_CLASSIFIER
     subject = f"encoder '{reference.name}'"
     configuration, _ = read_configuration_file(Path(reference.folder), subject)
     architecture = str((configuration.get("architectures") or ["nothing"])[0])

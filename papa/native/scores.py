@@ -21,7 +21,6 @@ from papa.native.batches import Batch, Rows
 from papa.native.passes import NativeHead
 from papa.native.training import NativeRequest, train_gates, train_lambda, training_spec
 from papa.progress import Progress, bar, ignore_progress
-from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import (
     VALUED_ROWS,
     HeadScores,
@@ -200,10 +199,9 @@ def score_native_heads(
     if entry is None:
         lambdas = {seed: scores.by_seed[0] for seed, scores in by_seed.items()}
         return TrainedLambda(lambdas, distinct_rows, native=True)
-    if method == "causal_gates":
-        return CausalGateScores.of_seeds([*by_seed.values()], distinct_rows)
     is_trained = "epochs" in entry.reads
-    return HeadScores.joined([*by_seed.values()], certain=distinct_rows or not is_trained)
+    all_scores = [*by_seed.values()]
+    return type(all_scores[0]).joined(all_scores, certain=distinct_rows or not is_trained)
 
 
 def native_joint_effects(

@@ -35,12 +35,12 @@ class CausalGateScores(HeadScores):
         self.settled = settled
 
     @classmethod
-    def of_seeds(cls, scores: Sequence[HeadScores], distinct_rows: bool) -> CausalGateScores:
-        """Return the scores of all seeds; without ``distinct_rows`` they have no interval."""
+    def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> CausalGateScores:
+        """Return the scores of all seeds; unless ``certain`` they have no interval."""
         gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
         pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
         return cls(
-            pulled_closed if distinct_rows else pulled_closed.mean(axis=0)[None],
+            pulled_closed if certain else pulled_closed.mean(axis=0)[None],
             np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
             np.all([of_seed.settled for of_seed in gates], axis=0),
         )
