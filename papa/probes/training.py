@@ -171,15 +171,13 @@ def take_turns(chains: Sequence[Iterator[int]]) -> Iterator[int]:
     while waiting:
         threads = min(free_threads(), len(waiting))
         side_by_side = [waiting.popleft() for _ in range(threads)]
-        rows_of_chains = map_in_threads(_take_steps, side_by_side)
+        rows_of_chains = map_in_threads(
+            lambda chain: list(islice(chain, _STEPS_IN_TURN)), side_by_side
+        )
         for chain, rows_of_steps in zip(side_by_side, rows_of_chains, strict=True):
             if len(rows_of_steps) == _STEPS_IN_TURN:
                 waiting.append(chain)
             yield from rows_of_steps
-
-
-def _take_steps(chain: Iterator[int]) -> list[int]:
-    return list(islice(chain, _STEPS_IN_TURN))
 
 
 class _Training:

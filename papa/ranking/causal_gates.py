@@ -29,20 +29,21 @@ class CausalGateScores(HeadScores):
         pulled_open: Float[np.ndarray, "layers heads"],
         settled: Bool[np.ndarray, "layers heads"],
         evaluations: int = 0,
+        certain: bool = True,
     ) -> None:
-        super().__init__(pulled_closed, evaluations=evaluations)
+        super().__init__(pulled_closed, evaluations=evaluations, certain=certain)
         self.pulled_open = pulled_open
         self.settled = settled
 
     @classmethod
     def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> CausalGateScores:
-        """Return the scores of all seeds; unless ``certain`` they have no interval."""
+        """Return the scores of all seeds, from those of each."""
         gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
-        pulled_closed = np.concatenate([of_seed.by_seed for of_seed in gates])
         return cls(
-            pulled_closed if certain else pulled_closed.mean(axis=0)[None],
+            np.concatenate([of_seed.by_seed for of_seed in gates]),
             np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
             np.all([of_seed.settled for of_seed in gates], axis=0),
+            certain=certain,
         )
 
     def frame(self, method: str) -> pandas.DataFrame:

@@ -73,24 +73,24 @@ OfHeads = Float[np.ndarray, "layers heads"]
 class HeadScores:
     """A score of every head by each of several seeds, the smallest of which become constant first;
     those of one seed may have a standard error from ``draws``. ``evaluations`` are passes over
-    rows, gradients counted as one more.
+    rows, gradients counted as one more. Unless ``certain``, seeds differ in nothing from which an
+    interval follows.
     """
 
     by_seed: Float[np.ndarray, "seeds layers heads"]
     standard_error: OfHeads | None = None
     draws: int = 0
     evaluations: int = 0
+    certain: bool = True
 
     @classmethod
     def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> HeadScores:
-        """Return the scores of all seeds, from those of each. Unless seeds differ in more than what
-        is drawn (``certain``), their mean has no interval.
-        """
+        """Return the scores of all seeds, from those of each."""
         by_seed = np.concatenate([seed_scores.by_seed for seed_scores in scores])
         if len(scores) == 1 or not np.ptp(by_seed, axis=0).any():
             # Seeds that have the same rows, and draw nothing, are one.
             return scores[0]
-        return cls(by_seed) if certain else cls(by_seed.mean(axis=0)[None])
+        return cls(by_seed, certain=certain)
 
     @cached_property
     def mean(self) -> OfHeads:
@@ -98,7 +98,9 @@ class HeadScores:
 
     @cached_property
     def interval(self) -> tuple[OfHeads, OfHeads]:
-        """Each head's 95 % interval: Student's t over seeds, or over one seed's draws."""
+        """Each head's 95 % interval: Student's t over seeds, or over one seed's draws; NaN where
+        nothing is known.
+        """
         from scipy.stats import t
 
         samples = len(self.by_seed)
@@ -107,7 +109,7 @@ class HeadScores:
             error = self.by_seed.std(axis=0, ddof=1) / math.sqrt(samples)
         else:
             samples = self.draws
-        if error is None:
+        if error is None or not self.certain:
             error = np.full_like(self.mean, math.nan)
         half = t.ppf((1 + _CONFIDENCE) / 2, samples - 1) * error
         return self.mean - half, self.mean + half
@@ -143,19 +145,11 @@ class TrainedLambda(HeadScores):
         shuffled: Mapping[int, OfHeads] = MappingProxyType({}),
         native: bool = False,
     ) -> None:
-        super().__init__(np.stack([*lambdas.values()]).astype(np.float64))
+        by_seed = np.stack([*lambdas.values()]).astype(np.float64)
+        super().__init__(by_seed, certain=distinct_rows or not native)
         self.lambdas = lambdas
         self.distinct_rows = distinct_rows
         self.shuffled = shuffled
-        self.native = native
-
-    @cached_property
-    def interval(self) -> tuple[OfHeads, OfHeads]:
-        """Each head's 95 % interval over seeds; NaN where nothing is known."""
-        if self.native and not self.distinct_rows:
-            unknown = np.full_like(self.mean, math.nan)
-            return unknown, unknown
-        return super().interval
 
     @property
     def differs_from_start(self) -> Bool[np.ndarray, "layers heads"]:
