@@ -60,17 +60,16 @@ def train_lambda(
     corpus = open_corpus(context.artifacts[text])
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
-    rows = len(corpus.split("train"))
-    shuffle_seed = shuffle_seed_of(rows, ranking.rows, seed)
+    count = len(corpus.split("train"))
+    rows, shuffle_seed = divided_rows(count, ranking.rows, seed, rows_divided_by)
     constants = ConstantMatrices.load(context.artifacts[average])
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
-        rows_of_native, shuffle_seed = divided_rows(rows, ranking.rows, seed, rows_divided_by)
         request = LossRequest(
             loss=native,
             substitute=constants.to(native.device),
-            rows=rows_of_native,
-            valued_rows=rows_of_native,
+            rows=rows,
+            valued_rows=rows,
             evaluations=0,
             seed=seed,
             training=task.probe,

@@ -71,7 +71,7 @@ def load_model(
     with_weights: bool = True,
 ) -> PreTrainedModel:
     """Return the model of a reference, by a class of transformers; what is read is checked. Without
-    weights only their names and shapes are read: all are zeros, which take no memory.
+    weights only their names and shapes count: of safetensors no more is read.
     """
     folder = Path(reference.folder)
     subject = f"encoder '{reference.name}'"
@@ -143,23 +143,22 @@ def _checked_weights(
 
 
 def _shapes_of_weights(folder: Path, subject: str) -> dict[str, Tensor]:
-    """Return zeros in the shape of each weight, all in the memory of one number."""
+    """Return tensors in the shape of each weight: of safetensors zeros, all in the memory of one
+    number; pickles are read whole.
+    """
     weights: dict[str, Tensor] = {}
     for path in files.weight_files(folder):
         if path.suffix != ".safetensors":
-            shapes = {
-                name: weight.shape
-                for name, weight in _tensors(path.read_bytes(), path, subject).items()
-            }
-        else:
-            try:
-                with safe_open(path, "pt") as file:
-                    names = file.keys()
-                    shapes = {name: file.get_slice(name).get_shape() for name in names}
-            except Exception as error:  # The library says it in many ways.
-                raise EncoderError(
-                    f"{subject}: {path} is damaged ({in_one_line(error)}): get it again"
-                ) from None
+            weights |= _tensors(path.read_bytes(), path, subject)
+            continue
+        try:
+            with safe_open(path, "pt") as file:
+                names = file.keys()
+                shapes = {name: file.get_slice(name).get_shape() for name in names}
+        except Exception as error:  # The library says it in many ways.
+            raise EncoderError(
+                f"{subject}: {path} is damaged ({in_one_line(error)}): get it again"
+            ) from None
         weights |= {name: torch.zeros(()).expand(*shape) for name, shape in shapes.items()}
     return weights
 
