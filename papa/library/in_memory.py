@@ -15,7 +15,7 @@ from papa.errors import SpecError
 from papa.heads.substitutes import Substitute
 from papa.library.batches import Data, check_answering, splits_of
 from papa.library.cells import Cells, score_cells
-from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
+from papa.library.measurement import Measurement, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.substitutes import (
     RequestedSubstitute,
@@ -126,7 +126,6 @@ def measure_in_memory(
     answers = [
         *score_sentences(summarise(results)),
         examples_sentence(training_texts, len(native.texts)),
-        *compared_with_random(results),
         *sentences,
         *seed_warnings(results),
     ]

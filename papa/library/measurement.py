@@ -12,11 +12,9 @@ import pandas
 from papa.errors import SpecError, joined
 from papa.files import write_atomically
 from papa.library.redundancy import JointEffects
-from papa.reporting.sentences import against_random
 from papa.reporting.tables import by_task, score_tables
 from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
-from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import INFLUENCE, summarise
 from papa.scores.verdicts import drops_of_all_lines, heads_within
 from papa.spec.orders import Cell, Head
@@ -158,9 +156,3 @@ def head_score_attrs(
         "ranking_seeds": list(ranking_seeds),
         "texts": training_texts,
     }
-
-
-def compared_with_random(results: pandas.DataFrame) -> list[str]:
-    """Return a sentence for each order beside random ones; nothing where there are none."""
-    compared = compare_orders(results, {})
-    return against_random(compared[0]) if compared else []

@@ -17,7 +17,7 @@ from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
 from papa.library.encoder import Encoder, check_loaded
 from papa.library.in_memory import measure_in_memory
-from papa.library.measurement import Measurement, compared_with_random, head_score_attrs
+from papa.library.measurement import Measurement, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_names
@@ -273,7 +273,6 @@ def _measurement(
     sentences = [
         *score_sentences(summarise(results)),
         examples_sentence(examples["train"], examples["validation"]),
-        *compared_with_random(results),
     ]
     trained = scores.get("lambda")
     if isinstance(trained, TrainedLambda):

@@ -164,29 +164,6 @@ def _label_sentences(facts: Mapping[str, Any]) -> str:
     return f"{control}, not significantly less: {_POWER}."
 
 
-def against_random(pairs: pandas.DataFrame) -> list[str]:
-    """Return a sentence for every order with its difference from random orders in mean score."""
-    means = pairs[pairs["fraction"].isna()]
-    fractions = sorted(pairs["fraction"].dropna().unique(), reverse=True)
-    sentences = []
-    for row in means.to_dict("records"):
-        if RANDOM not in (row["order"], row["other"]):
-            continue
-        order = row["order"]
-        difference = score_label(row["difference"], row["low"], row["high"])
-        if order == RANDOM:
-            order = row["other"]
-            difference = score_label(-row["difference"], -row["high"], -row["low"])
-        axes = varying_axes(means, ("encoder", "task", "constants"))
-        group = "".join(f", {name}" for name in axis_labels(row, axes).values())
-        sentences.append(
-            f"{order_label(order)} minus random orders{group}: {difference} in the mean score over "
-            f"{', '.join(map(fraction_label, fractions))}, "
-            f"{'significant' if row['beyond_chance'] else 'not significant'} at 5 %."
-        )
-    return sentences
-
-
 def orders_note(pairs: pandas.DataFrame) -> str:
     """Return in words how head orders were compared, and how many differences are significant."""
     means = pairs[pairs["fraction"].isna()]
