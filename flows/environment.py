@@ -10,6 +10,7 @@ from pathlib import Path
 
 from papa.errors import PapaError, joined
 from papa.files import cache_folder
+from papa.tasks.mlflow_address import tracking_address
 
 _ENVIRONMENT = {
     "DO_NOT_TRACK": "1",
@@ -29,7 +30,6 @@ _PATHS = (
     "TMPDIR",
 )
 """Variables that hold a path, which may be relative to the working folder."""
-_SQLITE = "sqlite:///"
 
 
 def settle_environment() -> None:
@@ -88,10 +88,8 @@ def outside_working_folder() -> Iterator[None]:
         path = os.environ.get(name)
         if path and not path.startswith("~"):
             os.environ[name] = os.path.abspath(path)
-    tracking = os.environ.get("MLFLOW_TRACKING_URI", "")
-    if tracking.startswith(_SQLITE):
-        path = os.path.abspath(tracking.removeprefix(_SQLITE))
-        os.environ["MLFLOW_TRACKING_URI"] = f"{_SQLITE}{path}"
+    if os.environ.get("MLFLOW_TRACKING_URI"):
+        os.environ["MLFLOW_TRACKING_URI"] = tracking_address()
     searched = os.environ.get("PYTHONPATH")
     if searched:
         # An empty entry is the working folder.

@@ -5,7 +5,6 @@ the next one, and another takes its place. Each computes with one thread, so res
 for any number of them. This file and ``ray_node.py`` are the only ones that know Ray.
 """
 
-import ipaddress
 import logging
 import math
 import os
@@ -246,7 +245,7 @@ def _join_cluster(address: str) -> Any:
     """Join a cluster that answers; return Ray's module."""
     check_answers(address)
     host = address.removeprefix(_CLIENT).rpartition(":")[0].strip("[]")
-    if _is_loopback(host):
+    if host in ("localhost", "127.0.0.1", "::1"):
         # Else Ray would look for this machine's outward address, where its node may not listen.
         os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
     # Ray's own patience with a wrong token is 20 and 30 seconds.
@@ -273,12 +272,6 @@ def check_answers(address: str) -> None:
             f"no Ray cluster answers at {address} ({error}), which {source} names: give host:port "
             f"on one of its nodes, {_CLIENT}host:10001, or no {source} to use this machine"
         ) from None
-
-
-def _is_loopback(host: str) -> bool:
-    with suppress(ValueError):
-        return ipaddress.ip_address(host).is_loopback
-    return host == "localhost"
 
 
 def _init(address: str, *, log_to_driver: bool, logging_level: int) -> Any:

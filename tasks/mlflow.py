@@ -154,8 +154,7 @@ class Tracking:
 
     def _finish(self, digest: str) -> None:
         self.client.set_tag(self.run_id, "papa.results", digest)
-        self.client.set_terminated(self.run_id)
-        self._ended = True
+        self.end("FINISHED")
 
     def _write_beside(self, job: Callable[[], None]) -> None:
         def write() -> None:

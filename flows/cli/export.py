@@ -93,8 +93,7 @@ def export_cell(
     """Write the cell with the ``wanted`` names that keeps a share of heads, or whose drop is within
     a limit with the most constant heads.
     """
-    # They import transformers, which help and a refusal do without.
-    from papa.models.supported import family_of
+    # It imports transformers, which help and a refusal do without.
     from papa.models.weights import load_model
 
     line = _line(finished, wanted)
@@ -109,19 +108,7 @@ def export_cell(
         raise SpecError(f"--keep {share:g}: the study has {known}")
     heads = _constant_heads(finished, cell)
     task = finished.task(cell.task)
-    model_type = finished.manifest.encoders[cell.encoder].model_type
-    if family_of(model_type) is None:
-        raise SpecError(
-            f"'{cell.encoder}' is a {model_type}, which cannot be exported: export an encoder of "
-            "those that 'papa models' lists, or use papa.ablated"
-        )
     layout = finished.study.layout
-    pairs = task.kind == "pair"
-    if pairs and layout.segment_ids == "stay":
-        raise SpecError(
-            "pairs cannot be exported with segment_ids: stay: run the study with "
-            "segment_ids: follow"
-        )
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
     head = native_class(task, encoder) if task.head == "native" else "AutoModel"
@@ -143,7 +130,7 @@ def export_cell(
             heads=heads,
             substitute=constants,
             folder=folder,
-            pairs=pairs,
+            pairs=task.kind == "pair",
             study=study,
         )
     card = (folder / "README.md").read_text(encoding="utf-8")
@@ -199,8 +186,12 @@ def _within(line: DataFrame, max_drop: MaxDrop) -> float:
 
 
 def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int, int], ...]:
-    """Return the heads of a cell that is one encoder with constant matrices."""
-    kind = finished.constants(cell)
+    """Return the heads of a cell that can be exported."""
+    from papa.models.supported import family_of
+
+    model_type = finished.manifest.encoders[cell.encoder].model_type
+    origin = entry_of(finished.constants(cell).kind).origin
+    segment_ids = finished.study.layout.segment_ids
     heads = cell.constant_heads
     fault = ""
     if heads == ():
@@ -209,11 +200,18 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
         fault = (
             f"order '{cell.order}' has other constant heads for each seed: choose another --order"
         )
-    elif not entry_of(kind.kind).is_matrix:
+    elif family_of(model_type) is None:
+        fault = (
+            f"'{cell.encoder}' is a {model_type}: export an encoder of those that 'papa models' "
+            "lists, or use papa.ablated"
+        )
+    elif origin not in ("slots", "average"):
         fault = (
             f"'{cell.constants}' has no constant matrices that all seeds share: choose "
             "another --substitute"
         )
+    elif finished.task(cell.task).kind == "pair" and segment_ids == "stay":
+        fault = "its pairs have segment_ids: stay: run the study with segment_ids: follow"
     if fault:
         raise SpecError(f"this cell cannot be exported: {fault}")
     return heads or ()

@@ -98,14 +98,10 @@ def study_of_texts(
     sides = sides or [[" ".join(words) for words in table.column("words").to_pylist()]]
     rows = table.rows.select(columns).to_pylist()
     needed = _LEAST_EMBEDDED if tasks[-1]["metric"] in EMBEDDING_METRICS else _LEAST_TEXTS
-    if len(rows) < needed:
-        raise DataError(f"{texts} holds {len(rows)} texts, expected at least {needed}: add texts")
-    if limit is not None and limit < needed:
-        raise SpecError(
-            f"--limit {limit} leaves {limit} of the {len(rows)} texts of {texts}, expected at "
-            f"least {needed}: raise it"
-        )
     rows = _sample(rows, limit)
+    if len(rows) < needed:
+        advice = f"raise --limit {limit}" if limit == len(rows) else "add texts"
+        raise DataError(f"{len(rows)} texts of {texts}, expected at least {needed}: {advice}")
     short = _fit_name(f"{reference.display}-{texts.stem}-native")
     naming = {"name": short}
     for setting in overrides:

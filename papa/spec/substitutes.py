@@ -54,11 +54,6 @@ class SubstituteEntry:
         """Whether native heads have it by the distance of tokens, for texts of any length."""
         return self.origin == "average" and self.any_length
 
-    @property
-    def is_matrix(self) -> bool:
-        """Whether it is constant matrices that all seeds share."""
-        return self.origin in ("slots", "average")
-
 
 _HEADS = "papa.heads"
 SUBSTITUTES: dict[str, SubstituteEntry] = {

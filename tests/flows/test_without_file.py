@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from transformers import BertConfig, BertForSequenceClassification
 
-from papa.errors import PapaError, SpecError
+from papa.errors import DataError, PapaError, SpecError
 from papa.flows.cli.lists import stored_studies
 from papa.flows.cli.without_file import refuse_same_name, study_of_texts, study_without_file
 from papa.models.reference import EMBEDDED
@@ -102,7 +102,7 @@ def test_a_limit_below_the_least_texts_is_refused_by_its_name(
     path.write_text("\n".join(TEXTS))
     store = Store(tmp_path / "store")
     if named:
-        with pytest.raises(SpecError, match=named):
+        with pytest.raises(DataError, match=named):
             study_of_texts([EMBEDDED], path, False, limit, [], store, ExitStack())
     else:
         study = study_of_texts([EMBEDDED], path, False, limit, [], store, ExitStack())
