@@ -118,8 +118,7 @@ def _write(step: Step, folder: Path, found: Mapping[Step, Any]) -> None:
     seeds = tuple(map(ScoredSeed, step["seeds"], shares, [1.0] * len(shares)))
     if step.stage.name == "probe":
         heads = step["heads"].constant_heads(found)
-        count = encoder.layers * encoder.heads
-        scores = CellScores(seeds, None, 0.0, heads, count)
+        scores = CellScores(seeds, None, 0.0, heads)
         scores.save(folder, _correct(shares))
         return
     answer = {"always_one_answer": {"score": 0.5, "answer": "negative"}}

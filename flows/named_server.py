@@ -8,11 +8,7 @@ import time
 from collections.abc import Callable
 
 from prefect.client.orchestration import get_client
-from prefect.settings import (
-    PREFECT_CLIENT_MAX_RETRIES,
-    get_current_settings,
-    temporary_settings,
-)
+from prefect.settings import PREFECT_CLIENT_MAX_RETRIES, get_current_settings, temporary_settings
 
 from papa.credentials import without_credentials
 

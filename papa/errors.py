@@ -101,8 +101,6 @@ def printable(text: str) -> str:
     )
 
 
-_MOST_LISTED = 12
-"""How many existing names a message lists."""
 _CLASS = re.compile(r"<class '([\w.]+)'>")
 
 
@@ -139,13 +137,11 @@ def shown(value: object) -> str:
 
 
 def nearest_first(wanted: str, existing: Iterable[str]) -> str:
-    """Return the existing names as a message lists them, nearest to ``wanted`` first; "none" for
+    """Return the existing names as ``joined`` lists them, nearest to ``wanted`` first; "none" for
     none.
     """
     names = [*existing]
-    remainder = f" and {len(names) - _MOST_LISTED} more" if len(names) > _MOST_LISTED else ""
-    nearest = get_close_matches(wanted, names, _MOST_LISTED, cutoff=0)
-    return (", ".join(shortened(name, 60) for name in nearest) or "none") + remainder
+    return joined(get_close_matches(wanted, names, len(names) or 1, cutoff=0)) or "none"
 
 
 def meant(wanted: object, existing: Iterable[str]) -> str:

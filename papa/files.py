@@ -12,10 +12,7 @@ from pathlib import Path, PureWindowsPath
 
 from papa.errors import ArtifactError, PapaError
 
-_DISK_PROBLEMS = {
-    errno.ENOSPC: "full: free some space",
-    errno.EROFS: "read-only: make it writable",
-}
+_DISK_PROBLEMS = {errno.ENOSPC: "full: free some space", errno.EROFS: "read-only: make it writable"}
 
 
 @contextmanager

@@ -108,7 +108,6 @@ class CellScores:
         unseen_share: Of the entries of C that validation rows read, the share that the average
             never observed; None where no head is constant, and where C was trained.
         constant_heads: The constant heads as (layer, head), sorted.
-        heads: How many heads the encoder has in all, L·H.
         classes: Which class of the task is which of the model's native head, in words.
         same_answer: What a native head answers to every example; "" where answers differ.
     """
@@ -117,7 +116,6 @@ class CellScores:
     positive: str | None
     unseen_share: float | None
     constant_heads: tuple[Head, ...]
-    heads: int
     classes: str = ""
     same_answer: str = ""
 

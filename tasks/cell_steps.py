@@ -67,11 +67,7 @@ def _positions_of_heads(pair: Pair, order: Order, draw: tuple[int, ...]) -> tupl
 
 
 def cell_step(
-    pair: Pair,
-    cell: Cell,
-    substitute: ConstantsSpec,
-    heads: ConstantHeads,
-    seeds: tuple[int, ...],
+    pair: Pair, cell: Cell, substitute: ConstantsSpec, heads: ConstantHeads, seeds: tuple[int, ...]
 ) -> Step:
     """Return the step that scores a canonical cell with some of the probe seeds."""
     name = f"{pair.title} · {_condition(cell, pair.heads)}"

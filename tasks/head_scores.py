@@ -58,9 +58,7 @@ def publish_head_scores(
 
 
 def read_head_scores(
-    method: str,
-    artifacts: ArtifactsBySeed,
-    controls: ArtifactsBySeed = MappingProxyType({}),
+    method: str, artifacts: ArtifactsBySeed, controls: ArtifactsBySeed = MappingProxyType({})
 ) -> HeadScores | TrainedLambda:
     """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``; ``controls`` are λ
     trained on shuffled labels.

@@ -219,6 +219,7 @@ class Tracking:
         document = read_scores(artifact)
         task = pair.task
         constant = len(document.constant_heads)
+        heads = pair.encoder.layers * pair.encoder.heads
         shared = {"metric": task.metric, "slots": task.slots, "precision": pair.encoder.precision}
         shared |= {f"probe.{name}": value for name, value in task.probe.model_dump().items()}
         for score in document.scores:
@@ -230,7 +231,7 @@ class Tracking:
                 "score": score.score,
                 task.metric: score.score,
                 "fraction": cell.fraction,
-                "share_of_heads": 1 - constant / document.heads,
+                "share_of_heads": 1 - constant / heads,
                 "unseen_share": document.unseen_share,
                 "seconds": score.seconds,
             }

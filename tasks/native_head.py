@@ -92,13 +92,11 @@ def score_answers(
     scored = native_score(
         task, original, answered, corpus.split("validation"), corpus.label_names, classes, code
     )
-    layers, heads_per_layer = heads.size
     scores = CellScores(
         scores=tuple(ScoredSeed(seed, scored.score, seconds=0.0) for seed in seeds),
         positive=positive_name(task, corpus.label_names),
         unseen_share=about["unseen_share"],
         constant_heads=tuple(tuple(head) for head in about["constant_heads"]),
-        heads=layers * heads_per_layer,
         classes=classes_in_words(corpus.label_names, classes, task),
         same_answer="" if task.metric == LOSS else same_answer(answered, classes),
     )

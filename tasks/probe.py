@@ -63,7 +63,6 @@ def probe(
             positive=positive_name(task, corpus.label_names),
             unseen_share=unseen_share,
             constant_heads=constant_heads,
-            heads=encoder.layers * encoder.heads,
         )
         with context.published(step) as folder:
             scores.save(folder, [examples])

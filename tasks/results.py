@@ -68,7 +68,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "score": scored_seed.score,
                     "seconds": scored_seed.seconds,
                     "unseen_share": unseen_share,
-                    "heads": scores.heads,
+                    "heads": pair.encoder.layers * pair.encoder.heads,
                     "positive": scores.positive or "",
                     "classes": scores.classes,
                     "same_answer": scores.same_answer,

@@ -70,11 +70,7 @@ class Stage:
 
 
 def stage(
-    name: str,
-    *unkeyed: str,
-    version: int,
-    runs_on: RunsOn = "worker",
-    by_seed: bool = False,
+    name: str, *unkeyed: str, version: int, runs_on: RunsOn = "worker", by_seed: bool = False
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage`` of the pipeline.
 

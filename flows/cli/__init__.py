@@ -13,18 +13,12 @@ from papa.flows.interrupt import Interruption
 
 COMMANDS = {
     "run": "Run a study; finished steps are cached.",
-    "check": (
-        "Check a study's encoders, data, columns and labels; list all problems; compute nothing."
-    ),
-    "plan": (
-        "Show which steps would run, which are cached, and their estimated time; compute nothing."
-    ),
+    "check": "List all problems of a study's encoders, data, columns and labels; compute nothing.",
+    "plan": "Show which steps would run or are cached, and their estimated time; compute nothing.",
     "deploy": "Deploy a study to the Prefect server of PREFECT_API_URL or of the active profile.",
     "init": "Write a short study file with comments.",
     "ui": "Serve Prefect's and MLflow's pages until Ctrl-C.",
-    "models": (
-        "List the architectures that studies support, and those whose heads papa.ablated replaces."
-    ),
+    "models": "List the architectures that studies support, and those that papa.ablated takes.",
     "tasks": "List the known tasks, which a study can name.",
     "heads": "Show how many and which heads may become constant within a drop of the score.",
     "export": (

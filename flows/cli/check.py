@@ -25,7 +25,7 @@ def check(
     ray_address: options.RayAddress = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Check a study's encoders, data, columns and labels; list all problems; compute nothing."""
+    """List all problems of a study's encoders, data, columns and labels; compute nothing."""
     with options.one_sentence():
         try:
             code_paths = [path.absolute() for path in code or ()]

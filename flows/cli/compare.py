@@ -24,10 +24,9 @@ def compare(
         option("--to", metavar="FOLDER", help="Folder to write the table and a figure to."),
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
 ) -> None:
     """Compare finished studies in one table."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         console = Console()
         comparison = compare_studies(
             {study: options.open_finished(store, study).results for study in studies}

@@ -32,10 +32,9 @@ def describe(
     out: Annotated[
         Path | None, option("--out", metavar="FILE", help="Parquet file to write every number to.")
     ] = None,
-    verbose: options.Verbose = False,
 ) -> None:
     """Describe what heads do on texts, and how much of it is constant."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         # It imports transformers, which help does without.
         from papa.descriptions.treebank import check_trees
 

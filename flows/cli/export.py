@@ -65,14 +65,13 @@ def export(
         ),
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
 ) -> None:
     """Export an encoder with constant heads from a finished study to a folder that transformers
     loads.
 
     Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
     """
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         if (keep is None) == (max_drop is None):
             raise SpecError("give either --keep, such as 0.125, or --max-drop, such as 1%")
         names = {"encoder": encoder, "task": task, "constants": substitute, "order": order}

@@ -32,10 +32,9 @@ def heads(
     ] = None,
     as_json: options.AsJson = False,
     store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
 ) -> None:
     """Show how many and which heads may become constant within a drop of the score."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         limit = MaxDrop.parse(max_drop, "--max-drop")
         finished = options.open_finished(store, study)
         answers = list(_answers(finished, limit))

@@ -23,10 +23,9 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 def list_studies(
     store: options.StoreAddress = options.DEFAULT_STORE,
     as_json: options.AsJson = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """List the studies of a store with their states and reports."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         studies = stored_studies(options.marked_store(store))
         if as_json:
             options.print_json([study.document() for study in studies])

@@ -9,7 +9,7 @@ from papa.models.supported import FAMILIES
 
 
 def models() -> None:
-    """List the architectures that studies support, and those whose heads papa.ablated replaces."""
+    """List the architectures that studies support, and those that papa.ablated takes."""
     with options.one_sentence():
         families = [
             (family.name, ", ".join(family.model_types), family.note) for family in FAMILIES

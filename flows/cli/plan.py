@@ -22,7 +22,7 @@ def plan(
     store: options.StoreAddress = options.DEFAULT_STORE,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show which steps would run, which are cached, and their estimated time; compute nothing."""
+    """Show which steps would run or are cached, and their estimated time; compute nothing."""
     with options.one_sentence():
         spec = options.load_or_list_problems(study, overrides, allow_source, code)
         opened = options.open_store(store)

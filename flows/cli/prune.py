@@ -18,10 +18,9 @@ def prune(
     delete: Annotated[
         bool, typer.Option("--delete", help="Delete the listed artifacts (default: list only).")
     ] = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """List the unused artifacts of a store with size and age; delete them with --delete."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
         unused = survey(opened)

@@ -23,10 +23,9 @@ def remove(
     study: Annotated[str, argument(metavar="STUDY", help="Name of the study in the store.")],
     store: options.StoreAddress = options.DEFAULT_STORE,
     yes: Annotated[bool, option("--yes", help="Delete without asking.")] = False,
-    verbose: options.Verbose = False,
 ) -> None:
     """Delete a study, its results, and the artifacts that no other finished study needs."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         opened = options.marked_store(store)
 
         def steps_of_study() -> dict[str, int]:

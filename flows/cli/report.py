@@ -19,10 +19,9 @@ from papa.tasks.study_files import place_results
 def report(
     study: options.Finished,
     store: options.StoreAddress = options.DEFAULT_STORE,
-    verbose: options.Verbose = False,
 ) -> None:
     """Write a finished study's report again from its stored results."""
-    with options.one_sentence(verbose):
+    with options.one_sentence():
         finished = options.open_finished(store, study)
         # torch and a renderer of figures, which help and a refusal do without.
         from papa.reporting.report import write_report

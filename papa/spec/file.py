@@ -235,7 +235,4 @@ def override(document: Document, setting: str) -> None:
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):
-        reason = f"{shown(key)} is no key of {shown(node)}"
-        if isinstance(node, list):
-            reason = f"{shown(key)} is no index of a list: give a number from 0 to {len(node) - 1}"
-        raise SpecError(f"--set {setting}: {reason}") from None
+        raise SpecError(f"--set {setting}: {shown(key)} is no key of {shown(node)}") from None
