@@ -21,10 +21,7 @@ COMMANDS = {
     "models": "List the architectures that studies support, and those that papa.ablated takes.",
     "tasks": "List the known tasks, which a study can name.",
     "heads": "Show how many and which heads may become constant within a drop of the score.",
-    "export": (
-        "Export an encoder with constant heads from a finished study to a folder that "
-        "transformers loads."
-    ),
+    "export": "Export an encoder with constant heads to a folder that transformers loads.",
     "report": "Write a finished study's report again from its stored results.",
     "list": "List the studies of a store with their states and reports.",
     "compare": "Compare finished studies in one table.",

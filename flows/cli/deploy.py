@@ -1,7 +1,6 @@
 """``papa deploy``: have a Prefect server run a study on a schedule."""
 
 import os
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -33,28 +32,28 @@ def deploy(
     The deployment stores the absolute paths of the study file and of the store, which the worker
     must be able to read, and a digest of the study: a run of a changed file is refused.
     """
-    with options.one_sentence(verbose), ExitStack() as stack:
+    with options.one_sentence(verbose):
         cluster_address(ray_address)  # Refused if it holds a password.
         spec = load_to_run(study, overrides or ())
         with_code(spec, {})  # Refused if it names custom code, as no command line gives files.
         study_path = os.path.abspath(study)
         opened = Store(store)
-        stack.enter_context(outside_working_folder())
-        prepare_engines(opened.root, verbose=verbose)
-        # Prefect reads its settings when it is imported.
-        from papa.flows.deployments import create_deployment
-        from papa.flows.study import digest_of
+        with outside_working_folder():
+            prepare_engines(opened.root, verbose=verbose)
+            # Prefect reads its settings when it is imported.
+            from papa.flows.deployments import create_deployment
+            from papa.flows.study import digest_of
 
-        parameters = {
-            "study": study_path,
-            "overrides": overrides or [],
-            "store": opened.address,
-            "name": spec.name,
-            "digest": digest_of(spec),
-            "workers": workers,
-            "ray_address": ray_address,
-        }
-        page = create_deployment(spec.name, parameters, pool, cron=cron, timezone=timezone)
+            parameters = {
+                "study": study_path,
+                "overrides": overrides or [],
+                "store": opened.address,
+                "name": spec.name,
+                "digest": digest_of(spec),
+                "workers": workers,
+                "ray_address": ray_address,
+            }
+            page = create_deployment(spec.name, parameters, pool, cron=cron, timezone=timezone)
         typer.echo(f"deployed papa-study/{spec.name}  {page}")
         # In the home folder: Prefect takes settings from that in which it is started.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")

@@ -66,8 +66,7 @@ def export(
     ] = None,
     store: options.StoreAddress = options.DEFAULT_STORE,
 ) -> None:
-    """Export an encoder with constant heads from a finished study to a folder that transformers
-    loads.
+    """Export an encoder with constant heads to a folder that transformers loads.
 
     Give --keep, or --max-drop for the most constant heads whose drop is significantly within it.
     """

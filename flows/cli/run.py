@@ -88,7 +88,6 @@ def run(
     with options.one_sentence(verbose) as interruption, ExitStack() as on_refusal:
         interruption.saved = lambda: f"finished steps are kept in {store}"
         opened = Store(store)
-        errors = Console(stderr=True)
         settings = overrides or []
         if data is not None:
             has_study_or_task = study is not None or bool(tasks)
@@ -107,7 +106,7 @@ def run(
             opened.make()
             # First, as it starts for as long as the imports below take.
             with PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0") as server:
-                with uncollected(), errors.status("checking …"):
+                with uncollected(), Console(stderr=True).status("checking …"):
                     from papa.flows.check import check_study
                     from papa.flows.finished import is_finished, publish_finished
 
