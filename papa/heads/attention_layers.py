@@ -60,8 +60,8 @@ def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLaye
     """Return where the self-attention of a model of transformers, or of one of its parts, lies.
 
     Args:
-        part: the model's own name of a part, such as "encoder" or "vision_tower", or a word that
-            only one part's name has, such as "vision". None where the model has one part.
+        part: the model's own name of a part, such as "encoder" or "vision_tower", or what only one
+            part's path holds, such as "vision". None where the model has one part.
 
     Raises:
         EncoderError: rules cannot replace heads of this model, or it has several parts and ``part``
@@ -69,11 +69,10 @@ def attention_layers(model: nn.Module, part: str | None = None) -> AttentionLaye
     """
     layers_by_part = attention_parts(model)
     layers = layers_by_part[_chosen_part(model, layers_by_part, part)]
-    classes = sorted({type(module).__name__ for module in layers.modules})
     if len({head_count(module) for module in layers.modules}) > 1:
         raise EncoderError(
-            f"{type(model).__name__} has layers with different numbers of heads "
-            f"({', '.join(classes)}): its heads cannot be replaced"
+            f"{type(model).__name__} has layers with different numbers of heads: its heads cannot "
+            "be replaced"
         )
     return layers
 
@@ -188,8 +187,8 @@ def _shortest_names(stacks: Sequence[str]) -> dict[str, str]:
 def _chosen_part(
     model: nn.Module, layers_by_part: dict[str, AttentionLayers], requested: str | None
 ) -> str:
-    """Return the name of the requested part: by name, by a word of its name or path, or by its
-    configuration's key, such as "text" for ``text_config``.
+    """Return the name of the requested part: by name, or by what only its path or the key of its
+    configuration holds, such as "text" for ``text_config``.
     """
     choices = joined(sorted(layers_by_part))
     if requested is None:
@@ -201,23 +200,17 @@ def _chosen_part(
         )
     if requested in layers_by_part:
         return requested
-    by_word = [
-        name for name, layers in layers_by_part.items() if requested in _words_of(name, layers)
-    ]
-    by_fragment = [name for name in layers_by_part if requested in name]
-    matching = by_word or by_fragment
+    matching: list[str] = []
+    for name, layers in layers_by_part.items():
+        config = getattr(layers.modules[0], "config", None)
+        if requested in f"{layers.path} {getattr(config, 'base_config_key', '')}":
+            matching.append(name)
     if len(matching) != 1:
         problem = "no part" if not matching else f"{len(matching)} parts"
         raise EncoderError(
             f"part={requested!r} names {problem} of {type(model).__name__}: choose one of {choices}"
         )
     return matching[0]
-
-
-def _words_of(name: str, layers: AttentionLayers) -> set[str]:
-    config = getattr(layers.modules[0], "config", None)
-    key = str(getattr(config, "base_config_key", ""))
-    return {layers.path, *name.split("."), *layers.path.split("."), key.removesuffix("_config")}
 
 
 def heads_per_kv_group(modules: Sequence[nn.Module]) -> int:

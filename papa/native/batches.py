@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -44,22 +44,6 @@ class Batch:
     labels: Shaped[Tensor, "texts ..."] | None = None
 
 
-@runtime_checkable
-class Texts(Protocol):
-    """The texts of a native head, in batches of its own size."""
-
-    def __len__(self) -> int: ...
-
-    def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
-        """Yield texts of like length together.
-
-        Args:
-            rows: Numbers of the texts; None takes all.
-            tokens: About how many tokens a batch has at most; None takes the usual number.
-        """
-        ...
-
-
 @dataclass(frozen=True)
 class SplitTexts:
     """The texts of a study's split, padded on the right: two texts of a pair follow each other, as
@@ -82,6 +66,12 @@ class SplitTexts:
         return len(self.split)
 
     def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        """Yield texts of like length together.
+
+        Args:
+            rows: Numbers of the texts; None takes all.
+            tokens: About how many tokens a batch has at most; None takes the usual number.
+        """
         rows = self.split.rows if rows is None else rows
         index = self.split.index_of(rows)
         lengths = self.split.first_lengths[index], self.split.lengths[index]
@@ -148,6 +138,7 @@ class InMemoryTexts:
         return cls(texts, padding, has_labels, unsplit_batches)
 
     def batches(self, rows: Rows | None = None, tokens: int | None = None) -> Iterator[Batch]:
+        """Yield texts of like length that one batch can hold; see ``SplitTexts.batches``."""
         rows = np.arange(len(self)) if rows is None else rows
         texts = [self.texts[row] for row in rows.tolist()]
         lengths = self.lengths[rows]
@@ -172,6 +163,10 @@ class InMemoryTexts:
             name: _below_each_other([text[name] for text in texts], self.padding.get(name, 0))
             for name in texts[0]
         }
+
+
+Texts: TypeAlias = SplitTexts | InMemoryTexts
+"""The texts of a native head, in batches."""
 
 
 def _length_of(text: Inputs) -> int:
