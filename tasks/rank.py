@@ -119,10 +119,10 @@ def train_frozen_probe(
     """
     from safetensors.torch import save_file as save_tensors
 
-    from papa.probes.evaluate import train_probe
+    from papa.probes.evaluate import train_probes
 
     with context.scratch_folder() as scratch:
-        probe = train_probe(
+        (probe,) = train_probes(
             context.loaded_encoder,
             open_corpus(context.artifacts[text]),
             task,

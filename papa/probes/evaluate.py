@@ -18,13 +18,7 @@ from papa.models.encoder import Encoder
 from papa.probes.chunks import ChunkLoss, probe_loss, train_in_chunks
 from papa.probes.estimators import Estimator, FittedProbe
 from papa.probes.features import FeatureModel, FeatureSource, features_of, window_rows
-from papa.probes.probes import (
-    MaskedProbe,
-    Probe,
-    SeparateProbes,
-    SequenceProbe,
-    TokenProbe,
-)
+from papa.probes.probes import MaskedProbe, Probe, SequenceProbe, TokenProbe
 from papa.probes.training import Groups, Learner, probe_window, train
 from papa.progress import OnEpoch, Progress, ignore_epoch, ignore_progress
 from papa.scores.answers import labels_and_lengths
@@ -87,7 +81,7 @@ def evaluate_cell(
             with _trained_with_probe(
                 encoder, corpus, task, seed, substitute, heads, progress, on_epoch
             ) as seed_probe:
-                scores += score_probe(seed_probe, source, score)
+                scores += score_probes([seed_probe], source, score)
         return scores
     replacement: AbstractContextManager[object] = nullcontext()
     if heads and substitute is not None:
@@ -95,7 +89,7 @@ def evaluate_cell(
         assert isinstance(encoder, Encoder)
         replacement = replaced(encoder, substitute, heads)
     with replacement:
-        probe = train_probe(
+        probes = train_probes(
             encoder,
             corpus,
             task,
@@ -108,7 +102,7 @@ def evaluate_cell(
             on_epoch=on_epoch,
         )
         with features_of(encoder, validation, scratch, execution, features.dtype) as source:
-            return score_probe(probe, source, score)
+            return score_probes(probes, source, score)
 
 
 @contextmanager
@@ -151,7 +145,7 @@ def _trained_with_probe(
         yield probe
 
 
-def train_probe(
+def train_probes(
     encoder: FeatureModel,
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -163,8 +157,10 @@ def train_probe(
     estimator: Estimator | None = None,
     progress: Progress = ignore_progress,
     on_epoch: OnEpoch = ignore_epoch,
-) -> Probe:
-    """Train the task's probe of all seeds on all training rows, or fit an ``estimator``."""
+) -> list[Probe]:
+    """Train the task's probe of each seed on all training rows, or fit an ``estimator``; return
+    probes of one or more seeds, in their order.
+    """
     split = corpus.split("train")
     spec = task.probe
     rows = len(split)
@@ -180,7 +176,7 @@ def train_probe(
         progress=lambda done, _: progress(done, total),
     ) as source:
         if estimator is not None:
-            return FittedProbe(estimator, source, seeds)
+            return [FittedProbe(estimator, source, seeds)]
         # On a CPU each seed has a probe of its own: products over several seeds at once round in
         # another way than those of one, and a seed's score depends on no seed beside it. Also,
         # unused cores train separate probes side by side.
@@ -191,26 +187,26 @@ def train_probe(
             for probe_seeds in seeds_of_probes
         ]
         train(
-            [
-                Learner([{"params": [*probe.parameters()]}], probe_seeds)
-                for probe, probe_seeds in zip(probes, seeds_of_probes, strict=True)
-            ],
-            probe_window(probes, seeds_of_probes, source),
+            [Learner([{"params": [*probe.parameters()]}], probe.seeds) for probe in probes],
+            probe_window(probes, source),
             spec,
             rows=rows,
             rows_per_window=window_rows(encoder, split, spec.batch_size),
             progress=lambda done, _: progress(rows + done, total),
             on_epoch=on_epoch,
         )
-    return probes[0] if len(probes) == 1 else SeparateProbes(probes)
+    return probes
 
 
 @torch.inference_mode()
-def score_probe(probe: Probe, source: FeatureSource, score: Score) -> list[Scored]:
+def score_probes(probes: Sequence[Probe], source: FeatureSource, score: Score) -> list[Scored]:
     """Return the score of every seed's probe on the rows of a split."""
     windows: list[np.ndarray] = []
     for features, rows in source.windows():
-        predictions = [probe.predictions(features, batch) for batch in rows.split(_SCORED_ROWS)]
+        predictions = [
+            torch.cat([probe.predictions(features, batch) for probe in probes])
+            for batch in rows.split(_SCORED_ROWS)
+        ]
         windows.append(torch.cat(predictions, dim=1).cpu().numpy())
         # Free this window's features before the next one's are computed.
         del features

@@ -24,7 +24,7 @@ class Probe(nn.Module):
 
     def __init__(self, seeds: Sequence[int], dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
-        self.seeds = len(seeds)
+        self.seeds = tuple(seeds)
         self.dtype = dtype
 
     def losses(
@@ -44,7 +44,7 @@ class Probe(nn.Module):
         """Return the predictions of every seed for the rows: one a row, or one a token, in
         order.
         """
-        return self.predicted(*self.inputs(features, rows.expand(self.seeds, -1)))
+        return self.predicted(*self.inputs(features, rows.expand(len(self.seeds), -1)))
 
     def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
         """Return all layers of every labelled token of each seed's rows, and the labels. Seeds with
@@ -69,19 +69,6 @@ class Probe(nn.Module):
 
     def predicted(self, inputs: Inputs, labels: Labels) -> Shaped[Tensor, "all n"]:
         raise NotImplementedError
-
-
-class SeparateProbes(Probe):
-    """Trained probes of one seed each, as one that predicts for all seeds."""
-
-    def __init__(self, probes: Sequence[Probe]) -> None:
-        super().__init__(range(len(probes)), probes[0].dtype)
-        self.probes = tuple(probes)
-
-    def predictions(
-        self, features: PackedFeatures, rows: Int[Tensor, " n"]
-    ) -> Shaped[Tensor, "seeds predictions"]:
-        return torch.cat([probe.predictions(features, rows) for probe in self.probes])
 
 
 class SeedLinear(nn.Module):

@@ -63,17 +63,15 @@ def seed_of(*entropy: int) -> int:
     return int(np.random.SeedSequence(entropy).generate_state(1, np.uint64)[0])
 
 
-def probe_window(
-    probes: Sequence[Probe], seeds_of_probes: Sequence[Sequence[int]], source: FeatureSource
-) -> OpenWindow:
+def probe_window(probes: Sequence[Probe], source: FeatureSource) -> OpenWindow:
     """Return what opens windows of probes, each of one or more seeds, which share the features."""
 
     def window(rows: Rows, epoch: int, index: int) -> Sequence[MinibatchLosses]:
         # One seed for the encoder's dropout: all probes share the pass.
         features, positions = source.window(rows, dropout_seed=epoch * 2**20 + index)
 
-        def losses_of(probe: Probe, seeds: Sequence[int]) -> MinibatchLosses:
-            window_seeds = [seed_of(seed, epoch, index) for seed in seeds]
+        def losses_of(probe: Probe) -> MinibatchLosses:
+            window_seeds = [seed_of(seed, epoch, index) for seed in probe.seeds]
 
             def losses(batch: Int[Tensor, "seeds batch"], step: int) -> Float[Tensor, " seeds"]:
                 dropout_seeds = [seed_of(window_seed, step) for window_seed in window_seeds]
@@ -83,9 +81,7 @@ def probe_window(
 
             return losses
 
-        return [
-            losses_of(probe, seeds) for probe, seeds in zip(probes, seeds_of_probes, strict=True)
-        ]
+        return [losses_of(probe) for probe in probes]
 
     return window
 

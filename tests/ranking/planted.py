@@ -25,7 +25,7 @@ from papa.models.reference import EncoderReference, embedded_folder, load_tokeni
 from papa.native.loading import open_native
 from papa.native.losses import LABELS
 from papa.native.passes import NativeHead
-from papa.probes.evaluate import train_probe
+from papa.probes.evaluate import train_probes
 from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed
 from papa.ranking.loss_scores import LossRequest, ProbeLoss, ScoringRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
@@ -182,6 +182,6 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
         model = load_native_model(reference, native_class(task, reference))
         native = open_native(model, task, reference, split, corpus.label_names)
         return Planted(head, scoring_request, replace(native, loss=LABELS))
-    probe = train_probe(encoder, corpus, task, [0], folder / "features", execution)
+    (probe,) = train_probes(encoder, corpus, task, [0], folder / "features", execution)
     loss = ProbeLoss(encoder, probe.requires_grad_(False), corpus)
     return Planted(head, scoring_request, loss)
