@@ -1,6 +1,7 @@
 """What the outputs of a native head answer to each text."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeAlias
@@ -197,10 +198,8 @@ def check_means(model: PreTrainedModel) -> None:
     commit: str | None = getattr(model.config, "_commit_hash", None)
     folder = Path(name)
     if commit is not None and not folder.is_dir():
-        try:
+        with suppress(HubUnreachableError):
             folder = _embedding_files(name, commit)
-        except HubUnreachableError:
-            return
     other_embeddings = embeds_by(folder) if name and folder.is_dir() else None
     if other_embeddings:
         raise EncoderError(
