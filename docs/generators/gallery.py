@@ -62,8 +62,8 @@ _CHROMIUM_OPTIONS = (
 _PAGE = """# Gallery
 
 See what PAPA draws and prints before you run a study.
-The results are of `studies/embeddings.yaml` and variations of it (`make picture`): how many of the
-ten nearest neighbours of 300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
+The results are of `studies/embeddings.yaml` and variations of it: how many of the ten nearest
+neighbours of 300 review sentences all-MiniLM-L6-v2 keeps as its heads become constant.
 In a checkout, `papa heads` and `papa compare` read them with `--store docs/gallery`.
 
 ## Report
@@ -81,8 +81,6 @@ Each line is a substitute with an order; bars are 95 % intervals.
 ## Relative drop
 
 ![Share of nearest neighbours lost, by substitute and order](gallery/drops.svg)
-
-{drops}
 
 ## Head orders compared
 
@@ -119,8 +117,8 @@ One head attends to [CLS], one to each token itself, and one to all tokens.
 
 ## Studies compared
 
-Averages over 600 texts are compared with averages over 60 of them.
-`papa compare` prints scores, drops and differences, and with `--to` draws a figure.
+Averages over 600 texts are compared with averages over 60 of them; tables of drops and differences
+are left out here.
 
 {compared}
 
@@ -159,7 +157,7 @@ def result_figures() -> dict[str, str]:
 
 def page() -> str:
     """Return the page, with tables and sentences of stored results, and what commands print."""
-    scores, drops, *_contrasts = score_tables(stored("embeddings").summary)
+    scores, *_drops_and_contrasts = score_tables(stored("embeddings").summary)
     by_order = stored("embeddings-orders")
     assert by_order.orders is not None
     pairs, scores_by_order = by_order.orders
@@ -168,7 +166,6 @@ def page() -> str:
     compared_scores, *_differences = _printed("compare", *_COMPARED).split("\n\nRelative drop ")
     return _PAGE.format(
         scores=scores.markdown.strip(),
-        drops=drops.markdown.strip(),
         orders=order_table(scores_by_order, pairs, by_order.summary).titled_markdown.strip(),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
         effects="\n".join(head_of_effects),
