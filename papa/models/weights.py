@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.utils import logging
 
-from papa.errors import EncoderError, in_one_line, shortened, shown
+from papa.errors import EncoderError, in_one_line, shown
 from papa.models import files
 from papa.models.files import CONFIGURATION, Json
 from papa.models.reference import DECODERS, EncoderReference
@@ -41,20 +41,18 @@ def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrai
         )
     if not isinstance(kind, str) or (family_of(kind) is None and kind not in DECODERS):
         raise unsupported(f"{subject}: {path}", kind)
-    for name, value in document.items():
-        why = ""
-        if name in _REFUSED and value:
-            why = (
-                "and PAPA computes attention itself, on plain weights: remove it, or save the "
-                "encoder without it"
+    for name in _REFUSED:
+        if document.get(name):
+            raise EncoderError(
+                f"{path}: {name} is {shown(document[name])}, and PAPA computes attention itself, "
+                "on plain weights: remove it, or save the encoder without it"
             )
-        elif name == "position_embedding_type" and value != "absolute":
-            why = (
-                "which transformers does not compute any more: use an encoder with absolute "
-                "positions"
-            )
-        if why:
-            raise EncoderError(f"{path}: {shortened(name)} is {shown(value)}, {why}")
+    positions = document.get("position_embedding_type", "absolute")
+    if positions != "absolute":
+        raise EncoderError(
+            f"{path}: position_embedding_type is {shown(positions)}, which transformers does not "
+            "compute any more: use an encoder with absolute positions"
+        )
     try:
         return transformers.CONFIG_MAPPING[kind].from_dict(document)
     except Exception as error:  # transformers believes whatever the file says.
