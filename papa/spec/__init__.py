@@ -17,7 +17,6 @@ from papa.spec.task import (
     Columns,
     EmbeddedSource,
     FilesSource,
-    Frozen,
     HubSource,
     Metric,
     NamedMetric,
