@@ -50,14 +50,10 @@ def hub_errors(subject: str, page: str, refusal: type[PapaError]) -> Iterator[No
         problem = f"status {status}" if status else "no answer"
         raise HubUnreachableError(subject, f"{constants.ENDPOINT}{origin}: {problem}") from None
     except (OSError, ValueError) as error:
-        number = getattr(error, "errno", None)
-        if number is None:
-            problem = f"{constants.ENDPOINT}: the server that answers is no hub"
-            raise HubUnreachableError(subject, problem) from None
-        raise refusal(
-            f"{subject} cannot be kept in {constants.HF_HUB_CACHE} ({os.strerror(number)}): free "
-            "the disk, or set HF_HOME to another folder"
-        ) from None
+        if getattr(error, "errno", None) is not None:
+            raise  # Of the disk, which keeps what is downloaded.
+        problem = f"{constants.ENDPOINT}: the server that answers is no hub"
+        raise HubUnreachableError(subject, problem) from None
 
 
 def fetched(

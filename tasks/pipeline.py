@@ -39,7 +39,6 @@ from papa.ranking.orders import scoring_method
 from papa.spec.orders import Cell, partial_counts
 from papa.tasks.aggregate import aggregate, command_line
 from papa.tasks.cell_steps import baseline_steps, cell_step, constant_heads_by_seeds
-from papa.tasks.head_scores import StepsBySeed
 from papa.tasks.inputs import StudyInputs
 from papa.tasks.pair import Pair
 from papa.tasks.pair_steps import PairSteps
@@ -81,11 +80,8 @@ def build_pair(pair: Pair) -> PairSteps:
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
     orders = study.orders if partial_counts(study.keep, pair.units) else []
-    rankings: dict[str, StepsBySeed] = {}
-    for order in orders:
-        method = scoring_method(order)
-        if method is not None:
-            rankings[method] = ranking_steps(pair, method)
+    methods = dict.fromkeys(filter(None, map(scoring_method, orders)))
+    rankings = {method: ranking_steps(pair, method) for method in methods}
     substitutes: dict[str, SubstituteSource] = {}
     cells: dict[Cell, tuple[Step, ...]] = {}
     for substitute, order, fraction in product(study.substitutes, study.orders, study.keep):

@@ -23,15 +23,11 @@ def differing_keys(study: StudySpec, finished: StudySpec) -> list[str]:
 
 
 def _differing(ours: Any, theirs: Any, key: str) -> Iterator[str]:
+    if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
+        ours = dict(enumerate(ours))
+        theirs = dict(enumerate(theirs))
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in dict.fromkeys([*ours, *theirs]):
             yield from _differing(ours.get(name), theirs.get(name), f"{key}.{name}")
-    elif _are_mappings(ours) and _are_mappings(theirs) and len(ours) == len(theirs):
-        for index, pair in enumerate(zip(ours, theirs, strict=True)):
-            yield from _differing(*pair, f"{key}.{index}")
     elif ours != theirs and not (key.endswith(".revision") and ours is None) and ours != "auto":
         yield key
-
-
-def _are_mappings(values: Any) -> bool:
-    return isinstance(values, list) and all(isinstance(value, dict) for value in values)

@@ -22,7 +22,7 @@ def study(changes: dict[str, object]) -> StudySpec:
         ({}, []),
         ({"probe_seeds": [1]}, ["probe_seeds"]),
         ({"tasks": [TASK | {"slots": 64}]}, ["tasks.0.slots"]),
-        ({"ranking": {"epochs": 2}, "orders": ["random"]}, ["orders", "ranking.epochs"]),
+        ({"ranking": {"epochs": 2}, "orders": ["random"]}, ["orders.0", "ranking.epochs"]),
         ({"execution": {"workers": 7}}, []),
         ({"precision": "auto"}, []),
         ({"precision": "bfloat16"}, ["precision"]),
