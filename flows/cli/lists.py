@@ -21,8 +21,7 @@ _HEADINGS = ("Study", "Date", "Encoders", "Tasks", "State", "Size", "Report")
 
 
 def list_studies(
-    store: options.StoreAddress = options.DEFAULT_STORE,
-    as_json: options.AsJson = False,
+    store: options.StoreAddress = options.DEFAULT_STORE, as_json: options.AsJson = False
 ) -> None:
     """List the studies of a store with their states and reports."""
     with options.one_sentence():

@@ -16,10 +16,7 @@ from papa.tasks.manifest import tables_of
 from papa.tasks.study_files import place_results
 
 
-def report(
-    study: options.Finished,
-    store: options.StoreAddress = options.DEFAULT_STORE,
-) -> None:
+def report(study: options.Finished, store: options.StoreAddress = options.DEFAULT_STORE) -> None:
     """Write a finished study's report again from its stored results."""
     with options.one_sentence():
         finished = options.open_finished(store, study)

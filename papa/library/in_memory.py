@@ -17,12 +17,7 @@ from papa.library.batches import Data, check_answering, splits_of
 from papa.library.cells import Cells, score_cells
 from papa.library.measurement import Measurement, head_score_attrs
 from papa.library.redundancy import JointEffects
-from papa.library.substitutes import (
-    RequestedSubstitute,
-    is_drawn,
-    substitute_for,
-    substitute_names,
-)
+from papa.library.substitutes import RequestedSubstitute, is_drawn, substitute_for, substitute_names
 from papa.library.tasks import Task, checked_list
 from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import InMemoryTexts, Inputs

@@ -151,8 +151,4 @@ def head_score_attrs(
     substitute: str, ranking_seeds: Sequence[int], training_texts: int
 ) -> dict[str, object]:
     """Return the ``attrs`` of a frame of head scores: what they were computed from."""
-    return {
-        "substitute": substitute,
-        "ranking_seeds": list(ranking_seeds),
-        "texts": training_texts,
-    }
+    return {"substitute": substitute, "ranking_seeds": list(ranking_seeds), "texts": training_texts}

@@ -145,8 +145,7 @@ def train_causal_gates(request: NativeRequest) -> CausalGateScores:
     def run(number: int) -> NativeRequest:
         """Return the request of one of three runs, which reports a third of the progress."""
         return replace(
-            request,
-            progress=lambda done, total: request.progress(number * total + done, 3 * total),
+            request, progress=lambda done, total: request.progress(number * total + done, 3 * total)
         )
 
     by_step = train_shares(run(0))

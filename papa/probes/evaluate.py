@@ -133,14 +133,7 @@ def _trained_with_probe(
     # and divided by their absolute sum, as training may make entries negative.
     with replaced(encoder, constants.with_values(values), heads):
         train_in_chunks(
-            groups,
-            loss_on,
-            encoder,
-            split,
-            task.probe,
-            seed,
-            progress=progress,
-            on_epoch=on_epoch,
+            groups, loss_on, encoder, split, task.probe, seed, progress=progress, on_epoch=on_epoch
         )
         yield probe
 

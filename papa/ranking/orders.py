@@ -118,10 +118,7 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
         "causal gate", "papa.native.training:train_causal_gates", native_head="words"
     ),
     "self_lambda": _trained(
-        "λ of hidden states",
-        f"{_RANKING}.learned:self_lambda",
-        label_free=True,
-        in_memory=False,
+        "λ of hidden states", f"{_RANKING}.learned:self_lambda", label_free=True, in_memory=False
     ),
 }
 Scores: TypeAlias = np.ndarray | None

@@ -75,9 +75,7 @@ def joint_effects_of(
 
 
 def _p_values(
-    effects: HeadScores,
-    lost: Float[np.ndarray, "sets texts"],
-    lengths: Int[np.ndarray, " texts"],
+    effects: HeadScores, lost: Float[np.ndarray, "sets texts"], lengths: Int[np.ndarray, " texts"]
 ) -> Float[np.ndarray, " sets"]:
     """Return the two-sided p value of each effect over texts, which may be skewed: below .05 only
     where its 95 % interval leaves out 0, NaN where no two texts differ.

@@ -66,9 +66,7 @@ def heads_within(
 
 
 def _verdicts_of_line(
-    line: pandas.DataFrame,
-    constant_heads: Mapping[Cell, Sequence[Head] | None],
-    max_drop: MaxDrop,
+    line: pandas.DataFrame, constant_heads: Mapping[Cell, Sequence[Head] | None], max_drop: MaxDrop
 ) -> list[dict[str, object]]:
     """Return the rows of ``heads_within`` for the cells of one line, the fewest heads first."""
     metric = line["metric"].iloc[0]
