@@ -199,7 +199,7 @@ class CheckError(SpecError):
         for problem in problems:
             for reason in problem.error.reasons:
                 keys_by_reason.setdefault(reason, {})[problem.where] = None
-        super().__init__(*(f"{joined(keys)}: {why}" for why, keys in keys_by_reason.items()))
+        super().__init__(*(f"{', '.join(keys)}: {why}" for why, keys in keys_by_reason.items()))
 
     def __str__(self) -> str:
         heading = f"{len(self.args)} problems keep this study from running:"

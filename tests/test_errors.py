@@ -12,3 +12,9 @@ def test_a_reason_of_two_keys_is_said_once() -> None:
         "tasks.0, tasks.1: a row has no label",
         "name: it is missing",
     )
+
+
+def test_a_reason_names_all_of_its_many_keys() -> None:
+    problems = [Problem(f"tasks.{index}", DataError("the file is gone")) for index in range(60)]
+    (reason,) = CheckError(problems).reasons
+    assert reason.count("tasks.") == 60

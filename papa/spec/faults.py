@@ -70,11 +70,14 @@ class Fault:
 
 
 _MESSAGES = {
+    "missing": "it is missing: add it",
     "tuple_type": "expected a list",
     "too_short": "expected a list of one or more",
     "model_type": "expected a mapping of keys to values",
     "model_attributes_type": "expected a mapping of keys to values",
     "union_tag_not_found": "its key kind is missing: add kind: files, hub or embedded",
+    "path_type": "expected a path",
+    "path_not_file": "there is no such file: correct the path",
     "string_pattern_mismatch": NAME_CHARACTERS,
 }
 """Messages in words of YAML, by pydantic's type of error; its own name types of Python."""
@@ -85,9 +88,9 @@ _RENAMED = {
     "fractions": "keep",
     "seeds": "probe_seeds",
     "ranking.seeds": "ranking_seeds",
-    "own_probe": "custom_probe",
+    "tasks.own_probe": "custom_probe",
 }
-"""Today's names of keys, by the earlier ones."""
+"""Today's names of keys, by the earlier positions without indices."""
 
 
 def validated(document: Mapping[str, object]) -> tuple[StudySpec | None, list[Fault]]:
@@ -143,7 +146,7 @@ def sentence(fault: ErrorDetails) -> str:
     where = ".".join(steps) or "the study"
     value = fault["input"]
     if fault["type"] == "extra_forbidden":
-        today = _RENAMED.get(where) or _RENAMED.get(steps[-1])
+        today = _RENAMED.get(re.sub(r"\.\d+", "", where))
         if today:
             return f"'{where}' is now called '{today}': rename it (see CHANGELOG.md)"
         models = [StudySpec] if len(steps) == 1 else Frozen.__subclasses__()

@@ -235,4 +235,7 @@ def override(document: Document, setting: str) -> None:
         key = last
         node[int(key) if isinstance(node, list) else key] = value
     except (IndexError, TypeError, ValueError):
-        raise SpecError(f"--set {setting}: {shown(key)} is no key of {shown(node)}") from None
+        reason = f"{shown(key)} is no key of {shown(node)}"
+        if isinstance(node, list):
+            reason = f"{shown(key)} is no index of a list of length {len(node)}: count from 0"
+        raise SpecError(f"--set {setting}: {reason}") from None

@@ -265,3 +265,30 @@ def test_an_earlier_name_is_told_todays(
         study(tmp_path, SMALLEST | keys)
     assert f"{earlier}'" in str(error.value)
     assert f"'{today}'" in str(error.value)
+
+
+def test_an_earlier_name_of_another_section_is_only_unknown(tmp_path: Path) -> None:
+    task = TEXT_TASK | {"probe": NO_RATE | {"learning_rate": 1, "seeds": [0]}}
+    with pytest.raises(SpecError, match=r"'tasks\.0\.probe\.seeds'") as error:
+        study(tmp_path, SMALLEST | {"tasks": [task]})
+    assert "probe_seeds" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "key", "words_of_python"),
+    [
+        (of_task(TEXT_TASK | {"probe": NO_RATE}), "tasks.0.probe.learning_rate", "Field"),
+        ({"reference": 5}, "reference", "pathlib"),
+    ],
+)
+def test_a_fault_is_said_without_words_of_python(
+    tmp_path: Path, change: dict[str, object], key: str, words_of_python: str
+) -> None:
+    with pytest.raises(SpecError, match=f"'{key}'") as error:
+        study(tmp_path, SMALLEST | change)
+    assert words_of_python not in str(error.value)
+
+
+def test_an_index_beyond_a_list_is_refused_with_its_length(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match=r"'7'.* 1\b"):
+        study(tmp_path, SMALLEST, "tasks.7.slots=64")
