@@ -68,10 +68,11 @@ def stuck() -> Iterator[threading.Event]:
     event.set()
 
 
-def test_the_end_waits_no_longer_than_jobs_end(
-    calls: BackgroundCalls, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("limit", ["_SECONDS_OF_A_CALL", "_SECONDS_OF_ALL"])
+def test_the_end_does_not_wait_for_a_job_that_is_stuck(
+    calls: BackgroundCalls, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:
-    monkeypatch.setattr(background_calls, "_PATIENCE_SECONDS", 0.01)
+    monkeypatch.setattr(background_calls, limit, 0.01)
     calls.start()
     calls.add(stuck.wait)
     assert calls.finish() != ""
