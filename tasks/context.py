@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from papa.models.native import ModelReference, native_class
+from papa.models.native import ModelReference, class_of_native_head
 from papa.models.reference import EncoderReference
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, TaskSpec
@@ -45,7 +45,7 @@ def model_of(step: Step) -> ModelReference | None:
         return None
     if task is None or not is_native(task):
         return ModelReference(encoder)
-    return ModelReference(encoder, native_class(task, encoder))
+    return ModelReference(encoder, class_of_native_head(task, encoder))
 
 
 def is_native(task: TaskSpec) -> bool:

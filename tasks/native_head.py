@@ -69,6 +69,7 @@ def read_answers(artifact: ArtifactReference) -> tuple[dict[str, np.ndarray], di
     return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
 
 
+# The body does not use ``heads``: it is in the step's key, and results read it from the step.
 @stage("score_answers", version=2)
 def score_answers(
     context: Context,

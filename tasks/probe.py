@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute
     from papa.probes.features import FeatureModel
 
+# Arguments that the bodies of these stages do not use are read from the step: ``features`` and
+# ``code`` by ``_train_and_score``, ``encoder`` for ``context.loaded_encoder``.
+
 
 @stage("probe", version=9, by_seed=True)
 def probe(

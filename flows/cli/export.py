@@ -12,7 +12,7 @@ import papa
 from papa.errors import SpecError, joined, nearest_first, printable
 from papa.flows.cli import options
 from papa.flows.cli.options import option
-from papa.models.native import native_class
+from papa.models.native import class_of_native_head
 from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
@@ -109,7 +109,7 @@ def export_cell(
     layout = finished.study.layout
     encoder = finished.encoder_here(cell.encoder)
     constants = finished.read_constants(cell)
-    head = native_class(task, encoder) if task.head == "native" else "AutoModel"
+    head = class_of_native_head(task, encoder) if task.head == "native" else "AutoModel"
     model = load_model(encoder, head=head)
     model.eval()
     tokenizer = load_tokenizer(encoder)

@@ -26,15 +26,15 @@ class ModelReference:
     Attributes:
         encoder: The model, by name and content.
         native_class: The class of transformers that loads it with its native head
-            (``native_class``); "" loads the plain encoder. It follows from files that lie elsewhere
-            on another machine of a cluster.
+            (``class_of_native_head``); "" loads the plain encoder. It follows from files that lie
+            elsewhere on another machine of a cluster.
     """
 
     encoder: EncoderReference
     native_class: str = ""
 
 
-def native_class(task: TaskSpec, reference: EncoderReference) -> str:
+def class_of_native_head(task: TaskSpec, reference: EncoderReference) -> str:
     """Return the class of transformers that loads the head that a task asks for."""
     if task.of_embeddings:
         other_embeddings = embeds_by(Path(reference.folder))
@@ -62,9 +62,9 @@ def native_class(task: TaskSpec, reference: EncoderReference) -> str:
 
 
 def load_native_model(
-    reference: EncoderReference, model_class: str, device: str = "cpu"
+    reference: EncoderReference, native_class: str, device: str = "cpu"
 ) -> PreTrainedModel:
-    """Load a model with its native head, by the class of ``native_class``, in eval mode."""
+    """Load a model with its native head, by its class in transformers, in eval mode."""
     import torch
 
     from papa.models.weights import load_model
@@ -72,5 +72,5 @@ def load_native_model(
     check_device(device)
     check_precision(reference.precision, device)
     dtype = torch.bfloat16 if reference.precision == "bfloat16" else torch.float32
-    model = load_model(reference, head=model_class, dtype=dtype)
+    model = load_model(reference, head=native_class, dtype=dtype)
     return cast("PreTrainedModel", model.eval().to(device))

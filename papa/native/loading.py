@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 
 from papa.errors import EncoderError
 from papa.heads.attention_layers import attention_layers
-from papa.models.native import native_class
+from papa.models.native import class_of_native_head
 from papa.models.reference import EncoderReference, load_tokenizer
 from papa.models.weights import load_model
 from papa.native.batches import SplitTexts
@@ -57,7 +57,7 @@ def check_native(
             f"the encoder {reference.name} is held in memory, without its native head: give "
             "papa.measure the model itself, with tokenizer="
         )
-    head = native_class(task, reference)
+    head = class_of_native_head(task, reference)
     model = load_model(reference, head=head, with_weights=False).eval()
     attention_layers(model)  # Refused before anything runs.
     in_words = classes_in_words(names, class_names(model), task)

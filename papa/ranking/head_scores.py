@@ -51,11 +51,12 @@ way by chance, and such intervals held the truth in .78 of cases (``benchmarks.c
 def divided_rows(
     count: int, rows: int | None, seed: int, seeds: Sequence[int]
 ) -> tuple[np.ndarray, int | None]:
-    """Return the rows on which a ranking seed scores the heads of a native head, and the seed of
-    the shuffle of all rows that they are a part of; None where seeds share rows.
+    """Return the rows on which a ranking seed scores heads, and the seed of the shuffle of all rows
+    that they are a part of; None where seeds share rows.
 
     Without a number of ``rows`` the seeds divide all rows among them, by a draw that follows from
-    the seeds; where that leaves a seed fewer than ``LEAST_TEXTS``, all seeds have all rows.
+    the seeds; where that leaves a seed fewer than ``LEAST_TEXTS``, all seeds have all rows. Where
+    no rows are divided, as for probes, ``seeds`` is ().
     """
     if rows is not None:
         return rows_of_seed(count, rows, seed), shuffle_seed_of(count, rows, seed)

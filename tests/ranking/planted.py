@@ -20,7 +20,7 @@ from transformers import AutoTokenizer, BertConfig, BertForTokenClassification, 
 
 from papa.heads.average import average_of, average_split
 from papa.models.encoder import load_encoder
-from papa.models.native import load_native_model, native_class
+from papa.models.native import class_of_native_head, load_native_model
 from papa.models.reference import EncoderReference, embedded_folder, load_tokenizer, resolve_encoder
 from papa.native.loading import open_native
 from papa.native.losses import LABELS
@@ -179,7 +179,7 @@ def planted(folder: Path, head: Head, *, own_head: bool = False) -> Planted:
     average = average_of(average_split(encoder, split, slots=task.slots, batch_tokens=1024))
     scoring_request = ScoringRequest(encoder, average, corpus, task, ranking, 0, execution)
     if own_head:
-        model = load_native_model(reference, native_class(task, reference))
+        model = load_native_model(reference, class_of_native_head(task, reference))
         native = open_native(model, task, reference, split, corpus.label_names)
         return Planted(head, scoring_request, replace(native, loss=LABELS))
     (probe,) = train_probes(encoder, corpus, task, [0], folder / "features", execution)

@@ -10,7 +10,7 @@ import torch
 from transformers import BertConfig, BertForSequenceClassification
 
 from papa.heads.constants import ConstantMatrices
-from papa.models.native import load_native_model, native_class
+from papa.models.native import class_of_native_head, load_native_model
 from papa.progress import ignore_progress
 from papa.spec import ExecutionSpec
 from papa.storage.store import Store
@@ -35,7 +35,7 @@ def test_any_division_of_shards_gives_the_same_bits(tmp_path: Path) -> None:
     study = score_study(document, data, tmp_path / "store")
     (step,) = (step for step in study.pipeline.steps if step.stage.name == "average")
     reference = step["encoder"]
-    model = load_native_model(reference, native_class(step["task"], reference))
+    model = load_native_model(reference, class_of_native_head(step["task"], reference))
     context = Context((step,), study.store, ExecutionSpec(), ignore_progress, model)
 
     def published(name: str, *calls: Sequence[int]) -> np.ndarray:

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 from transformers import BertConfig, BertForSequenceClassification
 
 from papa.errors import DamagedError, EncoderError, TransientError
-from papa.models.native import ModelReference, native_class
+from papa.models.native import ModelReference, class_of_native_head
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.spec import EncoderSpec, ExecutionSpec, TaskSpec
 from papa.storage.artifacts import read_metadata
@@ -256,7 +256,7 @@ def test_a_machine_finds_a_classifier_where_its_own_files_lie(tmp_path: Path) ->
             "source": {"kind": "files", "train": "train.jsonl", "validation": "train.jsonl"},
         }
     )
-    reference = ModelReference(of_driver, native_class(task, of_driver))
+    reference = ModelReference(of_driver, class_of_native_head(task, of_driver))
     shutil.rmtree(of_driver.folder)
     worker = Worker("cpu", versions=versions_here())
     assert worker.run(class_name, model=reference, arguments={}) == "BertForSequenceClassification"
