@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import psutil
 
 from papa import errors
 from papa.credentials import holds_credentials
 from papa.errors import problems_of
-from papa.models.files import read_configuration_file, weight_files
+from papa.models.files import checked_once, read_configuration_file, weight_files
 from papa.models.reference import EncoderReference, check_device, check_precision, load_tokenizer
 from papa.resources import resident_bytes, usable_cores, usable_memory
 from papa.scores.custom import load_code
@@ -157,15 +157,20 @@ def cluster_address(ray_address: str | None) -> str | None:
 def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
     """Report tokenizers that cannot be loaded or cannot write the layout."""
 
-    def check(encoder: EncoderReference) -> None:
+    def fits(encoder: EncoderReference, document: dict[str, Any]) -> bool:
         from papa.models.weights import checked_configuration
 
-        folder = Path(encoder.folder)
-        document, _ = read_configuration_file(folder, encoder.name)
         tokenizer = load_tokenizer(encoder)
         special_tokens_of(tokenizer, "causal" if encoder.causal else "text")
-        config = checked_configuration(document, folder, encoder.name)
+        config = checked_configuration(document, Path(encoder.folder), encoder.name)
         check_vocabulary(tokenizer, config.vocab_size, encoder.display)
+        return True
+
+    def check(encoder: EncoderReference) -> None:
+        document, digest = read_configuration_file(Path(encoder.folder), encoder.name)
+        key = f"{encoder.tokenizer_digest} {digest}"
+        # A check that is done again imports transformers.
+        checked_once("tokenizer fits", key, partial(fits, encoder, document))
 
     for index, spec in enumerate(resolved.study.encoders):
         where = f"encoders.{index} ({spec.name})"

@@ -51,7 +51,10 @@ def hub_errors(subject: str, page: str, refusal: type[PapaError]) -> Iterator[No
         raise HubUnreachableError(subject, f"{constants.ENDPOINT}{origin}: {problem}") from None
     except (OSError, ValueError) as error:
         if getattr(error, "errno", None) is not None:
-            raise  # Of the disk, which keeps what is downloaded.
+            raise refusal(
+                f"{subject} cannot be kept in {constants.HF_HUB_CACHE} ({in_one_line(error)}): "
+                "free the disk, or set HF_HOME to another folder"
+            ) from None
         problem = f"{constants.ENDPOINT}: the server that answers is no hub"
         raise HubUnreachableError(subject, problem) from None
 

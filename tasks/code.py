@@ -22,7 +22,10 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
                 f"--code {file}: expected files NAME.py with different names of letters, "
                 "digits and _, and not scores or reversed: rename the file"
             )
-        texts[file.stem] = file.read_text(encoding="utf-8-sig")
+        try:
+            texts[file.stem] = file.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise SpecError(f"--code {file} is not UTF-8 ({error}): save it as UTF-8") from None
     return texts
 
 

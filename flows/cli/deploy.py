@@ -35,7 +35,8 @@ def deploy(
     with options.one_sentence(verbose):
         cluster_address(ray_address)  # Refused if it holds a password.
         spec = load_to_run(study, overrides or ())
-        with_code(spec, {})  # Refused if it names custom code, as no command line gives files.
+        # Refused if it names custom code, whose files no scheduled run is given.
+        with_code(spec.model_copy(update={"code": ()}), {})
         study_path = os.path.abspath(study)
         opened = Store(store)
         with outside_working_folder():

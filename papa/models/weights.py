@@ -54,11 +54,16 @@ def checked_configuration(document: Json, folder: Path, subject: str) -> PreTrai
             "compute any more: use an encoder with absolute positions"
         )
     try:
-        return transformers.CONFIG_MAPPING[kind].from_dict(document)
+        config = transformers.CONFIG_MAPPING[kind].from_dict(document)
     except Exception as error:  # transformers believes whatever the file says.
         raise EncoderError(
             f"{path} cannot be read ({in_one_line(error)}): correct it, or get it again"
         ) from None
+    for name in ("num_hidden_layers", "num_attention_heads", "hidden_size", "vocab_size"):
+        count = getattr(config, name, 1)
+        if count < 1:
+            raise EncoderError(f"{path}: {name} is {count}, expected 1 or more: correct it")
+    return config
 
 
 def load_model(

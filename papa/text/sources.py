@@ -18,7 +18,7 @@ from typing import Literal
 import pyarrow as pa
 import yaml
 
-from papa.errors import DataError, nearest_first, results_of_all
+from papa.errors import DataError, in_one_line, nearest_first, results_of_all
 from papa.files import is_plain, sha256_of_file, sha256_of_json
 from papa.hub import fetched, hub_errors
 from papa.spec import FilesSource, HubSource, Source, TaskSpec
@@ -92,7 +92,10 @@ def read_split(source: HubSource, split: str) -> SourceTable:
     names = tables[0].class_names
     if any(table.class_names != names for table in tables):
         raise DataError(f"{origin}: its files number their classes differently: {_LOCAL}")
-    rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    try:
+        rows = pa.concat_tables([table.rows for table in tables], promote_options="permissive")
+    except pa.ArrowException as error:
+        raise DataError(f"{origin}: its files differ ({in_one_line(error)}): {_LOCAL}") from None
     return SourceTable(rows, origin, {**class_names, **names})
 
 

@@ -87,3 +87,10 @@ def test_a_file_without_trees_names_its_columns(tmp_path: Path) -> None:
     (tmp_path / "texts.csv").write_text("text\na\n")
     with pytest.raises(DataError, match=r"texts.csv.*text"):
         check_trees(read_file(tmp_path / "texts.csv"))
+
+
+def test_a_word_of_a_file_needs_a_head(tmp_path: Path) -> None:
+    file = tmp_path / "trees.conllu"
+    file.write_text(FILE.replace("\t4\t", "\t_\t", 1))
+    with pytest.raises(DataError, match=r"sentence 1.*head"):
+        check_trees(read_file(file), of_words=True)

@@ -9,6 +9,7 @@ from papa.errors import PapaError
 from papa.flows.check import check_study
 from papa.spec.file import load_study
 from papa.storage.store import Store
+from papa.tasks.code import read_code
 from tests.flows.conftest import FEW, SMALL, artifacts, invoke, known, papa, refusal, write_study
 
 CODE = """
@@ -136,3 +137,17 @@ def test_code_that_cannot_be_used_is_named(
     path = write_study(tmp_path, {**SMALL, "tasks": tasks, "orders": [order]})
     with pytest.raises(PapaError, match=expected):
         check_study(load_study(Path(path)), Store(tmp_path / "store"), code=[code])
+
+
+def test_code_is_read_as_utf_8(tmp_path: Path) -> None:
+    file = tmp_path / "my_code.py"
+    file.write_bytes("# Müller".encode("latin-1"))
+    with pytest.raises(PapaError, match=r"my_code\.py.*UTF-8"):
+        read_code([file])
+
+
+def test_a_deployment_takes_no_code_that_a_study_has_the_digest_of(tmp_path: Path) -> None:
+    tasks = [{**REVIEWS, "name": "linear", "base": "reviews", "metric": "my_code:share"}]
+    code = [{"name": "my_code", "sha256": "0" * 64}]
+    study = write_study(tmp_path, {**SMALL, "tasks": tasks, "code": code})
+    assert "my_code" in refusal(invoke("deploy", study))

@@ -57,6 +57,8 @@ def test_a_configuration_that_is_no_mapping_is_refused(folder: Path, content: st
     [
         ({"num_attention_heads": "12"}, "num_attention_heads"),
         ({"model_type": None}, "model_type"),
+        ({"num_hidden_layers": 0}, "num_hidden_layers is 0"),
+        ({"num_attention_heads": -4}, "num_attention_heads is -4"),
         ({"dtype": "nosuch"}, "config.json"),
         ({"attn_implementation": "flash_attention_2"}, "flash_attention_2"),
         ({"quantization_config": {"quant_method": "bitsandbytes"}}, "quantization_config"),
