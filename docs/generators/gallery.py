@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 
 from papa.flows.cli import app
 from papa.reporting.described import described_tables
-from papa.reporting.figures import FILE, Figure, datasets
+from papa.reporting.figures import FILE, Figure, rows_by_source
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
@@ -204,7 +204,7 @@ def drawn(figures: list[Figure]) -> str:
     """Return figures one below the other, as SVG."""
     specification: dict[str, Any] = {
         "$schema": figures[0].specification["$schema"],
-        "datasets": datasets(figures),
+        "datasets": rows_by_source(figures),
         "vconcat": [_panel(figure) for figure in figures],
     }
     return vl_convert.vegalite_to_svg(json.dumps(specification), config=FILE)

@@ -64,7 +64,7 @@ class AttentionAverager:
         *,
         by_position: bool = False,
     ) -> None:
-        # Of padded texts the first layer says whether the model is an encoder.
+        # None: unknown until the first layer runs; then True for encoders of padded texts.
         self._has_end_slot = None if by_position else False
         self.sums = torch.zeros(layers, heads, slots, slots, dtype=torch.float64, device=device)
         self.counts = torch.zeros(slots, slots, dtype=torch.float64, device=device)

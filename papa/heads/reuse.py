@@ -1,8 +1,8 @@
-"""Layers below the first one that changed are computed once: later passes reuse their outputs.
+"""Passes over the same batch compute the layers below the first changed head only once.
 
-Replacing heads of a layer leaves all layers below it as they were. So of two passes over the same
-batch, whose replaced heads are the same below some layer, the second takes what the layers below
-it output from the first. The results are those of plain passes; no approximation is made.
+Replacing heads of a layer leaves the outputs of all layers below it unchanged. If two passes over
+a batch replace the same heads below some layer, the second pass reuses what the layers below it
+output in the first. The results are those of plain passes; nothing is approximated.
 """
 
 from __future__ import annotations
@@ -26,20 +26,24 @@ from papa.spec.orders import Head
 Outputs = TypeVar("Outputs")
 Forward = Callable[..., object]
 _MOST_BYTES = 2**30
-"""Of layer outputs that are kept, of all batches together; what does not fit runs plainly."""
+"""The most memory for layer outputs, over all batches. Where a pass does not fit, its outputs are
+not kept, and the next pass over its batch computes all layers.
+"""
 _CACHES = ("past_key_values", "mems", "state", "cache_params")
-"""Outputs that layers which are not computed leave out; no answer is read from them."""
+"""Outputs to which reused layers add nothing; no result is read from them."""
 _TOLERANCE = 1e-6
+"""Absolute and relative, for outputs of a pass with reused layers to equal those of a plain one."""
 
 
 @dataclass
 class LayerReuse:
-    """Passes of one model over batches, which share the lower layers.
+    """Runs passes of one model, and reuses lower layers of the last pass over the same batch.
 
     Attributes:
-        layers: The model's layers, in the order in which a pass calls them; none where the model
-            does not allow reuse, so that every pass is a plain one.
-        positions: The index in ``layers`` of each layer with attention: heads count by these.
+        layers: The model's layers, in the order in which a pass calls them. Empty if the model does
+            not allow reuse: every pass then computes all layers.
+        positions: The index in ``layers`` of each layer with attention. Heads number only these
+            layers.
     """
 
     layers: Sequence[nn.Module] = ()
@@ -53,10 +57,18 @@ class LayerReuse:
         heads: Collection[Head],
         forward: Callable[[], Outputs],
     ) -> Outputs:
-        """Return what a pass outputs, and keep what its layers output for the next one.
+        """Run a pass and keep the outputs of its layers for the next pass over the same batch.
 
-        ``batch`` names the model's inputs: the same name means equal inputs. ``heads``, (layer with
-        attention, head), are all that ``forward`` replaces; with gradients nothing is reused.
+        With gradients enabled, nothing is reused or kept.
+
+        Args:
+            batch: Names the model's inputs: equal names mean equal inputs.
+            substitute: What the replaced heads output, compared by identity.
+            heads: All heads that ``forward`` replaces: (index among layers with attention, head).
+            forward: Runs the model on the batch.
+
+        Returns:
+            What ``forward`` returns.
         """
         if not self.layers or torch.is_grad_enabled():
             return forward()
@@ -64,24 +76,25 @@ class LayerReuse:
         before = self._recordings.pop(batch, None)
         reused: Sequence[object] = []
         if before is not None:
-            is_alike = before.substitute is substitute
-            changed = before.heads ^ replaced if is_alike else before.heads | replaced
+            is_same = before.substitute is substitute
+            changed = before.heads ^ replaced if is_same else before.heads | replaced
             reused = before.outputs[: self._layers_below(changed)]
         with _layers_reused(self.layers, reused) as computed:
             outputs = forward()
-        # A layer that is called twice, or not at all, would be given what another call output.
+        # Where a layer runs twice, or not at all, its index does not name one output.
         if [*computed] == [*range(len(reused), len(self.layers))]:
             self._keep(batch, _Recording(substitute, replaced, [*reused, *computed.values()]))
         return outputs
 
     def forget(self, batch: Hashable) -> None:
-        """Drop what is kept of a batch that no later pass is over."""
+        """Drop the outputs that are kept for a batch, after the last pass over it."""
         self._recordings.pop(batch, None)
 
     def _layers_below(self, changed: Collection[Head]) -> int:
-        """Return how many layers lie below the first of these heads."""
-        # The last attention is always computed: a pass without any would look like a model whose
-        # attention does not come by.
+        """Return the number of layers below the lowest of these heads; without heads, of those
+        below the last attention.
+        """
+        # ``routed`` raises an error if a pass computes no attention at all.
         return self.positions[min((layer for layer, _ in changed), default=-1)]
 
     def _keep(self, batch: Hashable, recording: _Recording) -> None:
@@ -92,7 +105,7 @@ class LayerReuse:
 
 @dataclass(frozen=True)
 class _Recording:
-    """What every layer output in one pass, while ``heads`` output a substitute."""
+    """The outputs of all layers in one pass, in which ``heads`` output ``substitute``."""
 
     substitute: object
     heads: frozenset[Head]
@@ -100,7 +113,7 @@ class _Recording:
 
     @property
     def size(self) -> int:
-        """Bytes of its tensors."""
+        """Bytes of the outputs' tensors."""
         return sum(tensor.nbytes for tensor in _tensors_of(list(self.outputs)))
 
 
@@ -110,17 +123,17 @@ def reuse_in(
     part: str | None = None,
     is_exact: bool | None = None,
 ) -> LayerReuse:
-    """Return what reuses the layers of a model; it runs plain passes where a model allows no more.
+    """Return the reuse of a model's layers; its ``layers`` are empty if reuse changes results.
 
-    Layers may depend on each other in more ways than by what they output: by keys and values that
-    they share, a cache, or state of their modules. So every layer is tried on one text: the model
-    has to output the same with all layers below it reused.
+    A layer may need more of the layers below than their outputs: shared keys and values, a cache,
+    or state of their modules. So one text is passed through the model for each layer with attention
+    but the first: with all layers below it reused, the model has to output the same.
 
     Args:
-        model: In eval mode, behind the attention interface.
-        forward: Calls the model on one text, and returns what it outputs.
-        part: The part whose heads are replaced, as of ``attention_layers``.
-        is_exact: What trying all layers has shown already; None tries them.
+        model: In eval mode; its layers call transformers' attention interface.
+        forward: Runs the model on one text and returns its outputs.
+        part: The part of the model whose heads are replaced, named as in ``attention_layers``.
+        is_exact: The result of an earlier test of the same model; None runs the test.
     """
     modules = attention_layers(model, part).modules
     layers, positions = _sequential_layers(model, modules)
@@ -130,8 +143,8 @@ def reuse_in(
         try:
             is_exact = _is_exact(model, modules, layers, positions, forward)
         except Exception:
-            # Whatever it is that a layer misses of the layers below it. A fault of the model itself
-            # comes again in the plain pass.
+            # A layer misses something of the reused layers: any type of error may follow. If the
+            # model itself is at fault, the next plain pass raises the error again.
             is_exact = False
     return LayerReuse(layers, positions) if is_exact else LayerReuse()
 
@@ -139,8 +152,8 @@ def reuse_in(
 def _sequential_layers(
     model: PreTrainedModel, modules: Sequence[nn.Module]
 ) -> tuple[list[nn.Module], list[int]]:
-    """Return the list of layers that holds all attention modules, one a layer at most, and the
-    index of each attention module in it; nothing where there is no such list.
+    """Return the layers of the first module list that holds all attention modules, in their order
+    and at most one in a layer, and the index of each one's layer. Both are empty if no list does.
     """
     for stack in model.modules():
         if not isinstance(stack, nn.ModuleList):
@@ -162,7 +175,9 @@ def _is_exact(
     positions: Sequence[int],
     forward: Callable[[], object],
 ) -> bool:
-    """Return whether passes with reused layers output what the plain pass does, for each layer."""
+    """Return whether the model outputs the same with all layers below an attention reused, for each
+    layer with attention but the first.
+    """
     every_head = [*product(range(len(modules)), range(head_count(modules[0])))]
     with _layers_reused(layers, []) as computed:
         plain = forward()
@@ -170,7 +185,7 @@ def _is_exact(
         return False
     outputs = [*computed.values()]
     for position in positions[1:]:
-        # What a module keeps to itself is of this other pass from here on.
+        # Run a pass with other outputs first: state that it leaves in modules must have no effect.
         with routed(model, modules, rules_of(Zeros(), every_head)):
             forward()
         with _layers_reused(layers, outputs[:position]):
@@ -180,7 +195,7 @@ def _is_exact(
 
 
 def _is_same(first: object, second: object) -> bool:
-    """Return whether two passes output the same tensors, but for caches."""
+    """Return whether two passes output equal tensors, caches left out."""
     tensors = _tensors_of(first)
     others = _tensors_of(second)
     return len(tensors) == len(others) and all(
@@ -191,7 +206,7 @@ def _is_same(first: object, second: object) -> bool:
 
 
 def _tensors_of(outputs: object) -> list[Tensor]:
-    """Return all tensors in what a pass or layers output, but for those of caches."""
+    """Return all tensors in the outputs of a pass or of layers; a pass's caches are left out."""
     if isinstance(outputs, Mapping):
         outputs = {name: value for name, value in outputs.items() if name not in _CACHES}
     return [leaf for leaf in tree_leaves(outputs) if isinstance(leaf, Tensor)]
@@ -201,9 +216,10 @@ def _tensors_of(outputs: object) -> list[Tensor]:
 def _layers_reused(
     layers: Sequence[nn.Module], reused: Sequence[object]
 ) -> Iterator[dict[int, object]]:
-    """Make the first layers return ``reused`` without computing while the block runs. Yields the
-    outputs of the others by their index, in the order in which they are called; nothing after a
-    second call of a layer.
+    """Make the first layers return ``reused`` without computing while the block runs.
+
+    Yields a dict that fills with the outputs of the other layers, by index, in the order of their
+    calls. It is emptied, and stays empty, once a layer is called a second time.
     """
     computed: dict[int, object] = {}
     is_sequential = True
@@ -225,7 +241,7 @@ def _layers_reused(
 
     replaced_methods = [vars(layer).get("forward") for layer in layers]
     for index, layer in enumerate(layers):
-        # Not the module's hooks, which observe layers that are reused as they do others.
+        # The method alone is replaced: the module's hooks also run where it is reused.
         layer.forward = (
             returning(reused[index]) if index < len(reused) else recording(index, layer.forward)
         )

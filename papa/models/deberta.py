@@ -40,9 +40,13 @@ def _attend(
     rel_embeddings: Float[Tensor, "all_relative width"] | None = None,
     **__: object,
 ) -> tuple[Float[Tensor, "batch tokens width"], Tensor | None]:
+    """Return the outputs and matrices of a layer's attention; replaces the forward method of its
+    attention module.
+    """
     head_width: int = module.attention_head_size
     kinds = module.pos_att_type
     fused = getattr(module, "in_proj", None)
+    # ``position_maps``: the names of the maps that project relative positions to P and R.
     if fused is not None:
         by_head = fused(hidden_states).unflatten(-1, (-1, 3, head_width))
         query, key, value = by_head.permute(3, 0, 2, 1, 4)
@@ -50,15 +54,16 @@ def _attend(
         query = query + split_heads(module.q_bias[None, None].to(query.dtype), head_width)
         value = value + split_heads(module.v_bias[None, None].to(value.dtype), head_width)
         terms = 1 + len(kinds)
-        names = ("pos_proj", "pos_q_proj")
+        position_maps = ["pos_proj", "pos_q_proj"]
     else:
         query, key, value = (
             split_heads(linear(hidden_states), head_width)
             for linear in (module.query_proj, module.key_proj, module.value_proj)
         )
         terms = 1 + ("c2p" in kinds) + ("p2c" in kinds)
-        are_shared = module.share_att_key
-        names = ("key_proj", "query_proj") if are_shared else ("pos_key_proj", "pos_query_proj")
+        position_maps = ["pos_key_proj", "pos_query_proj"]
+        if module.share_att_key:
+            position_maps = ["key_proj", "query_proj"]
     scaling = (head_width * terms) ** -0.5
     score_bias: ScoreBias | None = None
     rows = relative_pos.rows
@@ -66,21 +71,21 @@ def _attend(
     if rows is not None and pairs is not None and rel_embeddings is not None:
         embeddings = module.pos_dropout(rel_embeddings[rows])[None]
 
-        def read(states: Tensor, name: str, pairs: Int[Tensor, "#batch m m"]) -> Tensor:
+        def read(states: Tensor, position_map: str, pairs: Int[Tensor, "#batch m m"]) -> Tensor:
             """Compute the scores against every relative position once, and read them at each
             pair.
             """
-            positions = split_heads(getattr(module, name)(embeddings), head_width)
+            positions = split_heads(getattr(module, position_map)(embeddings), head_width)
             # A bias is added to scores that are scaled already.
             states = at_least_single(states) * scaling
             by_position = states @ positions.to(states.dtype).transpose(-1, -2)
             return by_position.gather(-1, pairs[:, None].expand(*states.shape[:2], -1, -1))
 
         def bias(query: Tensor, key: Tensor) -> Float[Tensor, "batch dependent m m"] | None:
-            scores = read(query, names[0], pairs) if "c2p" in kinds else None
+            scores = read(query, position_maps[0], pairs) if "c2p" in kinds else None
             if "p2c" in kinds:
                 # Rows are keys here: pairs are read as [j, i] and turned.
-                by_key = read(key, names[1], pairs.mT).transpose(-1, -2)
+                by_key = read(key, position_maps[1], pairs.mT).transpose(-1, -2)
                 scores = by_key if scores is None else scores + by_key
             return scores
 

@@ -1,6 +1,8 @@
-"""The one place through which every layer's attention passes, so that it can be observed, replaced
-or mixed. A layer hands over its queries, keys and values, by transformers' attention interface or
-by its family's forward method; its rules, if any, decide what its heads output.
+"""The attention function of every layer, in which attention is observed, replaced or mixed.
+
+A layer calls ``attend`` with its queries, keys and values: through transformers' attention
+interface, or through a forward method for its family. The layer's rules, if it has any, decide what
+its heads output.
 """
 
 from collections import Counter
@@ -21,7 +23,9 @@ from papa.models.slots import TokenSlots, no_slots, packed_slots, padded_slots
 from papa.text.batches import MicroBatch
 
 ScoreBias = Callable[[Tensor, Tensor], Float[Tensor, "#batch #heads queries keys"] | None]
-"""Returns what is added to scaled scores, from the queries and keys of the heads that need them."""
+"""Takes queries and keys, of all heads or of the input-dependent ones; returns what is added to
+their scaled scores, or None.
+"""
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
 """A function with the arguments and results of ``attend``."""
@@ -29,24 +33,24 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 @runtime_checkable
 class AttentionPass(Protocol):
-    """The current pass, for families whose layers do not call transformers' interface."""
+    """What layers that do not call transformers' interface need to know of the current pass."""
 
     def attention_function(self) -> Attend:
-        """Return what computes the attention of this pass, also where a layer runs again after
-        it.
+        """Return the attention function of this pass. Gradient checkpointing may call it again
+        after the pass.
         """
 
     @property
     def reads_masks(self) -> bool:
-        """Whether ``attend`` reads which pairs of tokens may see each other."""
+        """Whether ``attend`` reads the attention mask; a mask of all pairs is built only then."""
 
     def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "#batch m m"]:
-        """Return by how many slots token i comes after token j."""
+        """Return the slot of token i minus that of token j, at [i, j]."""
 
     def over_slots(
         self, convolve: Callable[[Tensor], Tensor], states: Float[Tensor, "batch width tokens"]
     ) -> Float[Tensor, "batch width tokens"]:
-        """Return a convolution over slots: those that an input does not use hold zeros."""
+        """Convolve over slots; slots without a token of the input hold zeros."""
 
 
 @dataclass
@@ -58,14 +62,15 @@ class Dispatch:
         heads: The number of heads of each layer, counted by query.
         rules: The rules of each layer that has some, those of outer blocks first.
         batch: The packed batch of the current pass; None where tokens are padded.
-        seen_real: Which tokens of the current pass and of its cache are real; None if unknown.
-        tokens_before: The number of tokens of each text before those of ``seen_real``, which a
-            cache with a window has lost.
-        texts: A digest of each text of the pass; None if unknown.
+        seen_real: Which tokens of the current pass and its cache are no padding; None if unknown.
+        tokens_before: The number of tokens of each text that a cache with a window has dropped;
+            they come before those of ``seen_real``.
+        texts: The texts of the pass, for rules that tell texts apart; None if unknown.
         returns_matrices: Whether a pass of padded tokens returns attention matrices, too.
-        reached: Whether ``attend`` was called since the last pass began; None before any pass.
+        reached: Whether any pass has called ``attend``; None before the first pass.
         calls: How often each module was called in the current pass.
-        slots_by_size: Slots by number of queries and keys, computed once a pass.
+        slots_by_size: The slots of the current pass by number of queries, number of keys and
+            device.
     """
 
     modules: Sequence[nn.Module]
@@ -81,18 +86,18 @@ class Dispatch:
     slots_by_size: dict[tuple[int, int, torch.device], TokenSlots] = field(default_factory=dict)
 
     def begin(self, batch: MicroBatch | None = None) -> None:
-        """Start a forward pass; over a packed ``batch``, which lies on the model's device."""
+        """Start a forward pass: over a packed ``batch`` on the model's device, or padded tokens."""
         self.batch = batch
         self.reached = self.reached or False
         self.calls.clear()
         self.slots_by_size.clear()
 
     def layers_of(self, module: nn.Module) -> list[int]:
-        """Return the layers that a module stands for, in the order of its calls."""
+        """Return the numbers of the layers that share a module, in the order of its calls."""
         return [layer for layer, attends in enumerate(self.modules) if attends is module]
 
     def layer(self, module: nn.Module) -> int:
-        """Return the layer that a module stands for at its next call."""
+        """Return the number of the layer to which a module's next call belongs."""
         layers = self.layers_of(module)
         return layers[self.calls[module] % len(layers)]
 
@@ -113,22 +118,20 @@ class Dispatch:
     def over_slots(
         self, convolve: Callable[[Tensor], Tensor], states: Float[Tensor, "inputs width tokens"]
     ) -> Float[Tensor, "inputs width tokens"]:
-        """Return a convolution over slots: those that no input uses hold zeros, as masked padding
-        does.
-        """
+        """Convolve over slots; slots without a token hold zeros, as masked padding does."""
         batch = self.batch
         if batch is None:
             return convolve(states)
         unpacked = batch.unpack(states.transpose(1, 2)) * batch.attention_mask[..., None]
         spread = unpacked.new_zeros(len(unpacked), states.shape[1], int(batch.columns[-1]) + 1)
         spread = torch.index_copy(spread, -1, batch.columns, unpacked.transpose(1, 2))
-        # PyTorch rounds what convolutions multiply on a GPU, and not what linear maps do.
+        # On a GPU cuDNN convolves in TF32 by default; matrix products are float32.
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             convolved = convolve(spread)
         return batch.pack(convolved[..., batch.columns].transpose(1, 2)).transpose(1, 2)
 
     def distances(self, tokens: Float[Tensor, "batch tokens *width"]) -> Int[Tensor, "1 m m"]:
-        """Return by how many slots column i of the current pass comes after column j."""
+        """Return the slot of column i of the current pass minus that of column j, at [0, i, j]."""
         if self.batch is None:
             slots = torch.arange(tokens.shape[1], device=tokens.device)
         else:
@@ -143,7 +146,9 @@ class Dispatch:
         position_ids: Tensor | None,
         causal: bool,
     ) -> TokenSlots:
-        """Return where queries and keys stand; once a pass, as on a GPU this waits."""
+        """Return the slots of queries and keys; they are kept for the pass, because reading the
+        mask makes a GPU wait.
+        """
         size = (query.shape[-2], key.shape[-2], query.device)
         if size in self.slots_by_size:
             return self.slots_by_size[size]
@@ -164,7 +169,9 @@ class Dispatch:
 
     @contextmanager
     def ruled(self, rules: Mapping[int, Rule]) -> Iterator[None]:
-        """Add rules of some layers inside the block, to what outer blocks leave of the heads."""
+        """Add a rule to each of some layers while the block runs. To an added rule, a head's own
+        output is what the rules of outer blocks make of it.
+        """
         outer = self.rules
         inner = {layer: (*outer.get(layer, ()), rule) for layer, rule in rules.items()}
         self.rules = {**outer, **inner}
@@ -194,12 +201,12 @@ _WITHOUT_EFFECT = {
     "num_items_in_batch",
     "logits_to_keep",
 }
-"""Arguments of attention functions that do not change what attention is: the mask already has their
-effect, or they say what a model returns, or how the same is computed.
+"""Arguments of attention functions that do not change attention: the mask already includes their
+effect, or they choose what the model returns or how it computes the same numbers.
 """
 _LEAST_VISIBLE = -9e3
-"""An additive mask hides a key where it is less: masks written by hand hold -10,000, which bfloat16
-rounds.
+"""An additive mask hides a key where its entry is lower. Masks written by hand hold -10,000, which
+bfloat16 rounds to -9,984.
 """
 
 
@@ -229,11 +236,16 @@ def attend(
     Float[Tensor, "batch queries heads value_width"],
     Float[Tensor, "batch heads queries keys"] | None,
 ]:
-    """Compute what the heads of a layer output, of packed tokens in one row or of padded ones.
+    """Compute the outputs of a layer's heads, for packed tokens in one row or for padded tokens.
 
-    Arguments are those of transformers' attention functions; ``position_bias`` is T5's, ``s_aux``
-    are learned sinks. ``score_bias`` is a bias that depends on queries and keys. Raises an
-    EncoderError where the module passes an argument that changes attention and is not served.
+    Arguments are those of transformers' attention functions, where ``position_bias`` is T5's and
+    ``s_aux`` are learned sinks; ``score_bias`` is a bias that depends on queries and keys.
+
+    Returns:
+        The outputs, and the attention matrices if the pass returns them.
+
+    Raises:
+        EncoderError: The module passes another argument, which may change attention.
     """
     for name, argument in further.items():
         if argument is not None and name not in _WITHOUT_EFFECT:
@@ -302,12 +314,12 @@ def _unpacked(
     position_bias: Tensor | None,
     score_bias: ScoreBias | None,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """Return queries, keys and what is added to scores of packed tokens: a row for each text, and
-    only input-dependent heads (``dependent``; None are all).
+    """Unpack queries and keys to one row for each text, and compute what is added to their scores;
+    all of the ``dependent`` heads alone (None: every head).
     """
     heads = tuple(range(dispatch.heads)) if dependent is None else dependent
     if query.shape[1] == dispatch.heads:
-        # Where one map gives queries, keys and values, those of all heads are there.
+        # A layer with one map for queries, keys and values computes those of all heads.
         query = states_of_heads(query, heads)
         key = states_of_heads(key, heads)
     query = batch.unpack(query)
@@ -323,8 +335,8 @@ def _unpacked(
 def _mask_and_bias(
     mask: Tensor | None, position_bias: Tensor | None, dtype: torch.dtype
 ) -> tuple[Bool[Tensor, "#batch #heads #queries keys"] | None, Tensor | None]:
-    """Return which keys queries attend to by a mask of padded tokens, and what it and a bias add to
-    scores.
+    """Return which keys a mask of padded tokens lets queries attend to (None: all), and what the
+    mask and ``position_bias`` together add to scores.
     """
     if mask is None:
         return None, position_bias
@@ -339,8 +351,8 @@ def _mask_and_bias(
 def _packed_mask(
     dispatch: Dispatch, batch: MicroBatch, query: Tensor, sliding_window: int | None
 ) -> Bool[Tensor, "#batch 1 #m m"] | None:
-    """Return which keys packed tokens attend to: those of their text, within a window where there
-    is one.
+    """Return which keys packed tokens attend to: those of their text, within the sliding window if
+    there is one. None: all.
     """
     mask = real_keys(batch)
     if sliding_window is None:
@@ -349,7 +361,7 @@ def _packed_mask(
     near = (distances.abs() < sliding_window)[:, None]
     if mask is None:
         return near
-    # A row of padding sees itself, as an empty one may give NaN.
+    # Padding attends to itself: the softmax of a row without keys may be NaN.
     return near & mask | (distances == 0)
 
 
@@ -357,6 +369,6 @@ PACKED = "papa"
 PADDED = "papa_padded"
 AttentionInterface.register(PACKED, attend)
 AttentionInterface.register(PADDED, attend)
-# Of packed tokens no mask of all tokens × all tokens is built.
+# No mask is built for packed tokens: it would have an entry for each pair of the batch's tokens.
 AttentionMaskInterface.register(PACKED, lambda *_, **__: None)
 AttentionMaskInterface.register(PADDED, eager_mask)

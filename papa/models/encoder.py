@@ -121,7 +121,7 @@ class Encoder:
         """
         outputs = self._forward(batch, output_hidden_states=True)
         layers = [states.squeeze(0) for states in outputs.hidden_states]
-        check_states(self.model, layers, batch)
+        check_finite(self.model, layers, batch)
         return layers if self.precision == "float32" else [states.float() for states in layers]
 
     def observe(
@@ -230,7 +230,7 @@ def sum_is_finite(numbers: Float[Tensor, "..."]) -> bool:
     )
 
 
-def check_states(
+def check_finite(
     model: nn.Module, layers: Sequence[Float[Tensor, "tokens width"]], batch: MicroBatch
 ) -> None:
     """Raise an error if hidden states hold NaN or infinity, which later layers of the same token

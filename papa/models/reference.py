@@ -195,11 +195,11 @@ def embedded_folder() -> Path:
     return Path(package.origin).parent / "model"
 
 
-def has_bfloat16() -> bool:
+def cpu_has_bfloat16() -> bool:
     """Return whether this CPU multiplies in bfloat16 and PyTorch's matrix products use that."""
     import torch
 
-    # Two sets of x86's, two of Arm's.
+    # Two instruction sets of x86, and two of Arm.
     known: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     sets = ("amx_bf16", "avx512_bf16", "bf16", "sve_bf16")
     return any(known.get(name) for name in sets) and torch.backends.mkldnn.is_available()
@@ -228,7 +228,7 @@ def check_precision(precision: Precision, device: str) -> None:
     if precision != "bfloat16":
         raise SpecError(f"precision is {precision!r}: use 'float32' or 'bfloat16'")
     of_gpu = partial(torch.cuda.is_bf16_supported, including_emulation=False)
-    if not (has_bfloat16() if str(device).startswith("cpu") else of_gpu()):
+    if not (cpu_has_bfloat16() if str(device).startswith("cpu") else of_gpu()):
         raise SpecError(
             "precision: bfloat16 needs a GPU, or a CPU with AMX, AVX512-BF16 or Arm's BF16, that "
             f"multiplies in it, and {device} here does not: set precision: float32"

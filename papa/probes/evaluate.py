@@ -78,7 +78,7 @@ def evaluate_cell(
         source = FeatureSource(encoder, validation, tokens, "float32")
         scores: list[Scored] = []
         for seed in seeds:
-            with _trained_with_probe(
+            with _probe_trained_with_constants(
                 encoder, corpus, task, seed, substitute, heads, progress, on_epoch
             ) as seed_probe:
                 scores += score_probes([seed_probe], source, score)
@@ -106,7 +106,7 @@ def evaluate_cell(
 
 
 @contextmanager
-def _trained_with_probe(
+def _probe_trained_with_constants(
     encoder: Encoder,
     corpus: TokenisedCorpus,
     task: TaskSpec,
@@ -116,8 +116,8 @@ def _trained_with_probe(
     progress: Progress,
     on_epoch: OnEpoch,
 ) -> Iterator[Probe]:
-    """Train constants and the probe of one seed together; yield the probe, while ``heads`` have the
-    trained constants.
+    """Train constants and the probe of one seed together; yield the probe while ``heads`` output
+    the trained constants.
     """
     split = corpus.split("train")
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
@@ -129,8 +129,8 @@ def _trained_with_probe(
     def loss_on(running: Encoder) -> ChunkLoss:
         return probe_loss(running, probe, split, task.probe.encoder_dropout)
 
-    # Only the encoder's own parameters are frozen, so every epoch runs it. In use, rows are masked
-    # and divided by their absolute sum, as training may make entries negative.
+    # The constants change, so features cannot be stored: every epoch runs the encoder. Training may
+    # make entries of C negative; in use, its rows are masked and divided by their absolute sum.
     with replaced(encoder, constants.with_values(values), heads):
         train_in_chunks(
             groups, loss_on, encoder, split, task.probe, seed, progress=progress, on_epoch=on_epoch
@@ -214,19 +214,19 @@ def build_probe(
     encoder: FeatureModel, corpus: TokenisedCorpus, task: TaskSpec, seeds: Sequence[int]
 ) -> Probe:
     """Return the untrained probe of a task: by sequence, by token, or for masked words."""
-    layers = encoder.layers + 1
+    state_count = encoder.layers + 1
     width = encoder.width
     if corpus.kind == "mlm":
         return MaskedProbe(
-            seeds, layers=layers, width=width, word_embeddings=encoder.word_embeddings
+            seeds, state_count=state_count, width=width, word_embeddings=encoder.word_embeddings
         )
-    labels = 1 if task.regression else len(corpus.label_names or ())
+    label_count = 1 if task.regression else len(corpus.label_names or ())
     if corpus.kind == "words":
         return TokenProbe(
             seeds,
-            layers=layers,
+            state_count=state_count,
             width=width,
-            labels=labels,
+            label_count=label_count,
             dtype=getattr(torch, encoder.precision),
         )
     dropout = 0.0
@@ -234,10 +234,10 @@ def build_probe(
         dropout = AUTHORS_DROPOUT.get(encoder.config.model_type, 0.0)
     return SequenceProbe(
         seeds,
-        layers=layers,
+        state_count=state_count,
         width=width,
         slots=corpus.slots,
-        labels=labels,
+        label_count=label_count,
         regression=task.regression,
         dropout=dropout,
     )

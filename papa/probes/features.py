@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from papa.cores import free_threads, map_in_threads
 from papa.errors import DataError, PapaError
-from papa.models.encoder import Encoder, check_states, numbers_of
+from papa.models.encoder import Encoder, check_finite, numbers_of
 from papa.probes.packed_features import PackedFeatures, live_features, pack_features
 from papa.progress import Progress, ignore_progress
 from papa.spec import ExecutionSpec, Precision
@@ -36,8 +36,9 @@ WINDOW_BYTES = 4 * 2**30
 
 
 class WordEmbeddings:
-    """The word embedding of each token: no positions, no layers; some have a width below d."""
+    """A ``FeatureModel`` of word embeddings alone; in some encoders they are narrower than d."""
 
+    # Without positions and layers, a token has one state.
     layers = 0
 
     def __init__(self, encoder: Encoder) -> None:
@@ -51,7 +52,7 @@ class WordEmbeddings:
 
     def token_states(self, batch: MicroBatch) -> list[Float[Tensor, "tokens embedding"]]:
         states = [self.word_embeddings[batch.input_ids.to(self.device)].float()]
-        check_states(self.model, states, batch)
+        check_finite(self.model, states, batch)
         return states
 
 

@@ -47,8 +47,9 @@ class Probe(nn.Module):
         return self.predicted(*self.inputs(features, rows.expand(len(self.seeds), -1)))
 
     def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
-        """Return all layers of every labelled token of each seed's rows, and the labels. Seeds with
-        fewer tokens than others are padded with a repeated token whose label is -100.
+        """Return the hidden states, concatenated, of every labelled token of each seed's rows, and
+        the labels. Seeds with fewer tokens than others are padded with a repeated token whose label
+        is -100.
         """
         seeds, batch = rows.shape
         tokens, position = features.tokens_of(rows.flatten())
@@ -114,17 +115,25 @@ def dropped(
 
 
 class TokenProbe(Probe):
-    """A label for each labelled token: concat of the L+1 ``layers`` → Linear d, with products of
-    ``dtype`` → tanh → ``dropout`` → Linear labels, with ``regression`` one, by squared error.
+    """Predicts a label for each labelled token.
+
+    A linear map with products in ``dtype`` takes the token's hidden states, concatenated, to width
+    d. Tanh and ``dropout`` follow. A second linear map gives the logits of the labels, or with
+    ``regression`` one number, which is trained by squared error.
+
+    Args:
+        state_count: The number of hidden states of a token: L+1, embeddings included.
+        width: d, the width of a hidden state.
+        label_count: The number of outputs; 1 with ``regression``.
     """
 
     def __init__(
         self,
         seeds: Sequence[int],
         *,
-        layers: int,
+        state_count: int,
         width: int,
-        labels: int,
+        label_count: int,
         dtype: torch.dtype = torch.float32,
         regression: bool = False,
         dropout: float = 0.0,
@@ -133,8 +142,8 @@ class TokenProbe(Probe):
         self.regression = regression
         self.dropout = dropout
         generators = generators_of(seeds)
-        self.dense = SeedLinear(generators, layers * width, width, dtype)
-        self.classifier = SeedLinear(generators, width, labels)
+        self.dense = SeedLinear(generators, state_count * width, width, dtype)
+        self.classifier = SeedLinear(generators, width, label_count)
 
     def forward(
         self, inputs: Inputs, dropout_seeds: Sequence[int] | None = None
@@ -159,62 +168,71 @@ class TokenProbe(Probe):
 
 
 class SequenceProbe(TokenProbe):
-    """A label for a whole input (paper, Section 3.3): for each layer a learned weighted sum over
-    real slots, weights [L+1, S] that start at 1/S; then as for a token.
+    """Predicts a label for a whole input (paper, Section 3.3).
+
+    Each of the L+1 hidden states is summed over the slots that hold a token, with learned weights
+    [L+1, S] that start at 1/S. The sums then pass the maps of ``TokenProbe``, as a token's states
+    do.
     """
 
     def __init__(
         self,
         seeds: Sequence[int],
         *,
-        layers: int,
+        state_count: int,
         width: int,
         slots: int,
-        labels: int,
+        label_count: int,
         regression: bool = False,
         dropout: float = 0.0,
     ) -> None:
         super().__init__(
-            seeds, layers=layers, width=width, labels=labels, regression=regression, dropout=dropout
+            seeds,
+            state_count=state_count,
+            width=width,
+            label_count=label_count,
+            regression=regression,
+            dropout=dropout,
         )
-        self.slot_weights = nn.Parameter(torch.full((len(seeds), layers, slots), 1 / slots))
+        self.slot_weights = nn.Parameter(torch.full((len(seeds), state_count, slots), 1 / slots))
 
     def inputs(self, features: PackedFeatures, rows: RowsOfSeeds) -> tuple[Inputs, Labels]:
-        """Return the weighted sums over slots, layer by layer, and the labels."""
-        seeds, layers, slots = self.slot_weights.shape
+        """Return the weighted sums over slots of each hidden state, and the labels."""
+        seeds, state_count, slots = self.slot_weights.shape
         batch = rows.shape[1]
         values = features.values
         width = values.shape[-1]
         device = values.device
-        # A bag for each (seed, row, layer): its tokens are rows of the table [tokens · layers,
-        # width].
-        tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(layers))
+        # A bag for each (seed, row, state): its tokens are rows of the table [tokens · (L+1), d].
+        tokens, bags = features.tokens_of(rows.flatten().repeat_interleave(state_count))
         tokens = tokens.to(device)
         bags = bags.to(device)
-        layer = bags % layers
-        seed = bags // (batch * layers)
+        state = bags % state_count
+        seed = bags // (batch * state_count)
         # The flat index of each token's weight in [seeds, L+1, S].
-        weight_index = (seed * layers + layer) * slots + features.slot_ids[tokens]
+        weight_index = (seed * state_count + state) * slots + features.slot_ids[tokens]
         weights = self.slot_weights.flatten().index_select(0, weight_index)
         if values.dtype == self.slot_weights.dtype:
             table = values.flatten(0, 1)
-            entries = tokens * layers + layer
+            entries = tokens * state_count + state
         else:
             # Half-precision storage: sums are taken in float32.
-            table = values[tokens, layer].to(weights.dtype)
+            table = values[tokens, state].to(weights.dtype)
             entries = torch.arange(len(tokens), device=device)
-        sizes = features.lengths[rows.flatten()].repeat_interleave(layers)
+        sizes = features.lengths[rows.flatten()].repeat_interleave(state_count)
         starts = torch.from_numpy(offsets_of(sizes.numpy())[:-1]).to(device)
         # A bag of embeddings is a weighted sum over tokens without a copy of them.
         sums = F.embedding_bag(entries, table, starts, mode="sum", per_sample_weights=weights)
-        return sums.view(seeds, batch, layers * width), features.labels[rows.to(device)]
+        return sums.view(seeds, batch, state_count * width), features.labels[rows.to(device)]
 
 
 class MaskedProbe(Probe):
-    """The word under each masked token (paper, Section 5.5 and App. B): concat of the layers →
-    Linear d → GELU → decoder on the encoder's own word embeddings, frozen, + a learned bias. Where
-    these have another width e (ALBERT, small ELECTRA) one more Linear, d → e, is before the
-    decoder.
+    """Predicts the word under each masked token (paper, Section 5.5 and App. B).
+
+    A linear map takes the token's L+1 hidden states, concatenated, to width d, and GELU follows. A
+    word's logit is the product with the encoder's word embedding, which is frozen, plus a learned
+    bias. Where word embeddings have another width e (ALBERT, small ELECTRA), one more linear map
+    takes d to e before that product.
     """
 
     word_embeddings: Tensor
@@ -223,14 +241,14 @@ class MaskedProbe(Probe):
         self,
         seeds: Sequence[int],
         *,
-        layers: int,
+        state_count: int,
         width: int,
         word_embeddings: Float[Tensor, "vocabulary width_e"],
     ) -> None:
         super().__init__(seeds)
         generators = generators_of(seeds)
         vocabulary, narrow = word_embeddings.shape
-        self.dense = SeedLinear(generators, layers * width, width)
+        self.dense = SeedLinear(generators, state_count * width, width)
         self.narrow = SeedLinear(generators, width, narrow) if narrow != width else nn.Identity()
         self.bias = nn.Parameter(torch.zeros(len(seeds), vocabulary))
         frozen = word_embeddings.detach().to(torch.float32)

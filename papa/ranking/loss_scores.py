@@ -217,11 +217,12 @@ def gradient(request: LossRequest[HeadLoss]) -> HeadScores:
         gates = torch.ones(layers, len(batch.rows), heads, device=loss.device, requires_grad=True)
         summed, labels = loss.summed(batch, Mixed(Zeros(), gates), [*np.ndindex(layers, heads)])
         (gradients,) = torch.autograd.grad(summed, gates)
-        # An input without a label of its tokens has no loss.
+        # Without a labelled token an input's loss is 0, and so is its gradient.
         count = labels.cpu().to(gradients.dtype).clamp(min=1)[:, None]
         by_batch.append((gradients.abs().cpu() / count).double().numpy())
         done += len(batch.rows)
         request.progress(done, len(request.rows))
     by_input = np.concatenate(by_batch, axis=1)
     error = by_input.std(axis=1, ddof=1) / np.sqrt(done) if done > 1 else None
-    return HeadScores(by_input.mean(axis=1)[None], error, done, 2)
+    # Each row takes a pass forward and one backward.
+    return HeadScores(by_input.mean(axis=1)[None], error, draws=done, evaluations=2)

@@ -84,7 +84,8 @@ def search_number(
             replaced.append(loss(number, new_rows))
             rows = np.concatenate(looks[:look])
             before = ExampleValues(original.sums[rows], original.lengths[rows])
-            trial = compare(number, before, ExampleValues.joined(replaced), limit, level)
+            after = ExampleValues.joined(replaced)
+            trial = compare_with_limit(number, before, after, limit, level)
             if trial.verdict != "undecided":
                 break
         return trial
@@ -104,11 +105,12 @@ def search_number(
     return trials
 
 
-def compare(
-    number: int, original: ExampleValues, replaced: ExampleValues, limit: float, level: float
+def compare_with_limit(
+    head_count: int, original: ExampleValues, replaced: ExampleValues, limit: float, level: float
 ) -> Trial:
-    """Return the verdict on a number of heads, from the losses of the same texts without and with
-    them replaced; one bound of the interval may err with the probability ``level``.
+    """Return whether the effect of the first ``head_count`` heads is within a limit, from losses of
+    the same texts without and with these heads replaced. Each bound of the effect's interval is
+    wrong with probability ``level``.
     """
     added = replaced.sums - original.sums
     texts = len(added)
@@ -125,4 +127,4 @@ def compare(
         verdict = "within"
     elif effect - half > limit:
         verdict = "beyond"
-    return Trial(number, texts, effect, effect - half, effect + half, verdict)
+    return Trial(head_count, texts, effect, effect - half, effect + half, verdict)

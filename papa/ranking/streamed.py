@@ -1,4 +1,4 @@
-"""Scores that are means over the rows of attention matrices: all in one pass over the text."""
+"""Head scores that are means over rows of attention matrices; one pass computes all of them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -20,9 +20,16 @@ from papa.text.batches import micro_batches
 
 
 class AttentionRows(NamedTuple):
-    """One layer's attention over one batch: A; C as it replaces A; V; what gives A·V the norms that
-    W_O gives it; where inputs have tokens; which are separators: like that in the last slot; and
-    whether a learned sink takes what rows of A lack to one.
+    """One layer's attention over one batch.
+
+    Attributes:
+        attention: A.
+        constant: C with the rows that replace those of A.
+        value: V.
+        output_map: A map for each head that gives A·V the same norms as W_O does.
+        real: Which slots of an input hold a token.
+        separators: Which of these tokens are separators: equal to the last token of a text.
+        has_sink: Whether a learned sink takes the rest of each row of A, which sums to less than 1.
     """
 
     attention: Float[Tensor, "batch heads m m"]
@@ -35,22 +42,22 @@ class AttentionRows(NamedTuple):
 
 
 RowScores = tuple[Float[Tensor, "batch heads m"], Bool[Tensor, "batch m"]]
-"""A number for each row, and which of them count."""
+"""A number for each row of A, and which rows count in a head's mean."""
 ScoreRows = Callable[[AttentionRows], RowScores]
 
 
 def confidence(rows: AttentionRows) -> RowScores:
-    """Return the largest weight of each row (Voita et al., 2019, Section 4). Separators are no real
-    tokens: their rows, and weights on them, do not count.
+    """Return the largest weight of each row (Voita et al., 2019, Section 4). Rows of separators,
+    and weights on separators, do not count.
     """
-    looked_at = rows.attention.masked_fill(rows.separators[:, None, None, :], 0)
-    return looked_at.amax(-1), rows.real & ~rows.separators
+    weights = rows.attention.masked_fill(rows.separators[:, None, None, :], 0)
+    return weights.amax(-1), rows.real & ~rows.separators
 
 
 def variance(rows: AttentionRows) -> RowScores:
-    """Compute -Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021): 0 for
-    a head that attends to one token, less for one that attends far around. j counts the tokens of
-    the input.
+    """Compute -Σ_j A_ij (μ_i - j)² with μ_i = Σ_j j A_ij (Kim et al., Findings of ACL 2021), where
+    j counts the tokens of the input. It is 0 for a head that attends to one token, and the lower,
+    the wider a head attends.
     """
     positions = (rows.real.cumsum(-1) - 1).to(rows.attention)[:, None, None]
     mean = (rows.attention * positions).sum(-1, keepdim=True)
@@ -70,8 +77,8 @@ def distance(rows: AttentionRows) -> RowScores:
 
 
 def output_distance(rows: AttentionRows) -> RowScores:
-    """Compute ‖(A - C)·V·W_O‖ over ‖A·V·W_O‖, norms over an input's tokens and the width: 0 for a
-    head that outputs nothing. An input has one number, in its first row.
+    """Compute ‖(A - C)·V·W_O‖ / ‖A·V·W_O‖, with norms over all tokens of an input and the width;
+    0 for a head whose output is 0. An input has one number, which counts once, by its first row.
     """
     output, difference = (
         torch.where(rows.real[:, None, :, None], weights @ rows.value @ rows.output_map, 0)
@@ -84,17 +91,18 @@ def output_distance(rows: AttentionRows) -> RowScores:
 
 
 def first_token_attention(rows: AttentionRows) -> RowScores:
-    """Compute -A[i, first]: the attention on the first token, negated, as a head that rests there
-    is missed least (Sandoval-Segura et al., 2025). The first token's own row does not count.
+    """Compute -A[i, first], the attention on the first token. It is negated, because heads that
+    attend mostly there cost least to replace (Sandoval-Segura et al., 2025). The first token's own
+    row does not count.
     """
     first = rows.real & (rows.real.cumsum(-1) == 1)
-    looked_at = rows.attention.masked_fill(~first[:, None, None, :], 0).sum(-1)
-    return -looked_at, rows.real & ~first
+    weights = rows.attention.masked_fill(~first[:, None, None, :], 0).sum(-1)
+    return -weights, rows.real & ~first
 
 
 def sink_share(rows: AttentionRows) -> RowScores:
-    """Compute Σ_j A_ij - 1: the share of attention that a learned sink takes (gpt-oss), negated, as
-    a head that rests there is missed least.
+    """Compute Σ_j A_ij - 1, the share of attention that a learned sink takes (gpt-oss). It is
+    negated, because heads with a large share there are expected to cost least to replace.
     """
     if not rows.has_sink:
         raise SpecError(
@@ -113,14 +121,17 @@ def output_norm(rows: AttentionRows) -> RowScores:
 
 @dataclass
 class RowMeans:
-    """Means over rows of attention, from passes that show it every layer (``observe``).
+    """Mean row scores of every head, added up as ``observe`` is called with layer after layer.
 
     Attributes:
-        constants: On the model's device; None where no method compares with them.
-        output_maps: What gives A·V the norms that W_O gives it; None where no method reads it.
+        methods: The methods, by name.
+        constants: What heads output instead, on the model's device; None if no method reads C.
+        size: (layers, units in each); a unit is a head, or ``heads_per_unit`` of them.
+        device: Where the sums are.
+        output_maps: From ``output_norms``; None if no method reads them.
         heads_per_unit: How many neighbouring heads share one score, the mean of theirs.
-        sums: Σs, Σs², Σsn, Σn and Σn² over inputs: s is the sum over an input's rows, n their
-            number.
+        sums: Σs, Σs², Σsn, Σn and Σn² over inputs, where s is the sum of the scores of an input's
+            rows, and n the number of these rows.
     """
 
     methods: Mapping[str, ScoreRows]
@@ -154,31 +165,33 @@ class RowMeans:
             separators,
             attention.sinks is not None,
         )
-        for number, of_rows in enumerate(self.methods.values()):
-            by_head, counted = of_rows(rows)
+        for index, score_rows in enumerate(self.methods.values()):
+            by_head, counted = score_rows(rows)
             values = by_head.unflatten(1, (-1, self.heads_per_unit)).mean(2)
             s = torch.where(counted[:, None], values, 0).double().sum(-1)
             n = counted.sum(-1, keepdim=True).double().expand_as(s)
             moments = torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
-            self.sums[layer, :, number] += moments.to(self.device)
+            self.sums[layer, :, index] += moments.to(self.device)
         return torch.matmul(probabilities, value)
 
     def scores(self, inputs: int) -> dict[str, HeadScores]:
-        """Return the mean of each method, with its standard error over inputs (of a ratio)."""
+        """Return the mean Σs / Σn of each method, with the standard error of this ratio over
+        inputs.
+        """
         moments = np.moveaxis(self.sums.cpu().numpy(), -1, 0)
         means, errors = ratio(inputs, *moments)
         scores: dict[str, HeadScores] = {}
-        for number, method in enumerate(self.methods):
-            error = errors[..., number] if inputs > 1 else None
-            scores[method] = HeadScores(means[..., number][None], error, inputs, 1)
+        for index, method in enumerate(self.methods):
+            error = errors[..., index] if inputs > 1 else None
+            scores[method] = HeadScores(means[..., index][None], error, inputs, evaluations=1)
         return scores
 
 
 def output_norms(
     weights: Float[Tensor, "layers heads head_width width"],
 ) -> Float[Tensor, "layers heads head_width head_width"]:
-    """Return what gives A·V the norms that W_O gives it: W_O = R·Q with orthonormal rows in Q,
-    which change no norm.
+    """Return R of W_O = R·Q, where the rows of Q are orthonormal: A·V·R has the same norms as
+    A·V·W_O, and only the width of a head.
     """
     return torch.linalg.qr(weights.float().mT).R.mT
 
@@ -187,7 +200,7 @@ def output_norms(
 def score_by_row_means(
     request: ScoringRequest, methods: Mapping[str, ScoreRows]
 ) -> dict[str, HeadScores]:
-    """Score all heads of a plain encoder by methods that share one pass."""
+    """Score all heads of a plain encoder by all methods in one pass over its training rows."""
     encoder = request.encoder
     split = request.corpus.split("train")
     rows = request.rows

@@ -106,8 +106,10 @@ def records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     return rows
 
 
-def datasets(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
-    """Return the rows of all figures, each once, by the names that specifications use."""
+def rows_by_source(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows that figures draw, without duplicates, by the source that their
+    specifications name.
+    """
     frames: dict[str, list[pandas.DataFrame]] = {}
     for figure in figures:
         frames.setdefault(figure.source, []).append(figure.data)

@@ -99,7 +99,7 @@ def page(findings: Findings) -> str:
     drawn = [figure for section in sections for figure in section.get("figures", ())]
     shown = {
         "figures": {figure.name: figure.specification for figure in drawn},
-        "datasets": figures.datasets(drawn),
+        "datasets": figures.rows_by_source(drawn),
         "config": {"page": figures.PAGE, "file": figures.FILE},
         "matrices": heads.page_matrices(findings.averages),
         "matrix": heads.matrix(()),

@@ -97,8 +97,11 @@ def score_sentences(summary: pandas.DataFrame) -> list[str]:
 
 
 def mean_drops(summary: pandas.DataFrame) -> list[str]:
-    """Return a sentence with each encoder's mean drop over the tasks and the drop of its mean
-    score, or with the reason why there are none; no sentence for one encoder.
+    """Compare encoders by their drops over tasks, in at most one sentence.
+
+    For two or more encoders, the sentence gives each one's mean drop over the tasks and the drop of
+    its mean score. Where tasks are left out and fewer than two encoders have a mean, it gives the
+    reasons instead. For a single encoder there is no sentence.
     """
     points, left_out = drops_over_tasks(summary)
     without = "".join(f"; left out: {task} ({reason})" for task, reason in left_out.items())

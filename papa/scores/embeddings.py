@@ -113,12 +113,13 @@ def _correlation(values: Int[np.ndarray, "2 pairs"]) -> float:
 def _neighbours_kept(
     before: Float[np.ndarray, "n n"], after: Float[np.ndarray, "n n"], count: int
 ) -> MeasureAndInfluence:
-    """Return the share of the nearest ``count`` that is kept; for a sentence left out, the next
-    nearest takes its place.
+    """Return the share of the ``count`` nearest neighbours that stay, and what it loses without
+    each sentence: where that is a neighbour, the next nearest takes its place.
     """
-    # A sentence is no neighbour of its own.
+    # A sentence is no neighbour of itself.
     cosines = np.stack([before, after]) - np.diag(np.full(len(before), np.inf))
-    # One more than is counted: the next nearest, for a list that loses a sentence.
+    # [2, n, count + 1]: before and after, a list of neighbours for each sentence. It has one more
+    # than is counted: the next nearest, which follows where a sentence is left out.
     nearest = np.argsort(-cosines, axis=2, kind="stable")[:, :, : count + 1]
 
     def share_without(sentence: int | None) -> float:
@@ -128,6 +129,7 @@ def _neighbours_kept(
             lists = nearest[:, np.arange(len(before)) != sentence]
         remain = lists != (-1 if sentence is None else sentence)
         counted = remain & (remain.cumsum(axis=2) <= count)
+        # A list of count + 1 loses at most one, so exactly ``count`` of each are counted.
         neighbours_before, neighbours_after = lists[counted].reshape(2, -1, count)
         kept = neighbours_before[:, :, None] == neighbours_after[:, None]
         return float(kept.sum() / neighbours_before.size)

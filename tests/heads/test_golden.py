@@ -34,7 +34,7 @@ class Golden(GoldenTensors):
         batch = self.inputs().compact()
         expected = self.tensors[f"logits_{name}"]
         probe = SequenceProbe(
-            [0], layers=encoder.layers + 1, width=encoder.width, slots=SLOTS, labels=2
+            [0], state_count=encoder.layers + 1, width=encoder.width, slots=SLOTS, label_count=2
         )
         with torch.inference_mode():
             probe.slot_weights[:] = self.tensors["probe.weights_per_layer"]

@@ -12,8 +12,8 @@ from papa.probes.packed_features import PackedFeatures
 from papa.probes.probes import MaskedProbe, SequenceProbe, TokenProbe, dropped
 from tests.probes.conftest import LAYERS, Corpora
 
-sequence_probe = partial(SequenceProbe, layers=LAYERS + 1, width=384, slots=64)
-token_probe = partial(TokenProbe, layers=LAYERS + 1, width=384, labels=13)
+sequence_probe = partial(SequenceProbe, state_count=LAYERS + 1, width=384, slots=64)
+token_probe = partial(TokenProbe, state_count=LAYERS + 1, width=384, label_count=13)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def test_dropout_drops_a_tenth_by_seed() -> None:
 
 
 def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> None:
-    probe = sequence_probe((0,), labels=2, dropout=0.1)
+    probe = sequence_probe((0,), label_count=2, dropout=0.1)
     rows = torch.arange(8)[None]
     losses = [probe.losses(features, rows, seeds).item() for seeds in (None, (1,), (1,), (2,))]
     assert losses[1] == losses[2]
@@ -52,7 +52,7 @@ def test_dropout_changes_losses_where_it_has_seeds(features: PackedFeatures) -> 
 
 
 def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
-    probe, single_probe = (sequence_probe(seeds, labels=2) for seeds in ((5, 9), (9,)))
+    probe, single_probe = (sequence_probe(seeds, label_count=2) for seeds in ((5, 9), (9,)))
     assert bool((probe.slot_weights == 1 / 64).all())
     for linear in (probe.dense, probe.classifier):
         assert float(linear.weight.detach().std()) == pytest.approx(0.02, rel=0.1)
@@ -63,7 +63,7 @@ def test_probes_start_as_the_paper_says_each_from_its_seed_alone() -> None:
 
 
 def test_regression_is_scored_by_squared_error(features: PackedFeatures) -> None:
-    probe = sequence_probe((0,), labels=1, regression=True)
+    probe = sequence_probe((0,), label_count=1, regression=True)
     features = replace(features, labels=torch.linspace(0, 1, 8))
     rows = torch.arange(8)
     predicted = probe.predictions(features, rows)
@@ -79,7 +79,7 @@ def test_predictions_are_log_probabilities(width: int, encoder: Encoder, corpora
     embeddings = encoder.word_embeddings[:, :width]
     split = corpora["wikitext"].split("train")
     features = compute_features(encoder, split, 1024, "float32", rows=rows.numpy())
-    probe = MaskedProbe((0, 1), layers=LAYERS + 1, width=384, word_embeddings=embeddings)
+    probe = MaskedProbe((0, 1), state_count=LAYERS + 1, width=384, word_embeddings=embeddings)
     assert ("narrow.weight" in dict(probe.named_parameters())) == (width == 128)
     with torch.no_grad():
         predicted = probe.predictions(features, rows)
