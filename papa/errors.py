@@ -127,8 +127,9 @@ def shortened(value: object, limit: int = 200) -> str:
 
 
 def joined(names: Iterable[str]) -> str:
-    """Return names as a message lists them, the first of them if they are many."""
-    return shortened(", ".join(names), 300)
+    """Return names as a message lists them, whole, and the first of them if they are many."""
+    text = ", ".join(names)
+    return text if len(text) <= 300 else f"{text[:298].rpartition(', ')[0] or text[:298]}, …"
 
 
 def shown(value: object) -> str:

@@ -1,6 +1,6 @@
-"""What a message says where several things are wrong."""
+"""What messages say where several things are wrong, or many names exist."""
 
-from papa.errors import CheckError, DataError, Problem, SpecError
+from papa.errors import CheckError, DataError, Problem, SpecError, nearest_first
 
 
 def test_a_reason_of_two_keys_is_said_once() -> None:
@@ -18,3 +18,12 @@ def test_a_reason_names_all_of_its_many_keys() -> None:
     problems = [Problem(f"tasks.{index}", DataError("the file is gone")) for index in range(60)]
     (reason,) = CheckError(problems).reasons
     assert reason.count("tasks.") == 60
+
+
+def test_many_names_are_listed_whole_nearest_first() -> None:
+    names = [f"column {number}" for number in range(90)]
+    *listed, rest = nearest_first("column 42", names).split(", ")
+    assert listed[0] == "column 42"
+    assert {*listed} < {*names}
+    assert rest == "…"
+    assert nearest_first("a", ["a" * 400]).startswith("aaa")

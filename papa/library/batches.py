@@ -28,7 +28,7 @@ and, where it has them, ``text_pair`` and ``label``.
 """
 Labels: TypeAlias = list[Any]
 """A number for each text, or a list of numbers, one for each label that it may have."""
-_NAMES_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
+NAMES_OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "position_ids", "labels"}
 """What a batch of text alone holds at most."""
 
 
@@ -44,7 +44,7 @@ def batches_of(
     """
     if _is_batch(data):
         data = [data]
-    if not isinstance(data, str) and not is_tabular(data):
+    if data is not None and not isinstance(data, str) and not is_tabular(data):
         data = list(data)
         columns = None
         if data and all(map(_is_batch, data)):
@@ -136,7 +136,7 @@ def _check_token_ids(number: int, batch: Batch, model: nn.Module) -> None:
             "tokens]: give batches, such as torch.utils.data.DataLoader(data, batch_size=8)"
         )
     # Beside an image or sound, ids without an embedding may mark where it goes.
-    if not isinstance(ids, Tensor) or not ids.numel() or not {*batch} <= _NAMES_OF_TEXT:
+    if not isinstance(ids, Tensor) or not ids.numel() or not {*batch} <= NAMES_OF_TEXT:
         return
     try:
         embeddings = cast("PreTrainedModel", model).get_input_embeddings()

@@ -13,7 +13,7 @@ import pyarrow as pa
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import DataError, EncoderError, SpecError, in_one_line, joined
+from papa.errors import DataError, EncoderError, SpecError, in_one_line, joined, shown
 from papa.models import encoder as encoders
 from papa.models.reference import (
     EncoderReference,
@@ -31,6 +31,7 @@ from papa.text.tokens import SpecialTokens
 
 Table: TypeAlias = Any
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
+_BATCHES = '; for an in-memory model also [tokenizer(texts, padding=True, return_tensors="pt")]'
 
 
 @dataclass(frozen=True, repr=False)
@@ -274,15 +275,20 @@ def table_of_texts(texts: Texts) -> SourceTable:
     """Return texts as a table: strings as its column ``text``, pairs as ``text`` and ``text_pair``,
     and a table as it is. Raises a DataError where they are none of these.
     """
-    if isinstance(texts, str | bytes):
-        raise DataError(f"data is one string: give a list, such as [{texts[:20]!r}]")
+    if texts is None or isinstance(texts, str | bytes):
+        raise DataError(f"data is {shown(texts)}: give a list, such as ['a text']{_BATCHES}")
     if is_tabular(texts):
         return table_of(texts, "the table of texts")
-    items = list(texts)
-    if items and all(isinstance(item, tuple) and len(item) == 2 for item in items):
-        first, second = zip(*items, strict=True)
-        return table_of({"text": first, "text_pair": second}, "data")
-    return table_of({"text": items}, "data")
+    items = [item if isinstance(item, tuple) else (item,) for item in texts]
+    for index, strings in enumerate(items):
+        are_strings = all(isinstance(string, str) for string in strings)
+        if not are_strings or len(strings) not in (1, 2) or len(strings) != len(items[0]):
+            types = joined(type(string).__name__ for string in strings)
+            raise DataError(
+                f"data has {types} at index {index}, expected only strings or only pairs{_BATCHES}"
+            )
+    names = ("text", "text_pair")
+    return table_of(dict(zip(names, zip(*items, strict=True), strict=False)), "data")
 
 
 def is_tabular(data: object) -> bool:
@@ -296,10 +302,7 @@ def table_of(data: Table, origin: str) -> SourceTable:
     """
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
-        raise DataError(
-            f"{origin} has tokenised inputs ({', '.join(names)}): give texts; an in-memory model "
-            "also takes batches of tensors, such as a torch DataLoader"
-        )
+        raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts{_BATCHES}")
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
         raise DataError(
             f"{origin} holds several tables ({joined(map(str, names))}): give one of them"

@@ -13,11 +13,17 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError
 from papa.heads.substitutes import Substitute
-from papa.library.batches import Data, check_answering, splits_of
+from papa.library.batches import NAMES_OF_TEXT, Data, check_answering, splits_of
 from papa.library.cells import Cells, score_cells
 from papa.library.measurement import Measurement, head_score_attrs
 from papa.library.redundancy import JointEffects
-from papa.library.substitutes import RequestedSubstitute, is_drawn, substitute_for, substitute_names
+from papa.library.substitutes import (
+    RequestedSubstitute,
+    check_substitute,
+    is_drawn,
+    substitute_for,
+    substitute_names,
+)
 from papa.library.tasks import Task, checked_list
 from papa.library.unit_orders import UnitOrders, reads_score
 from papa.native.batches import InMemoryTexts, Inputs
@@ -56,7 +62,8 @@ def measure_in_memory(
 ) -> Measurement:
     """Measure an in-memory model, as ``papa.measure`` says.
 
-    Averages, and head scores against the first substitute, are computed from ``train``.
+    Averages, and head scores against the first substitute, are computed from ``train``. A text that
+    matrices do not fit is refused before anything is computed.
     """
     orders = checked_list("orders", orders)
     keep = checked_list("keep", keep)
@@ -72,7 +79,13 @@ def measure_in_memory(
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
     unit_orders = UnitOrders.from_requested(orders, native)
-    training_texts = len(InMemoryTexts.from_batches(train, pretrained))
+    computed_from = InMemoryTexts.from_batches(train, pretrained)
+    measured = InMemoryTexts.from_batches(validation, pretrained)
+    # Of images, sound and parts layers may attend over other numbers than of input_ids.
+    is_text = part is None and all({*text} <= NAMES_OF_TEXT for text in measured.texts)
+    tokens = int(max(measured.lengths)) if is_text and not measured.unsplit_batches else 0
+    for substitute in substitutes:
+        check_substitute(substitute, int(max(computed_from.lengths)), tokens)
     substitutes_by_seed = [
         _substitute_by_seed(model, substitute, train, part, probe_seeds)
         for substitute in substitutes
@@ -82,7 +95,7 @@ def measure_in_memory(
     first_substitute = first_by_seed[probe_seeds[0]]
     cells = Cells(native, metric, substitutes_by_name, native.all_answers())
     if unit_orders.methods:
-        # Texts, images and sound that matrices do not fit are refused before anything is trained.
+        # Images and sound that matrices do not fit are refused before anything is trained.
         for name in substitutes_by_name:
             cells.result(name, probe_seeds[0], native.units)
     scores: dict[str, HeadScores] = {}
@@ -117,10 +130,10 @@ def measure_in_memory(
         for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, training_texts)
+    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(computed_from))
     answers = [
         *score_sentences(summarise(results)),
-        examples_sentence(training_texts, len(native.texts)),
+        examples_sentence(len(computed_from), len(native.texts)),
         *sentences,
         *seed_warnings(results),
     ]

@@ -10,7 +10,7 @@ import pandas
 from torch import Tensor, nn
 from transformers import PreTrainedTokenizerBase
 
-from papa.errors import DataError, SpecError
+from papa.errors import DataError, SpecError, shown
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.library.unit_orders import UnitOrders
@@ -98,12 +98,12 @@ def search_heads(
         The heads, and the trials that found them.
 
     Raises:
-        SpecError: ``max_effect`` is not positive, or scores do not fit the model.
+        SpecError: ``max_effect`` is no positive number, or scores do not fit the model.
         DataError: ``data`` cannot be read, or has fewer than two texts.
     """
-    if not 0 < max_effect < np.inf:
+    if not (isinstance(max_effect, int | float) and 0 < max_effect < np.inf):
         raise SpecError(
-            f"max_effect is {max_effect}, expected a positive number in units of the loss"
+            f"max_effect is {shown(max_effect)}, expected a positive number in units of the loss"
         )
     # Not the name of an order, which has no scores here.
     scores_by_head(scores)

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.errors import ArtifactError, DataError, SpecError, in_one_line, joined, nearest_first
 from papa.heads.attention_layers import attention_layers, head_count
-from papa.heads.constants import ConstantMatrices, control, derived
+from papa.heads.constants import ConstantMatrices, check_length, control, derived
 from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.substitutes import FunctionMatrices, Substitute
 from papa.library.batches import Data, batches_of
@@ -93,6 +93,17 @@ def substitute_for(
     return observer.substitute().to(device)
 
 
+def check_substitute(requested: RequestedSubstitute, average_slots: int, tokens: int) -> None:
+    """Raise an error if a requested substitute is no name of one, or if it is matrices of fewer
+    slots than these tokens of a text; those of an average are as many as ``average_slots``.
+    """
+    if _name_of(requested) == "average":
+        check_length(tokens, average_slots)
+    matrices = requested.matrices if isinstance(requested, ConstantMatrices) else requested
+    if isinstance(matrices, Tensor | np.ndarray):
+        check_length(tokens, matrices.shape[-1])
+
+
 def substitute_names(substitutes: Sequence[RequestedSubstitute]) -> list[str]:
     """Return what tables call each requested substitute, a name that no other has."""
     bases: list[str] = []
@@ -112,10 +123,13 @@ def substitute_names(substitutes: Sequence[RequestedSubstitute]) -> list[str]:
 
 def is_drawn(requested: RequestedSubstitute) -> bool:
     """Return whether what a user requested for an in-memory model is drawn by a seed."""
-    if not isinstance(requested, str | Mapping):
-        return False
-    name, _ = _name_and_parameters(requested)
-    return SUBSTITUTES[name].drawn
+    name = _name_of(requested)
+    return name is not None and SUBSTITUTES[name].drawn
+
+
+def _name_of(requested: RequestedSubstitute) -> str | None:
+    """Return the name of a requested substitute; None of matrices and functions."""
+    return _name_and_parameters(requested)[0] if isinstance(requested, str | Mapping) else None
 
 
 def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:

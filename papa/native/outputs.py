@@ -64,7 +64,7 @@ def answers_of(
     if logits is None or (model.config.problem_type == "regression" and logits.shape[-1] > 1):
         raise DataError(
             f"the model returns {type(outputs).__name__}, without logits of classes, one number "
-            "or last_hidden_state: give score="
+            "or last_hidden_state: give a function as score=, for 'effect' and not 'lambda'"
         )
     ones = torch.ones(len(logits), dtype=torch.int64)
     if logits.dim() == 2 and has_many_labels(model.config):

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pandas
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from papa.errors import SpecError, joined
@@ -52,22 +52,21 @@ def scores_by_head(values: object) -> Float[np.ndarray, "layers heads"]:
     """Return a finite score for every head, from a frame or from numbers [layers, heads]. Raises a
     SpecError where ``values`` are neither.
     """
+    plain = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
     if isinstance(values, pandas.DataFrame):
-        numbers = _scores_in_frame(values)
-    else:
-        plain = values.detach().cpu().double().numpy() if isinstance(values, Tensor) else values
-        try:
-            numbers = np.array(plain, np.float64)
-        except (TypeError, ValueError):
-            raise _no_scores(f"a {type(values).__name__}") from None
+        plain = _scores_in_frame(values)
+    try:
+        numbers = np.array(plain, np.float64)
+    except (TypeError, ValueError):
+        raise _no_scores(f"a {type(values).__name__} whose scores are not numbers") from None
     if numbers.ndim != 2 or not numbers.size:
-        raise _no_scores(f"numbers of shape {list(numbers.shape)}")
+        raise _no_scores(f"a {type(values).__name__} of shape {list(numbers.shape)}")
     if not np.isfinite(numbers).all():
         raise _no_scores("numbers that are not finite among them")
     return numbers
 
 
-def _scores_in_frame(frame: pandas.DataFrame) -> Float[np.ndarray, "layers heads"]:
+def _scores_in_frame(frame: pandas.DataFrame) -> Shaped[np.ndarray, "layers heads"]:
     if not {"layer", "head", "score"} <= set(frame):
         raise _no_scores(f"a data frame with the columns {joined(map(str, frame)) or 'none'}")
     methods = frame["method"].unique() if "method" in frame else ()
@@ -82,7 +81,7 @@ def _scores_in_frame(frame: pandas.DataFrame) -> Float[np.ndarray, "layers heads
     heads[:, 0] = layers[heads[:, 0]]
     if not np.array_equal(frame[["layer", "head"]], heads):
         raise _no_scores(f"a data frame of {len(frame)} rows, not one for each head of each layer")
-    return frame["score"].to_numpy(np.float64).reshape(shape)
+    return frame["score"].to_numpy().reshape(shape)
 
 
 def _no_scores(description: str, advice: str = "") -> SpecError:

@@ -16,6 +16,7 @@ from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
+from papa.native.passes import NativeHead
 from tests.make import inputs_of, outputs_of, random_model
 from tests.native.models import EVERY_HEAD, bert, gpt, labelled, splits, texts
 from tests.probes.sentences import sentence_encoder
@@ -227,6 +228,10 @@ def test_a_model_of_embeddings_is_not_kept_in_memory() -> None:
     assert reference() is None
 
 
+def first_logit(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    return outputs.logits[:, 0]
+
+
 def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return outputs.logits[:, 0].flatten()
 
@@ -234,9 +239,6 @@ def first_logits(outputs: ModelOutput, _: Mapping[str, torch.Tensor]) -> torch.T
 @pytest.mark.parametrize(
     ("call", "data", "expected"),
     [
-        (papa.measure, {"train": [SHORT], "validation": [BATCH]}, "9 tokens"),
-        (partial(papa.measure, substitutes=["zeros", torch.ones(2, 4, 8, 8)]), [BATCH], "8 slots"),
-        (partial(papa.measure, substitutes=["zeros", "zeroes"]), [BATCH], "'zeroes'"),
         (papa.measure, {"input_ids": BATCH["input_ids"][:1]}, "one text"),
         (partial(papa.measure, score="accuracy"), [BATCH], "agreement"),
         (partial(papa.measure, task=papa.Task(metric=balanced_accuracy_score)), [BATCH], "metric"),
@@ -253,6 +255,32 @@ def test_what_does_not_fit_is_refused_before_heads_are_scored(
     monkeypatch.setattr(score_heads, lambda *_, **__: pytest.fail("late"))
     with pytest.raises(papa.PapaError, match=re.escape(expected)):
         call(gpt(), data, progress=False)
+
+
+@pytest.mark.parametrize(
+    ("substitutes", "expected"),
+    [
+        (["zeros", "average"], "9 tokens"),
+        (["relative", torch.ones(2, 4, 8, 8)], "8 slots"),
+        (["relative", "zeroes"], "'zeroes'"),
+    ],
+)
+def test_substitutes_that_do_not_fit_are_refused_before_they_are_computed(
+    substitutes: list[object], expected: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method in ("all_answers", "observe"):
+        monkeypatch.setattr(NativeHead, method, lambda *_, **__: pytest.fail("late"))
+    data = {"train": [SHORT], "validation": [BATCH]}
+    with pytest.raises(papa.PapaError, match=re.escape(expected)):
+        quick_measure(gpt(), data, substitutes=substitutes)
+
+
+def test_orders_that_no_function_as_score_gives_name_one_that_it_does() -> None:
+    model = bert("ForSequenceClassification", problem_type="regression")
+    call = partial(quick_measure, model, [BATCH], score=first_logit)
+    assert call(orders=["effect"]).summary["order"].unique().tolist() == ["effect"]
+    with pytest.raises(papa.PapaError, match="'effect'"):
+        call(orders=["lambda"])
 
 
 def test_a_label_that_the_head_does_not_have_is_refused(shallow: str) -> None:
