@@ -284,9 +284,8 @@ def table_of_texts(texts: Texts) -> SourceTable:
         are_strings = all(isinstance(string, str) for string in strings)
         if not are_strings or len(strings) not in (1, 2) or len(strings) != len(items[0]):
             types = joined(type(string).__name__ for string in strings)
-            raise DataError(
-                f"data has {types} at index {index}, expected only strings or only pairs{_BATCHES}"
-            )
+            wrong = f"data has {types} at index {index}"
+            raise DataError(f"{wrong}, expected strings or pairs of strings throughout{_BATCHES}")
     names = ("text", "text_pair")
     return table_of(dict(zip(names, zip(*items, strict=True), strict=False)), "data")
 
