@@ -86,8 +86,8 @@ def check_study(
 ) -> Checked:
     """Check every encoder, tokenizer, dataset, split, column and label of a study, and memory.
 
-    Only to ``run`` it are encoders downloaded that are not here. A study of which a ``plan`` is
-    made need not run on this machine.
+    Weights of encoders that are not here are downloaded only for ``purpose="run"``. A ``plan`` may
+    be made on another machine than the run's.
     """
     cluster = cluster_address(ray_address)
     workers = workers or study.execution.workers

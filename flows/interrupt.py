@@ -75,6 +75,7 @@ class Interruption:
             return is_first
 
     def _watch(self, reader: int) -> None:
+        """End the process at the first signal that the pipe names, at once at the second."""
         with open(reader, "rb", buffering=0) as pipe:
             for number in iter(partial(pipe.read, 1), b""):
                 if number[0] not in self._before:

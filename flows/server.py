@@ -37,7 +37,7 @@ class StartupMessage(Enum):
     """It answers requests."""
 
 
-def _server_settings(port: int) -> dict[str, str]:
+def _server_environment(port: int) -> dict[str, str]:
     """Return the environment of a server on loopback and of its clients."""
     login = f"papa:{secrets.token_urlsafe(24)}"
     return {
@@ -67,7 +67,7 @@ class PrefectServer:
         port = listener.getsockname()[1]
         # Stays open here as well: nobody gets the port, nor the password, if the server dies.
         descriptor = listener.detach()
-        self.settings: Mapping[str, str] = _server_settings(port)
+        self.settings: Mapping[str, str] = _server_environment(port)
         self._is_ready = False
         settings = json.dumps({**self.settings, **environment})
         self.process = subprocess.Popen(

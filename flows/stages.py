@@ -63,9 +63,11 @@ def run_steps(
     it.
 
     So a step that Prefect shows as running does run, and its duration includes no waiting, unless a
-    step that uses all workers runs at the same time. Seeds that run in one call are one task run.
-    Of the steps that can run, those go first whose results most other steps read. Steps that are
-    not ``missing`` are only checked in the store.
+    step that uses all workers runs at the same time. Such a step is not exclusive: it takes one of
+    ``workers``, and its calls compete with other steps for idle workers.
+
+    Seeds that run in one call are one task run. Of the steps that can run, those go first whose
+    results most other steps read. Steps that are not ``missing`` are only checked in the store.
     """
     groups = group_by_seed(steps)
     group_of = {step: group for group in groups for step in group.steps}
@@ -78,8 +80,7 @@ def run_steps(
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
     submitted: dict[PrefectFuture[Any], StepGroup] = {}
     ended: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-    # Of groups to compute and of groups to check.
-    limits = {True: workers, False: _CONCURRENT_CHECKS}
+    # How many groups are being computed (True) and how many checked (False).
     running: Counter[bool] = Counter()
     while sorter.is_active():
         ready.extend(sorter.get_ready())
@@ -87,7 +88,8 @@ def run_steps(
         waiting: list[StepGroup] = []
         for group in ready:
             computes = group in to_compute
-            if running[computes] >= limits[computes]:
+            limit = workers if computes else _CONCURRENT_CHECKS
+            if running[computes] >= limit:
                 waiting.append(group)
                 continue
             running[computes] += 1

@@ -49,8 +49,8 @@ class PreparedRun:
         store: Where artifacts and results are kept.
         progress: Shows how far the study is.
         executor: Its workers.
-        on_interrupt: What the command line calls at Ctrl-C, before it ends the process: no
-            ``finally`` of the run does.
+        on_interrupt: Called at Ctrl-C, for two seconds in all. The process then ends at once, so no
+            ``finally`` of the run is reached.
         link: The address of its page in MLflow, or the error of the study; not done before the
             study ends.
     """
@@ -200,7 +200,7 @@ def _run_in_prefect(prepared: PreparedRun) -> str:
         client.update_flow_run(run, name=spec.name, tags=[*flow_run.tags, spec.name, *names])
     prepared.on_interrupt.append(partial(_mark_crashed, run))
     try:
-        prepared.link.set_result(_run_all_steps(prepared))
+        _run_all_steps(prepared)
     except BaseException as error:
         prepared.link.set_exception(error)
         raise
@@ -212,8 +212,8 @@ def _mark_crashed(run: UUID) -> None:
         client.set_flow_run_state(run, Crashed(message="It was interrupted."), force=True)
 
 
-def _run_all_steps(prepared: PreparedRun) -> str:
-    """Run every step of a study; return the address of its page in MLflow."""
+def _run_all_steps(prepared: PreparedRun) -> None:
+    """Run every step of a study, then set its ``link``."""
     checked = prepared.checked
     store = prepared.store
     progress = prepared.progress
@@ -236,4 +236,4 @@ def _run_all_steps(prepared: PreparedRun) -> str:
             raise failure_of(run.failures)
         if not pipeline.steps[-1].is_complete(store):
             raise PapaError("the study did not finish: see its log in Prefect")
-        return tracking.link
+    prepared.link.set_result(tracking.link)

@@ -67,7 +67,13 @@ def fetched(
     refusal: type[PapaError],
     kind: str = "model",
 ) -> Path:
-    """Download the files that match ``patterns``; return their folder, named by the commit."""
+    """Download the files that match ``patterns``; return their folder, named by the commit.
+
+    Args:
+        subject: What is downloaded, as messages call it, such as "dataset 'glue'".
+        refusal: The class of errors that the user must correct, such as an unknown revision. If the
+            hub does not answer, the error is a HubUnreachableError.
+    """
     from huggingface_hub import HfApi, constants, errors, get_cached_repo_tree, snapshot_download
     from tqdm.auto import tqdm
 

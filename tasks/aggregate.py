@@ -40,6 +40,7 @@ def aggregate(
     context: Context,
     study: StudySpec,
     pairs: tuple[PairSteps, ...],
+    # Only for the key: the file with the paper's numbers is that of ``study.reference``.
     paper_digest: str | None,
     invocation: tuple[str, float],
 ) -> None:
@@ -104,11 +105,11 @@ def _cell_entries(pair: PairSteps, artifacts: Artifacts) -> Iterator[manifest.Ce
 def _average_entries(pairs: tuple[PairSteps, ...]) -> Iterator[manifest.AverageEntry]:
     """Yield the averages over the tasks' own texts, which the report draws."""
     for pair in pairs:
-        if pair.average:
+        if pair.used_average:
             yield manifest.AverageEntry(
                 encoder=pair.encoder_label,
                 task=pair.task.name,
-                artifact=pair.average.address,
+                artifact=pair.used_average.address,
                 text=pair.text.address,
                 slots=pair.task.slots,
                 special=special_slots_of(pair.encoder, pair.task),

@@ -38,9 +38,9 @@ def average(
 ) -> None:
     """Average a model's attention over the training text, shard by shard on all workers.
 
-    In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
-    head. Out: C, float32 [L, H, S, S], and in how many rows each pair of slots is real, [S, S].
-    Where: on all workers; if one is lost, another repeats its call.
+    ``task``: None runs the plain encoder; else the model with this task's native head. In: the
+    tokenised text and the encoder. Out: C, float32 [L, H, S, S], and in how many rows each pair of
+    slots is real, [S, S]. Where: on all workers; if one is lost, another repeats its call.
     """
     shards = read_metadata(context.artifacts[text].path)["shards"]["train"]
     shape = (encoder.layers, encoder.heads, slots, slots)

@@ -27,7 +27,7 @@ from papa.tasks.substitutes import SubstituteSource
 if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute
 
-SCORES = "scores.json"
+SCORES_FILE = "scores.json"
 BASELINE = "baseline.json"
 EXAMPLES = "examples.safetensors"
 
@@ -43,7 +43,7 @@ class ConstantHeads:
         count: How many heads are constant: the first of the order.
         score_steps: The steps whose scores the order follows; the order is that of their mean.
         draw: What a random order is drawn from; of external scores, from a file or a function, the
-            positions of heads.
+            positions of heads. A drawn order of groups is given as an order of all heads.
     """
 
     size: tuple[int, int]
@@ -54,8 +54,8 @@ class ConstantHeads:
     draw: tuple[int, ...] = ()
 
     def units_in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
-        """Return all units that scores are of, the first to become constant first: heads, where the
-        order follows no scores.
+        """Return all units in order, the first to become constant first. Units are heads, or groups
+        where scores are of groups.
         """
         # Any order will do where it changes nothing.
         order: Order = self.order or "first_to_last"
@@ -123,13 +123,13 @@ class CellScores:
         """Write the scores into an artifact's folder, and for each seed what each validation row
         adds to its score, [rows, k].
         """
-        (folder / SCORES).write_text(json.dumps(asdict(self), indent=1) + "\n")
+        (folder / SCORES_FILE).write_text(json.dumps(asdict(self), indent=1) + "\n")
         save_file({"examples": np.stack([*examples_by_seed])}, folder / EXAMPLES)
 
 
 def read_scores(artifact: ArtifactReference) -> CellScores:
     """Read the scores of a finished cell."""
-    content = (verified(artifact, SCORES) / SCORES).read_bytes()
+    content = (verified(artifact, SCORES_FILE) / SCORES_FILE).read_bytes()
     return TypeAdapter(CellScores).validate_json(content)
 
 

@@ -9,7 +9,7 @@ from papa.spec.substitutes import entry_of
 from papa.tasks.cell import ConstantHeads
 from papa.tasks.head_scores import Rankings
 from papa.tasks.native_head import answer, one_answer, score_answers
-from papa.tasks.pair import Pair, label_column, native_task, task_with
+from papa.tasks.pair import Pair, label_column, native_task, task_of_only
 from papa.tasks.probe import baseline, probe
 from papa.tasks.step import Step
 from papa.tasks.substitute_steps import substitute_source
@@ -142,7 +142,7 @@ def baseline_steps(pair: Pair) -> tuple[Step, ...]:
 
 def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:
     """Return what of the task decides a score."""
-    return task_with(pair.task, "metric", "positive", *settings, **values)
+    return task_of_only(pair.task, "metric", "positive", *settings, **values)
 
 
 def _condition(cell: Cell, heads_in_all: int) -> str:

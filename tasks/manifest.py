@@ -63,8 +63,11 @@ class ScoringEntry(_Frozen):
 
 
 class CellEntry(_Frozen):
-    """A cell. Its ``probes`` are a step for each seed; of a native head, one for all seeds with the
-    same constant heads.
+    """A cell.
+
+    Attributes:
+        probes: The steps that scored it: a probe for each seed; of a native head its answers, one
+            step for all seeds with the same constant heads.
     """
 
     encoder: str
@@ -187,13 +190,13 @@ class FinishedStudy:
         """Return the task of a name."""
         return next(task for task in self.study.tasks if task.name == name)
 
-    def constants(self, cell: CellEntry) -> ConstantsSpec:
-        """Return the kind of constants of a cell."""
+    def substitute_of(self, cell: CellEntry) -> ConstantsSpec:
+        """Return the substitute of a cell, as the study names it."""
         return next(spec for spec in self.study.substitutes if spec.label == cell.constants)
 
-    def read_constants(self, cell: CellEntry) -> Any:
+    def read_substitute(self, cell: CellEntry) -> Any:
         """Return what a cell's constant heads output; not of what was trained with a probe."""
-        spec = self.constants(cell)
+        spec = self.substitute_of(cell)
         name = cell.probes[0].constants
         substitute = SubstituteSource(spec.kind, spec.parameters)
         artifact = self.artifact(name) if name else None
@@ -221,7 +224,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     # A folder that a user names may lie behind links of theirs.
     path = Path(without_links(study))
     results = store.study(study) if by_name else path
-    folder = next((path for path in (results, path) if artifacts.is_complete(path)), None)
+    folder = next((path for path in (results, path) if artifacts.has_metadata(path)), None)
     if folder is None:
         saved = results.with_name(f"{results.name}.yaml")
         if saved.is_file():

@@ -54,11 +54,11 @@ def _unfit_substitute(substitute: ConstantsSpec, task: TaskSpec) -> Iterator[str
 
 def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
     """Yield each order that is unknown or that a task of the study cannot have: where, and why."""
-    fitting = [name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_unscored_tasks(study, name)]]
+    fitting = [name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_why_unscored(study, name)]]
     advice = f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
     for index, order in enumerate(study.orders):
         if is_known(order):
-            reasons = [*_unscored_tasks(study, scoring_method(order) or "")]
+            reasons = [*_why_unscored(study, scoring_method(order) or "")]
         else:
             near = meant(order.removeprefix(REVERSED), fitting)
             reasons = [f"there is no order '{order}'{near}"]
@@ -67,8 +67,8 @@ def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
             advice = ""  # Once is enough.
 
 
-def _unscored_tasks(study: StudySpec, method: str) -> Iterator[str]:
-    """Yield why a method scores no heads, for each task of which it scores none."""
+def _why_unscored(study: StudySpec, method: str) -> Iterator[str]:
+    """Yield, for each task whose heads the method cannot score, the reason."""
     entry = HEAD_SCORES.get(method)
     if entry is None:
         return

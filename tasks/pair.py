@@ -80,33 +80,33 @@ class Pair:
         return f"{name} · seed {seed}" if len(seeds) > 1 else name
 
 
-def tokenise_step(pair: Pair, text: TaskSpec) -> Step:
+def tokenise_step(pair: Pair, corpus: TaskSpec) -> Step:
     """Return the step that tokenises a text; of the encoder it depends on the tokenizer alone."""
     tokenizer = replace(pair.encoder, digest="", layers=0, heads=0, width=0, precision="float32")
     settings = ["source", "columns", "labels", "train_rows", "validation_rows", "sample_seed"]
-    if text.kind == "mlm":
+    if corpus.kind == "mlm":
         settings.append("mask_seed")
     # These two also restrict or rewrite the labels (papa/text/labels.py).
-    reads_more = text.metric in ("f1", "entity_f1")
-    metric = text.metric if reads_more else stand_in_metric(text, "regression")
+    reads_more = corpus.metric in ("f1", "entity_f1")
+    metric = corpus.metric if reads_more else stand_in_metric(corpus, "regression")
     return tokenise.step(
-        f"tokenise · {pair.label} · {text.name}",
+        f"tokenise · {pair.label} · {corpus.name}",
         tokenizer=tokenizer,
-        task=task_with(text, *settings, "validation_slots", metric=metric),
+        task=task_of_only(corpus, *settings, "validation_slots", metric=metric),
         layout=pair.study.layout,
-        fingerprint=pair.inputs.fingerprints[text.source],
+        fingerprint=pair.inputs.fingerprints[corpus.source],
     )
 
 
-def average_step(pair: Pair, text: TaskSpec, *, plain: bool = False) -> Step:
+def average_step(pair: Pair, corpus: TaskSpec, *, plain: bool = False) -> Step:
     """Return the step that averages attention over a text: of the model with the task's native
     head, or of the plain encoder in the layout, as for a probe.
     """
     return average.step(
-        f"average · {pair.label} · {text.name}",
+        f"average · {pair.label} · {corpus.name}",
         encoder=pair.encoder,
-        text=pair.text if text == pair.task else tokenise_step(pair, text),
-        slots=text.slots,
+        text=pair.text if corpus == pair.task else tokenise_step(pair, corpus),
+        slots=corpus.slots,
         task=None if plain else native_task(pair.task),
     )
 
@@ -118,7 +118,7 @@ def native_task(task: TaskSpec) -> TaskSpec | None:
     if task.head == "probe":
         return None
     metric = stand_in_metric(task, "of_embeddings")
-    return task_with(task, "head", "labels", columns=label_column(task), metric=metric)
+    return task_of_only(task, "head", "labels", columns=label_column(task), metric=metric)
 
 
 def stand_in_metric(task: TaskSpec, *properties: str) -> Metric:
@@ -156,7 +156,7 @@ def reduced(model: _Spec, *names: str, **values: object) -> _Spec:
     return specification
 
 
-def task_with(task: TaskSpec, *names: str, **values: object) -> TaskSpec:
+def task_of_only(task: TaskSpec, *names: str, **values: object) -> TaskSpec:
     """Return a task with these settings alone; it keeps its kind, its slots, and its name for
     messages.
     """

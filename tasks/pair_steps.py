@@ -51,7 +51,7 @@ class PairSteps:
         return self.encoder_label, self.task.name
 
     @property
-    def average(self) -> Step | None:
+    def used_average(self) -> Step | None:
         """What averages over the task's own text, where a cell uses it."""
         substitute = self.substitutes.get("average")
         return substitute.source if substitute else None

@@ -9,8 +9,9 @@ For each encoder and task, after the inputs in brackets:
     train_frozen_probe   [tokenise]: the probe of methods that read a probe's loss
     score_heads          [tokenise, average, train_frozen_probe]: scores of heads by other methods,
                          for each ranking seed
-    constant_outputs, average_by_distance, supplied_matrices
+    constant_outputs, average_by_distance
                          [tokenise]: other substitutes; those without a step are computed in cells
+    supplied_matrices    []: substitutes that a user of the library supplied
     probe                [tokenise, substitute, scores of heads]: a cell for each substitute, head
                          order and fraction, with each probe seed
     baseline             [tokenise]: what cells have to beat

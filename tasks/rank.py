@@ -1,4 +1,4 @@
-"""Rank: a score for every head. The head with the smallest score becomes constant first.
+"""Scores of heads: the head with the smallest score becomes constant first.
 
 ``train_lambda`` trains λ (paper, Section 3.2); ``score_heads`` computes the other methods
 (``papa.ranking.orders``), some of which read a probe that ``train_frozen_probe`` trains first.

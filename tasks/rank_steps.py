@@ -20,7 +20,7 @@ from papa.tasks.pair import (
     native_task,
     reduced,
     stand_in_metric,
-    task_with,
+    task_of_only,
 )
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
 from papa.tasks.step import Step
@@ -47,7 +47,7 @@ def _lambda_step(pair: Pair, seed: int) -> Step:
         encoder=pair.encoder,
         text=pair.text,
         average=pair.average,
-        task=_loss_of(pair.task, probe=study.ranking.training(pair.task.probe)),
+        task=_task_of_loss(pair.task, probe=study.ranking.training(pair.task.probe)),
         ranking=reduced(study.ranking, "rows"),
         seed=seed,
         rows_divided_by=_seeds_of_native(pair),
@@ -62,7 +62,7 @@ def _sweep_step(pair: Pair, seed: int) -> Step:
         encoder=pair.encoder,
         text=pair.text,
         average=pair.average,
-        task=_loss_of(pair.task, probe=pair.task.probe),
+        task=_task_of_loss(pair.task, probe=pair.task.probe),
         ranking=reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
         seed=seed,
         unit=study.unit,
@@ -82,7 +82,7 @@ def _scores_step(
     average = pair.average
     task: TaskSpec | None
     if not method.label_free:
-        task = _loss_of(pair.task, probe=pair.task.probe)
+        task = _task_of_loss(pair.task, probe=pair.task.probe)
         if pair.task.head == "probe" and method.frozen_probe:
             frozen_probe = train_frozen_probe.step(
                 pair.name_of("train_frozen_probe", seed, study.ranking_seeds),
@@ -95,7 +95,7 @@ def _scores_step(
         task = native_task(pair.task)
     else:
         # A plain encoder in the layout; it alone keeps hidden states.
-        task = task_with(pair.task, *(["probe"] if "epochs" in method.reads else []))
+        task = task_of_only(pair.task, *(["probe"] if "epochs" in method.reads else []))
         average = average_step(pair, pair.task, plain=True)
     methods = "all in one pass" if method.streamed else name
     return score_heads.step(
@@ -159,7 +159,7 @@ def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
         encoder=pair.encoder,
         text=pair.text,
         average=pair.average,
-        task=_loss_of(pair.task, probe=pair.task.probe),
+        task=_task_of_loss(pair.task, probe=pair.task.probe),
         ranking=reduced(study.ranking, "rows"),
         heads=ConstantHeads(
             size=(pair.encoder.layers, pair.encoder.heads),
@@ -171,7 +171,7 @@ def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
     )
 
 
-def _loss_of(task: TaskSpec, **values: object) -> TaskSpec:
+def _task_of_loss(task: TaskSpec, **values: object) -> TaskSpec:
     """Return what of a task decides a loss."""
     metric = stand_in_metric(task, "of_embeddings", "ranks_by_divergence", "regression")
-    return task_with(task, "head", "labels", columns=label_column(task), metric=metric, **values)
+    return task_of_only(task, "head", "labels", columns=label_column(task), metric=metric, **values)

@@ -23,7 +23,7 @@ from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
 
 _NO_INFLUENCE = np.zeros(0, np.float32)
-"""What rows add to a baseline that does not exist."""
+"""What the score of a baseline loses without each row, if there is no such baseline."""
 
 
 def results_table(pairs: Iterable[PairSteps], artifacts: Artifacts) -> pandas.DataFrame:
@@ -84,7 +84,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
 def _influences(
     metric: Metric, examples_by_seed: Float[np.ndarray, "seeds rows k"]
 ) -> list[Float[np.ndarray, " rows"]]:
-    """Return for each seed what its score loses without each row."""
+    """Return, for each seed, what the score loses without each row."""
     return [influence(metric, examples).astype(np.float32) for examples in examples_by_seed]
 
 

@@ -44,13 +44,15 @@ class Session:
     recomputed: set[str] = field(default_factory=set)
 
 
+# 1. A step reads a damaged input, of which a file or metadata changed, and raises a DamagedError.
+# 2. This input is computed again, once a run (``Session.recomputed``).
+# 3. The step runs again.
+# 4. Damage that stays ends the step: its DamagedError is raised.
 def run_once(group: StepGroup, session: Session, damage: DamagedError | None = None) -> bool:
     """Run the steps of a group that are not complete; return whether there was something to do.
 
-    Metadata and the sizes of files tell, before any lock, whether an artifact is complete. A step
-    that reads a file whose SHA-256 is not that of its metadata raises a DamagedError: then this
-    input is computed again, once a run, and the step after it. ``damage`` is the error that such a
-    step raised about an artifact of this group.
+    Metadata and the sizes of files tell, before any lock, whether an artifact is complete.
+    ``damage`` is the error that another step raised about an artifact of this group.
     """
     store = session.store
     missing = [step for step in group.steps if damage or not step.is_complete(store)]
@@ -71,8 +73,7 @@ def run_once(group: StepGroup, session: Session, damage: DamagedError | None = N
         )
         if damaged_input is None or damaged_input.key in recomputed_before:
             raise
-        # An input is computed again once a run, so that damage which stays ends the step. Another
-        # step that reads it may be computing it: this one waits for that.
+        # Another step that reads the input may be computing it: this one waits for that.
         run_once(StepGroup((damaged_input,)), session, error)
         run_once(group, session)
         if damage:
@@ -102,8 +103,8 @@ def _damage_of(step: Step, session: Session, known: DamagedError | None) -> Dama
     """
     if known and step.key not in session.recomputed:
         return known
-    # Not Step.is_complete: an artifact with metadata whose files have other sizes is damaged, too.
-    if artifacts.is_complete(step.folder(session.store)):
+    # An artifact with metadata that is not complete (Step.is_complete) is damaged.
+    if artifacts.has_metadata(step.folder(session.store)):
         return session.store.damage(step.stage.name, step.key)
     return None
 

@@ -80,8 +80,9 @@ def stage(
         version: Raise it by hand when the function gives other results for the same arguments.
         runs_on: "worker": on the next idle worker, which loads the model of the step (``model_of``)
             and gives it to the body as ``context.model``. "driver": on the driver's machine, where
-            the input's files lie, by a worker there or else by the driver. "all workers": in a
-            thread of the driver, whose body calls workers itself (``context.executor``).
+            the input's files lie: by a local worker; with a cluster, or before Ray runs, by the
+            driver itself. "all workers": in a thread of the driver, whose body calls workers itself
+            (``context.executor``), or none.
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
     """

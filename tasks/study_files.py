@@ -22,8 +22,8 @@ _POINTER = ".json"
 
 
 def place_results(store: Store, study: str, artifact: ArtifactReference) -> None:
-    """Put the results of a study, as its artifact holds them, where people look for them; other
-    machines learn which artifact it is where the store lies behind a URI.
+    """Put the results of a study, as its artifact holds them, where people look for them; behind a
+    URI, also write a file that names the artifact, for other machines.
     """
     _copy_results(store, study, artifact)
     if store.shared_studies:

@@ -112,8 +112,8 @@ def constant_outputs(
     """Compute constant outputs of an encoder's heads: their mean, or drawn from the training text
     by the seed.
 
-    In: the tokenised text and the encoder, plain without a ``task``, else with the task's native
-    head. Out: values [L, H, positions, d / H]. Where: a worker.
+    ``task``: None runs the plain encoder; else the model with this task's native head. In: the
+    tokenised text and the encoder. Out: values [L, H, positions, d / H]. Where: a worker.
     """
     from papa.heads.stored_outputs import FILE, outputs_over
     from papa.text.batches import micro_batches

@@ -24,7 +24,7 @@ from papa.models.reference import EncoderReference
 from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed, shuffle_seed_of
 from papa.spec import RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
-from papa.storage.artifacts import SHARDS, is_complete, published, read_metadata, remove, verified
+from papa.storage.artifacts import SHARDS, has_metadata, published, read_metadata, remove, verified
 from papa.storage.files import Files
 from papa.tasks.context import Context
 from papa.tasks.head_scores import publish_head_scores
@@ -161,7 +161,7 @@ def _finished_shards(folder: str) -> Iterator[ShardLosses]:
     for name in sorted({path.partition("/")[0] for path in Files(shards).find()}):
         address = f"{shards}/{name}"
         # A run on another machine may be writing one that is not complete.
-        if not is_complete(address):
+        if not has_metadata(address):
             continue
         try:
             yield ShardLosses.load(address)

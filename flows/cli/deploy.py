@@ -56,6 +56,6 @@ def deploy(
             }
             page = create_deployment(spec.name, parameters, pool, cron=cron, timezone=timezone)
         typer.echo(f"deployed papa-study/{spec.name}  {page}")
-        # In the home folder: Prefect takes settings from that in which it is started.
+        # cd to home first: Prefect reads settings from its working folder.
         typer.echo(f"worker   (cd && prefect worker start --type process --pool {pool})")
         typer.echo(f"now      (cd && prefect deployment run papa-study/{spec.name})")

@@ -108,7 +108,7 @@ def export_cell(
     task = finished.task(cell.task)
     layout = finished.study.layout
     encoder = finished.encoder_here(cell.encoder)
-    constants = finished.read_constants(cell)
+    constants = finished.read_substitute(cell)
     head = class_of_native_head(task, encoder) if task.head == "native" else "AutoModel"
     model = load_model(encoder, head=head)
     model.eval()
@@ -188,7 +188,7 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
     from papa.models.supported import family_of
 
     model_type = finished.manifest.encoders[cell.encoder].model_type
-    origin = entry_of(finished.constants(cell).kind).origin
+    origin = entry_of(finished.substitute_of(cell).kind).origin
     segment_ids = finished.study.layout.segment_ids
     heads = cell.constant_heads
     fault = ""

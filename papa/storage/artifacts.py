@@ -70,7 +70,8 @@ def published(
         content = f"{json.dumps(document, indent=2)}\n".encode()
         with disk_errors(files.local):
             won = files.write(METADATA, content, replace=replace)
-        # Of a write whose answer was lost the client learns that there is one.
+        # If the answer to our own write was lost, the retry finds metadata: they are ours if they
+        # name our folder.
         won = won or read_metadata(address)["data"] == data
     finally:
         if not won:
@@ -84,8 +85,8 @@ def signed(document: Mapping[str, object]) -> Metadata:
     return {**content, "digest": sha256_of_json(content)}
 
 
-def is_complete(address: Address) -> bool:
-    """Return whether a whole artifact lies at ``address``."""
+def has_metadata(address: Address) -> bool:
+    """Return whether an artifact was published at ``address``; its files may be damaged since."""
     return Files(address).read(METADATA) is not None
 
 

@@ -75,7 +75,9 @@ def in_use(store: Store, study: str = "") -> Iterator[Path | None]:
 
 @contextmanager
 def _announced(store: Store, name: str) -> Iterator[None]:
-    """Keep the file of a run behind a URI young while the block runs; do nothing in a folder."""
+    """Behind a URI, rewrite the run's file regularly while the block runs, so that others see that
+    it runs; do nothing in a folder.
+    """
     if store.files.folder:
         yield
         return

@@ -20,7 +20,7 @@ from safetensors.torch import save_file
 from papa.errors import ArtifactError
 from papa.storage.artifacts import (
     METADATA,
-    is_complete,
+    has_metadata,
     metadata_below,
     published,
     read_metadata,
@@ -85,7 +85,7 @@ class StoreLaws:
     def test_an_artifact_is_published_whole_with_digests_or_not_at_all(self, address: str) -> None:
         with suppress(RuntimeError), published(f"{address}/a", {}) as scratch:
             (scratch / "file.txt").write_text("half")
-            assert not is_complete(f"{address}/a")
+            assert not has_metadata(f"{address}/a")
             assert metadata_below(address) == {}
             raise RuntimeError
         assert names(address) == []
@@ -131,7 +131,7 @@ class StoreLaws:
     def test_data_without_metadata_are_no_artifact(self, address: str) -> None:
         """Nor a hindrance: their writer was killed."""
         put(f"{address}/a", "0123/inner/file.txt", b"half")
-        assert not is_complete(f"{address}/a")
+        assert not has_metadata(f"{address}/a")
         assert metadata_below(address) == {}
         for read in READERS:
             with pytest.raises(ArtifactError, match=f"{address}/a"):
@@ -210,7 +210,7 @@ class StoreLaws:
             with pytest.raises(KeyboardInterrupt):
                 remove(f"{address}/a")
         assert names(f"{address}/a"), "its data are left"
-        assert not is_complete(f"{address}/a")
+        assert not has_metadata(f"{address}/a")
         publish(f"{address}/a", "once more")
         assert content(f"{address}/a") == "once more"
 
@@ -281,8 +281,8 @@ class StoreLaws:
         assert not folder.exists()
         with published(f"{address}/second", {}) as folder:
             write(folder, MEGABYTE)
-        assert is_complete(f"{address}/first")
-        assert is_complete(f"{address}/second")
+        assert has_metadata(f"{address}/first")
+        assert has_metadata(f"{address}/second")
         before = names(address)
         subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
         try:
