@@ -83,7 +83,8 @@ def attention_parts(model: nn.Module) -> dict[str, AttentionLayers]:
     """
     if not isinstance(model, PreTrainedModel):
         raise EncoderError(
-            f"expected a model of transformers, found a {type(model).__name__}: give the one inside"
+            f"expected a model of transformers, found {type(model).__name__}: give the model "
+            "itself, not a wrapper of it, nor what papa.load_encoder returns"
         )
     config = model.config
     family = family_of(config.model_type)

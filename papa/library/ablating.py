@@ -85,6 +85,13 @@ def ablated(
 
 def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
     """Return the heads to replace, each once, first layer first; a layer of size 0 has none."""
+    if isinstance(heads, pandas.DataFrame):
+        raise SpecError(
+            "heads is a data frame: give papa.constant_heads(scores, keep=…), or the column "
+            "'heads' of one of its rows"
+        )
+    if is_head(heads):
+        raise SpecError(f"heads is the head {heads}: give a list of heads, [{heads}]")
     most = max(sizes)
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
@@ -110,6 +117,11 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
             )
         checked.add((layer, head))
     return sorted(checked)
+
+
+def is_head(value: object) -> bool:
+    """Return whether a value is one (layer, head)."""
+    return isinstance(value, Sequence) and len(value) == 2 and {*map(type, value)} == {int}
 
 
 def _listed(values: object) -> Iterable[Any]:

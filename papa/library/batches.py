@@ -72,9 +72,7 @@ def splits_of(
     """Return training and validation batches: as a user divided them, or every other text, the
     longest first. Raises a DataError for one text, and where ``data`` does not fit the model.
     """
-    columns = {"text": task.text, "label": task.label}
-    if task.text_pair is not None:
-        columns["text_pair"] = task.text_pair
+    columns = columns_of(task)
     if isinstance(data, Mapping) and {*SPLITS} <= {*data}:
         train = batches_of(data["train"], model, tokenizer, columns)
         return train, batches_of(data["validation"], model, tokenizer, columns)
@@ -87,6 +85,12 @@ def splits_of(
         [text for row, text in enumerate(texts.texts) if row in of_train],
         [text for row, text in enumerate(texts.texts) if row not in of_train],
     )
+
+
+def columns_of(task: Task) -> dict[str, str | None]:
+    """Return the columns that a task names, as ``batches_of`` takes them."""
+    columns = {"text": task.text, "label": task.label}
+    return columns if task.text_pair is None else {**columns, "text_pair": task.text_pair}
 
 
 def check_answering(model: nn.Module) -> PreTrainedModel:
@@ -179,7 +183,11 @@ def _texts_and_labels(
         is_there = column != name or name in table.rows.column_names
         return column if column and is_there else None
 
-    texts = table.texts(columns.get("text") or "text").to_pylist()
+    text_column = columns.get("text") or "text"
+    if columns and text_column not in table.rows.column_names:
+        example = f"papa.Task(text={table.rows.column_names[0]!r})"
+        raise DataError(f"{table.missing_column_message(text_column)}, such as task={example}")
+    texts = table.texts(text_column).to_pylist()
     second_column = column_of("text_pair")
     if second_column:
         texts = list(zip(texts, table.texts(second_column).to_pylist(), strict=True))

@@ -124,7 +124,7 @@ def score_cells(
 
 def _one_answer_columns(native: NativeHead, metric: Metric) -> dict[str, Any]:
     """Return what the best single answer scores on labels of texts, as columns of results; NaN and
-    empty where labels do not say.
+    empty where no class can be the best answer.
     """
     columns = {
         "always_one_answer": math.nan,

@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from papa.errors import DataError, EncoderError, SpecError, in_one_line, joined, shown
 from papa.models import encoder as encoders
 from papa.models.reference import (
+    DECODERS,
     EncoderReference,
     check_device,
     check_precision,
@@ -93,10 +94,13 @@ def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool
     """Raise a SpecError unless ``encoder`` is from ``load_encoder``, is an encoder (or a decoder,
     where ``accepts_decoders``), and, if ``whole``, is outside of a block of ``replaced``.
     """
+    if isinstance(encoder, str | Path):
+        call = f"papa.load_encoder('{encoder}')"
+        raise SpecError(f"model is the name '{encoder}': load it first, by {call}")
     if not isinstance(encoder, Encoder):
         raise SpecError(
-            f"encoder is a {type(encoder).__name__}: give what papa.load_encoder returns, "
-            "or use papa.ablated with a model in memory"
+            f"model is a {type(encoder).__name__}, expected an encoder: load it by its name, or "
+            "wrap a model of transformers, papa.load_encoder(model, tokenizer)"
         )
     if encoder.encoder is None and not accepts_decoders:
         raise SpecError(
@@ -107,6 +111,18 @@ def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool
         raise SpecError(
             "the encoder has constant heads, inside a block of papa.replaced: call this "
             "after the block"
+        )
+
+
+def check_measurable(model: object, *in_memory_arguments: object) -> None:
+    """Raise a SpecError unless ``model`` is from ``load_encoder``, has no constant heads, and all
+    arguments that only in-memory models take are None.
+    """
+    check_loaded(model, accepts_decoders=True, whole=True)
+    if any(argument is not None for argument in in_memory_arguments):
+        raise SpecError(
+            "tokenizer, substitute_data, score and part are for an in-memory model: leave them "
+            "out, or give a native head papa.Task(score=…)"
         )
 
 
@@ -192,6 +208,10 @@ def _wrapped(
     precision: Precision,
 ) -> tuple[encoders.Encoder, EncoderReference]:
     """Return an encoder that shares the weights of a model in memory, known by their digest."""
+    kind = model.config.model_type
+    if kind in DECODERS:
+        call = "papa.measure or papa.head_scores, with tokenizer="
+        raise EncoderError(f"{kind} is a decoder: give the model itself to {call}")
     name = model.name_or_path or type(model).__name__
     if tokenizer is None:
         raise EncoderError(f"the model {name} needs a tokenizer: give tokenizer=")
@@ -209,7 +229,7 @@ def _wrapped(
         folder="",
         digest=digest.hexdigest(),
         tokenizer_digest=f"of {name}, in memory",
-        model_type=model.config.model_type,
+        model_type=kind,
         layers=encoder.layers,
         heads=encoder.heads,
         width=encoder.width,

@@ -5,17 +5,19 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 from huggingface_hub import ModelCard, ModelCardData
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from papa.errors import ArtifactError, EncoderError, SpecError
+from papa.errors import ArtifactError, EncoderError, SpecError, shown
 from papa.exported.model import CLASS_SETTINGS, KINDS, ConstantHeadsConfig
 from papa.files import scratch_beside
 from papa.heads.constants import ConstantMatrices
 from papa.library.ablating import Heads, checked_heads
-from papa.library.substitutes import RequestedSubstitute, substitute_for
+from papa.library.substitutes import substitute_for
 from papa.models.supported import family_for
 from papa.text.tokens import special_tokens_of
 
@@ -25,7 +27,7 @@ def export(
     tokenizer: PreTrainedTokenizerBase,
     *,
     heads: Heads,
-    substitute: RequestedSubstitute,
+    substitute: ConstantMatrices | Tensor | np.ndarray,
     folder: str | Path,
     pairs: bool | None = None,
     study: Mapping[str, Any] | None = None,
@@ -52,7 +54,8 @@ def export(
             slots hold more.
         heads: The heads that become constant, as for ``ablated``.
         substitute: Constant matrices, from ``average`` or ``constants`` or [layers, heads, slots,
-            slots].
+            slots]. An average is over the layout of ``load_encoder``, while ``measure`` averages
+            an in-memory model by position: measure the exported model itself.
         folder: Where to write: must not exist, or be empty.
         pairs: Whether an input has two texts; None takes what the texts of the average had.
         study: What the heads were measured at, and the ``base`` model's name, for the model card.
@@ -79,9 +82,12 @@ def export(
         )
     if folder.is_file() or (folder.is_dir() and any(folder.iterdir())):
         raise ArtifactError(f"{folder} is not empty: give a new or empty folder")
-    matrices = substitute_for(model, substitute)
-    if not isinstance(matrices, ConstantMatrices):
-        raise SpecError("substitute holds no constant matrices: give what papa.average returns")
+    if not isinstance(substitute, ConstantMatrices | Tensor | np.ndarray):
+        raise SpecError(
+            f"substitute is {shown(substitute)}: give matrices, papa.constants(encoder, 'zeros') "
+            "or papa.average(encoder, texts)"
+        )
+    matrices = cast("ConstantMatrices", substitute_for(model, substitute))
     layers, count, slots, _ = matrices.matrices.shape
     chosen = checked_heads(heads, [count] * layers)
     if not chosen:

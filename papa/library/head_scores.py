@@ -16,8 +16,8 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import DataError, SpecError, joined, meant, shown
 from papa.heads.substitutes import Substitute
-from papa.library.batches import Data, batches_of, check_answering
-from papa.library.encoder import Encoder, check_loaded
+from papa.library.batches import Data, batches_of, check_answering, columns_of
+from papa.library.encoder import Encoder, check_measurable
 from papa.library.in_memory import number_layers
 from papa.library.measurement import head_score_attrs
 from papa.library.running import run_steps
@@ -27,7 +27,7 @@ from papa.library.substitutes import (
     substitute_for,
     substitute_names,
 )
-from papa.library.tasks import Task, as_list, checked_list, study_inputs
+from papa.library.tasks import Task, as_list, checked_list, study_inputs, task_in_memory
 from papa.library.unit_orders import METHODS, check_unit, reads_score
 from papa.native.in_memory import open_scored
 from papa.native.passes import NOTHING_COUNTS, NativeHead
@@ -89,8 +89,8 @@ def head_scores(
         model: An ``Encoder``, or an in-memory model of transformers in eval mode.
         data: For an encoder, a task's name or tables under "train" and "validation"; for an
             in-memory model, batches, or texts with ``tokenizer``.
-        task: For an encoder, which columns of ``data`` hold what; None takes the columns ``text``,
-            ``label`` and, if there is one, ``text_pair``.
+        task: Which columns of ``data`` hold what, as for ``measure``; of an in-memory model only
+            ``papa.Task(text=…, text_pair=…, label=…)``, as ``score`` says what is scored.
         method: How heads are scored: "lambda" or another method of docs/method.md. None takes
             "effect" for a native head (an in-memory model, or ``papa.Task(head="native")``), and
             "lambda" for a probe. "effect" takes one pass over ``rows`` texts for each head and each
@@ -139,6 +139,8 @@ def head_scores(
         DataError: ``data`` cannot be read, or holds nothing to score by.
         NumbersError: The model answers NaN or infinity.
     """
+    if not isinstance(model, nn.Module):
+        check_measurable(model, tokenizer, substitute_data, score, part)
     studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
     known = METHODS if isinstance(model, nn.Module) else ("lambda", *studied)
     if method is not None and method not in known:
@@ -152,11 +154,7 @@ def head_scores(
         "learning_rate": learning_rate,
     }
     if isinstance(model, nn.Module):
-        if task is not None:
-            raise SpecError(
-                "task is for a model of papa.load_encoder: give an in-memory model tokenizer= and "
-                "score="
-            )
+        task = task_in_memory(task, ("text", "text_pair", "label", "name"))
         method = default_order(["native"]) if method is None else method
         if score is not None and not reads_score(method, score):
             kind = "function" if callable(score) else "score"
@@ -164,7 +162,7 @@ def head_scores(
         pretrained = check_answering(model)
         seeds = checked_list("ranking_seeds", ranking_seeds)
         ranking = _checked_ranking(settings)
-        batches = batches_of(data, model, tokenizer)
+        batches = batches_of(data, model, tokenizer, columns_of(task))
         native = open_scored(pretrained, batches, score, part, unit)
         if method != "lambda":
             # Too few are refused before averages are computed.
@@ -175,12 +173,6 @@ def head_scores(
         (substitute_name,) = substitute_names([substitute])
         frame.attrs |= head_score_attrs(substitute_name, seeds, len(native.texts))
         return frame
-    if any(argument is not None for argument in (tokenizer, substitute_data, score, part)):
-        raise SpecError(
-            "tokenizer, substitute_data, score and part are for a model of transformers: give a "
-            "model of papa.load_encoder task=papa.Task(…), with its metric"
-        )
-    check_loaded(model, accepts_decoders=True, whole=True)
     document = {
         "substitutes": ["zeros"],
         "keep": [0.5],

@@ -48,7 +48,7 @@ def measure_in_memory(
     data: Data,
     *,
     substitutes: Sequence[RequestedSubstitute],
-    orders: Sequence[str | CustomOrder],
+    orders: Sequence[str | CustomOrder] | pandas.DataFrame,
     keep: Sequence[float],
     probe_seeds: Sequence[int],
     ranking_seeds: Sequence[int],
@@ -65,7 +65,8 @@ def measure_in_memory(
     Averages, and head scores against the first substitute, are computed from ``train``. A text that
     matrices do not fit is refused before anything is computed.
     """
-    orders = checked_list("orders", orders)
+    is_frame = isinstance(orders, pandas.DataFrame)
+    orders = [orders] if is_frame else checked_list("orders", orders)
     keep = checked_list("keep", keep)
     probe_seeds = checked_list("probe_seeds", probe_seeds)
     ranking_seeds = checked_list("ranking_seeds", ranking_seeds)

@@ -49,7 +49,7 @@ class ConstantMatrices(matrices_of_heads.ConstantMatrices):
             head: The head, from 0; None takes all heads of the layer.
 
         Raises:
-            SpecError: ``head`` is given without ``layer``.
+            SpecError: There is no such head, or ``head`` is given without ``layer``.
         """
         from papa.reporting.heads import AttentionAverage, chosen_figure, heads_figure
 
@@ -61,7 +61,11 @@ class ConstantMatrices(matrices_of_heads.ConstantMatrices):
             return chosen_figure(average)
         if layer is None:
             raise SpecError(f"head {head} is one of each layer: give layer, too")
-        chosen = range(self.matrices.shape[1]) if head is None else [head]
+        layers, heads = self.matrices.shape[:2]
+        chosen = range(heads) if head is None else [head]
+        if layer not in range(layers) or chosen[0] not in range(heads):
+            last = (layers - 1, heads - 1)
+            raise SpecError(f"there is no head {(layer, chosen[0])}: the last is {last}")
         return heads_figure(average, {(layer, number): self.kind for number in chosen})
 
     def __repr__(self) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,13 +15,13 @@ from transformers import PreTrainedTokenizerBase
 from papa.errors import SpecError
 from papa.heads.constants import ConstantMatrices
 from papa.library.batches import Data
-from papa.library.encoder import Encoder, check_loaded
+from papa.library.encoder import Encoder, check_measurable
 from papa.library.in_memory import measure_in_memory
 from papa.library.measurement import Measurement, head_score_attrs
 from papa.library.redundancy import JointEffects
 from papa.library.running import run_steps
 from papa.library.substitutes import RequestedSubstitute, constants_for, substitute_names
-from papa.library.tasks import Task, as_list, check_task, study_inputs
+from papa.library.tasks import Task, as_list, study_inputs, task_in_memory
 from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
@@ -58,7 +58,7 @@ def measure(
     *,
     task: Task | None = None,
     substitutes: Sequence[RequestedSubstitute] = ("average",),
-    orders: Sequence[Order | CustomOrder] | None = None,
+    orders: Sequence[Order | CustomOrder] | pandas.DataFrame | None = None,
     keep: Sequence[float] = (1.0, 0.5, 0.125, 0.0625, 0.0),
     probe_seeds: Sequence[int] = (0, 1, 2),
     ranking_seeds: Sequence[int] = (0, 1, 2),
@@ -96,16 +96,18 @@ def measure(
             head scores) and "validation" (measured); or one set, of which every other text, by
             length, is either.
         task: Which columns of ``data`` hold what; None takes ``text``, ``label`` and, if there is
-            one, ``text_pair``. A loaded decoder takes ``papa.Task(label=None,
+            one, ``text_pair``; for a loaded decoder ``papa.Task(label=None,
             metric="negative_log_perplexity", head="native")``.
         substitutes: What takes attention's place, each measured by itself: names as in a study
             (docs/method.md), with parameters ``{"kind": "local", "window": 3}``; or matrices, which
             tables call ``custom``, ``custom-2``, …. For an in-memory model, what ``ablated`` takes.
         orders: In which order heads become constant: names (docs/method.md); or custom orders,
             which tables call by the function's name, or ``scores:custom``, ``scores:custom 2``, …:
-            a list of heads, scores, or a function of (layer, head), the smallest first. Orders of
-            an in-memory model follow the first of the substitutes. None takes ["effect"] for a
-            native head, with a pass over up to 256 texts for each head, and ["lambda"] for a probe.
+            a list of heads, after which those that it leaves out follow by layer and head; scores,
+            or a function of (layer, head), the smallest first. A frame of ``head_scores`` may stand
+            without a list. Orders of an in-memory model follow the first of the substitutes. None
+            takes ["effect"] for a native head, with a pass over up to 256 texts for each head, and
+            ["lambda"] for a probe.
         keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
         probe_seeds: Seeds: a probe is trained with each; intervals need two or more. Of an
             in-memory model nothing is trained with them: they draw random orders, and the texts of
@@ -146,11 +148,19 @@ def measure(
         name = type(substitutes).__name__
         raise SpecError(f"substitutes is {name}, expected a list of one or more")
     check_unit(unit)
-    sample_sizes = (train_rows, validation_rows, ranking_rows)
     if isinstance(model, nn.Module):
-        task = _task_in_memory(task, is_sampled=any(size is not None for size in sample_sizes))
-        if store is not None:
-            raise SpecError("an in-memory model is measured without a store: leave out store")
+        task = task_in_memory(task, _OF_TASK_IN_MEMORY)
+        if callable(task.metric):
+            raise SpecError(
+                "metric: a function of classes scores probes: give an in-memory model "
+                "papa.Task(score=…), a function of its output"
+            )
+        of_studies = (train_rows, validation_rows, ranking_rows, store)
+        if any(argument is not None for argument in of_studies):
+            raise SpecError(
+                "an in-memory model is measured on all of data, without a store: leave out "
+                "train_rows, validation_rows, ranking_rows and store"
+            )
         metric = task.metric if isinstance(task.metric, str) else None
         return measure_in_memory(
             model,
@@ -168,12 +178,7 @@ def measure(
             joint_effects=joint_effects,
             progress=progress,
         )
-    check_loaded(model, accepts_decoders=True, whole=True)
-    if any(argument is not None for argument in (tokenizer, score, part)):
-        raise SpecError(
-            "tokenizer, score and part are for an in-memory model: leave them out, or give "
-            "papa.Task(score=…)"
-        )
+    check_measurable(model, tokenizer, score, part)
     if store is not None and not model.path:
         raise SpecError(
             "an encoder loaded from memory has no files, by which a store identifies it: "
@@ -212,25 +217,6 @@ def measure(
             pair = replace(pair, joint_effects=None)
         artifacts = run_steps(steps, Store(folder), model, inputs, progress)
         return _measurement(pair, artifacts, inputs.study)
-
-
-def _task_in_memory(task: Task | None, is_sampled: bool) -> Task:
-    """Return the task that an in-memory model is measured on; only some of its arguments apply."""
-    task = Task() if task is None else task
-    check_task(task)
-    changed = {field.name for field in fields(Task) if getattr(task, field.name) != field.default}
-    if callable(task.metric):
-        raise SpecError(
-            "metric: a function of classes scores probes: give an in-memory model "
-            "papa.Task(score=…), a function of its output"
-        )
-    if is_sampled or not changed <= {*_OF_TASK_IN_MEMORY}:
-        raise SpecError(
-            "an in-memory model is measured on all of data: leave out train_rows, "
-            "validation_rows, ranking_rows, and all arguments of papa.Task but "
-            f"{', '.join(_OF_TASK_IN_MEMORY)}"
-        )
-    return task
 
 
 def _with_matrices(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow
 import pyarrow.parquet
 
-from papa.errors import DataError, SpecError, shown
+from papa.errors import DataError, SpecError, joined, shown
 from papa.library.encoder import Encoder, is_tabular, table_of
 from papa.native.loading import check_native
 from papa.probes.estimators import Estimator, check_probe
@@ -92,7 +92,7 @@ def study_inputs(
         tables: dict[str, SourceTable] = {}
         if not isinstance(dataset, str):
             tables = _tables_of(dataset)
-            described = _described(task or _usual_task(tables.values()), causal)
+            described = _described(task or _usual_task(tables.values(), causal), causal)
             columns = list(dict.fromkeys(described["columns"].values()))
             for name, table in tables.items():
                 for column in columns:
@@ -141,15 +141,27 @@ def check_task(task: object) -> None:
         )
 
 
+def task_in_memory(task: Task | None, names: Sequence[str]) -> Task:
+    """Return the task that an in-memory model is called on. Raises a SpecError unless only those of
+    its arguments are set.
+    """
+    task = Task() if task is None else task
+    check_task(task)
+    changed = {field.name for field in fields(Task) if getattr(task, field.name) != field.default}
+    if not changed <= {*names}:
+        raise SpecError(f"task: give an in-memory model only {joined(names)}, found {changed}")
+    return task
+
+
 def _tables_of(dataset: object) -> dict[str, SourceTable]:
     """Return the table of each split."""
     tables: dict[str, SourceTable] = {}
     for split in SPLITS:
         if not isinstance(dataset, Mapping) or not is_tabular(dataset.get(split)):
-            description = list(dataset) if isinstance(dataset, Mapping) else type(dataset)
+            found = [*dataset] if isinstance(dataset, Mapping) else f"one {type(dataset).__name__}"
             raise DataError(
-                "expected {'train': …, 'validation': …}, each a data set, a data frame or "
-                f"a mapping of columns, found {description}"
+                f"data is {shown(found)}, expected tables by split: give {{'train': …, "
+                "'validation': …}, each a data set, a data frame or a mapping of columns"
             )
         tables[split] = table_of(dataset[split], f"the {split} split")
     return tables
@@ -187,8 +199,12 @@ def _code(task: Task) -> CustomCode | None:
     return None if code == CustomCode() else code
 
 
-def _usual_task(tables: Iterable[SourceTable]) -> Task:
-    """Return what the columns ``text``, ``label`` and, where there is one, ``text_pair`` say."""
+def _usual_task(tables: Iterable[SourceTable], causal: bool) -> Task:
+    """Return what the columns ``text``, ``label`` and, where there is one, ``text_pair`` say; of a
+    decoder, which predicts the next word, ``text`` alone.
+    """
+    if causal:
+        return Task(label=None, metric="negative_log_perplexity", head="native")
     is_pair = all("text_pair" in table.rows.column_names for table in tables)
     return Task(text_pair="text_pair" if is_pair else None)
 

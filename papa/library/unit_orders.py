@@ -55,14 +55,10 @@ class UnitOrders:
     size: tuple[int, int]
 
     @classmethod
-    def from_requested(
-        cls, orders: Sequence[str | CustomOrder] | pandas.DataFrame, native: NativeHead
-    ) -> UnitOrders:
-        """Name the orders that a user requested. Raises a SpecError where there is no such order
-        for this model, or its scores do not fit.
+    def from_requested(cls, orders: Sequence[str | CustomOrder], native: NativeHead) -> UnitOrders:
+        """Check and name the orders that a user requested. Raises a SpecError where there is no
+        such order for this model, or its scores do not fit.
         """
-        if isinstance(orders, pandas.DataFrame):
-            orders = [orders]
         shape = (native.layers.layer_count, native.heads_per_layer)
         if len(native.layers.numbers) < shape[0]:
             orders = [

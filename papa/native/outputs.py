@@ -12,14 +12,14 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from papa.errors import DataError, EncoderError, HubUnreachableError, SpecError
+from papa.errors import DataError, EncoderError, HubUnreachableError, SpecError, in_one_line
 from papa.heads.masks import real_tokens
 from papa.hub import fetched
 from papa.models.files import EMBEDDING, embeds_by
 from papa.models.layer import at_least_single
 from papa.native.batches import Batch
 from papa.scores.answers import AnswerArrays
-from papa.scores.custom import CustomScore
+from papa.scores.custom import CustomScore, load_code
 from papa.text.tokens import IGNORED
 
 Answers: TypeAlias = dict[str, Tensor]
@@ -119,12 +119,20 @@ def real_of(model: PreTrainedModel, batch: Batch, outputs: Tensor) -> Bool[Tenso
 
 
 def _user_scores(score: CustomScore, outputs: object, batch: Batch) -> Answers:
+    score = load_code(score)
     if not callable(score):
         raise SpecError(f"score is {score!r}, expected a function of outputs and batch")
     inputs = dict(batch.inputs)
     if batch.labels is not None:
         inputs["labels"] = batch.labels
-    scores = torch.as_tensor(score(outputs, inputs)).float()
+    try:
+        scores = torch.as_tensor(score(outputs, inputs)).float()
+    except Exception as error:
+        raise SpecError(
+            f"score failed ({type(error).__name__}: {in_one_line(error)}): it is called with the "
+            "model's output and the batch, and returns a number for each text; a function of true "
+            "and predicted classes is metric= of papa.Task, for a probe"
+        ) from error
     texts = {len(value) for value in inputs.values() if isinstance(value, Tensor) and value.dim()}
     problem = "" if scores.isfinite().all() else "NaN or infinity"
     if scores.dim() != 1 or (texts and len(scores) not in texts):

@@ -25,7 +25,9 @@ a score for every head, the smallest first: a frame as ``papa.head_scores`` give
 """
 
 
-def named_orders(orders: Sequence[str | CustomOrder], layers: int, heads: int) -> dict[str, Any]:
+def named_orders(
+    orders: Sequence[str | CustomOrder] | pandas.DataFrame, layers: int, heads: int
+) -> dict[str, Any]:
     """Return orders as a study's ``orders`` and ``scores`` have them: custom ones are ``scores:``
     and the function's name, or ``scores:custom``, ``scores:custom 2``, … A single name is returned
     as ``{"orders": name}``, without scores.

@@ -69,6 +69,10 @@ def test_data_that_are_no_texts(encoder: Encoder, data: object, expected: str) -
         (partial(papa.load_encoder, "/no/such/folder"), "/no/such/folder"),
         (partial(papa.load_encoder, torch.nn.Linear(2, 2)), "Linear"),
         (partial(papa.load_encoder, bert()), "tokenizer"),
+        (partial(papa.load_encoder, gpt(), None), "papa.head_scores"),
+        (partial(papa.measure, "gpt2", ["a"], tokenizer=1), "papa.load_encoder('gpt2')"),
+        (partial(papa.head_scores, "gpt2", ["a"], tokenizer=1), "papa.load_encoder('gpt2')"),
+        (partial(papa.average, bert(), ["a"]), "papa.load_encoder(model, tokenizer)"),
         (partial(papa.load_encoder, EMBEDDED, slots=33), "slots is 33"),
         (partial(papa.constant_heads, [0.9, 0.1], keep=0.5), "[2]"),
         (partial(papa.constant_heads, [[0.9, float("nan")]], keep=0.5), "finite"),
@@ -108,6 +112,12 @@ def test_blocks_that_are_not_entered(
     assert not encoder.encoder.dispatch.rules, "the encoder is as it was"
 
 
+@pytest.mark.parametrize(("layer", "head"), [(9, 1), (0, 12), (-1, None), (0, -1)])
+def test_plots_of_heads_that_do_not_exist(encoder: Encoder, layer: int, head: int | None) -> None:
+    matrices = papa.constants(encoder, "zeros")
+    assert f"({layer}, {head or 0})" in refusal(lambda: matrices.plot(layer, head))
+
+
 def test_the_average_of_another_encoder(encoder: Encoder) -> None:
     other_model = AutoModel.from_pretrained(encoder.path)
     other_model.embeddings.word_embeddings.weight.data += 0.1
@@ -127,6 +137,7 @@ def test_an_average_inside_a_block(encoder: Encoder) -> None:
         ("revews", None, "revews"),
         ("reviews", TASK, "task"),
         ({"train": ["a"]}, TASK, "'train'"),
+        (pandas.DataFrame({"text": ["a"]}), None, "one DataFrame"),
         ({"train": {"body": ["a"]}, "validation": {"body": ["b"]}}, None, "no column 'text'"),
     ],
 )
@@ -202,7 +213,19 @@ measure = partial(papa.measure, progress=False)
     ("call", "model", "data", "expected"),
     [
         (partial(head_scores, method="self_lambda"), gpt(), texts(), "'self_lambda'"),
-        (partial(head_scores, task=TASK), gpt(), texts(), "task"),
+        (partial(head_scores, task=papa.Task(metric="f1")), gpt(), texts(), "metric"),
+        (partial(head_scores, score=lambda _: 1), gpt(), texts(), "metric= of papa.Task"),
+        (measure, gpt(), {"review": ["a"]}, "papa.Task(text='review')"),
+        (head_scores, gpt(), {"review": ["a"]}, "papa.Task(text='review')"),
+        (fidelity, "gpt2", ["a"], "papa.load_encoder"),
+        (partial(fidelity, heads=(0, 1)), gpt(), texts(), "[(0, 1)]"),
+        (partial(fidelity, heads=EFFECTS), gpt(), texts(), "papa.constant_heads"),
+        (
+            partial(papa.joint_effects, head_sets=[(0, 0), (0, 1)]),
+            gpt(),
+            texts(),
+            "[[(0, 0), (0, 1)]]",
+        ),
         (partial(head_scores, substitute=["zeros"]), gpt(), texts(), "['zeros']"),
         (head_scores, gpt().train(), texts(), "train mode"),
         (head_scores, gpt(), ["a text"], "tokenizer"),
@@ -226,6 +249,12 @@ def test_models_in_memory_that_have_no_numbers(
     call: Call, model: PreTrainedModel, data: object, expected: str
 ) -> None:
     assert expected in refusal(lambda: call(model, data))
+
+
+def test_a_frame_of_scores_is_one_order() -> None:
+    scores = pandas.DataFrame(numpy.ndindex(2, 4), columns=["layer", "head"]).assign(score=1.0)
+    measurement = papa.measure(gpt(), texts(), orders=scores, keep=[0.5], progress=False)
+    assert measurement.summary["order"].tolist() == ["scores:custom"]
 
 
 @pytest.mark.parametrize("method", ["effect", "distance"])

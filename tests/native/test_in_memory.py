@@ -205,6 +205,15 @@ def test_second_texts_of_a_table_are_read(shallow: str) -> None:
         return measurement.summary["mean"].tolist()
 
     assert losses(table) == losses(table, papa.Task(text_pair="text_pair"))
+    renamed = {f"my_{name}": column for name, column in table.items()}
+    task = papa.Task(text="my_text", text_pair="my_text_pair", label="my_label")
+    by_name, by_task = (
+        papa.head_scores(
+            model, data, task=task, score="accuracy", rows=6, tokenizer=tokenizer, progress=False
+        )["score"].tolist()
+        for data, task in ((table, None), (renamed, task))
+    )
+    assert by_name == by_task
     assert losses(table) != losses(without_pairs)
 
 

@@ -1,5 +1,6 @@
 """A decoder's native head in a study: a small GPT-2 that copies what stood 23 tokens before."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,20 @@ def scored_by_stock(heads: Any, substitute: Any = "average", tokens: int = 2 * H
     data = [{"input_ids": repeated(20_000)[:, :tokens]}]
     with papa.ablated(model, heads, substitute=substitute, data=data):
         return -float(model(input_ids=ids, labels=ids).loss)
+
+
+def test_a_decoder_without_a_task_predicts_the_next_token(copier: Path) -> None:
+    encoder = papa.load_encoder(copier / "model", slots=2 * HALF)
+    texts = {split: (copier / f"{split}.jsonl").read_text() for split in ("train", "validation")}
+    data = {
+        split: {"text": [json.loads(line)["text"] for line in lines.splitlines()]}
+        for split, lines in texts.items()
+    }
+    summary = papa.measure(
+        encoder, data, orders=["first_to_last"], keep=[1], progress=False
+    ).summary
+    assert summary["metric"].tolist() == [METRIC]
+    assert summary["mean"][0] == pytest.approx(scored_by_stock([]), abs=1e-4)
 
 
 def test_relative_is_scored_on_texts_longer_than_its_average(copier: Path, tmp_path: Path) -> None:
