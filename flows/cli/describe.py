@@ -45,7 +45,7 @@ def describe(
             raise SpecError("give either --text or --trees")
         table = read_file(file, format_of(file) or "text")
         if trees:
-            check_trees(table, of_words=format_of(file) == "conllu")
+            check_trees(table, needs_heads=format_of(file) == "conllu")
         data = table.rows.slice(0, limit)
         frame = papa.describe(papa.load_encoder(encoder), data, descriptions=only)
         frame.attrs["texts"][0]["source"] = file.name

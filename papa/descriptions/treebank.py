@@ -51,16 +51,16 @@ def has_trees(columns: Sequence[str]) -> bool:
     return set(COLUMNS) <= set(columns)
 
 
-def check_trees(table: SourceTable, *, of_words: bool = False) -> None:
-    """Raise a DataError unless a table holds trees; if its rows are ``of_words`` alone, as those of
-    CoNLL-U are, each word needs a head.
+def check_trees(table: SourceTable, *, needs_heads: bool = False) -> None:
+    """Raise a DataError unless a table holds trees, and with ``needs_heads`` a head for every word,
+    as CoNLL-U files do: in tables of the hub, what is no word of the tree has none.
     """
     if not has_trees(table.rows.column_names):
         raise DataError(
             f"{table.origin} has no trees (columns: {', '.join(table.rows.column_names)}): give a "
             f".conllu file, or a table with the columns {', '.join(COLUMNS)}"
         )
-    for number, heads in enumerate(table.column("head").to_pylist() if of_words else (), 1):
+    for number, heads in enumerate(table.column("head").to_pylist() if needs_heads else (), 1):
         if _NO_HEAD & {*heads}:
             raise DataError(
                 f"{table.origin}: sentence {number} has a word without a head: give the number of "

@@ -32,7 +32,8 @@ from papa.text.tokens import SpecialTokens
 
 Table: TypeAlias = Any
 Texts: TypeAlias = Iterable[str] | Iterable[tuple[str, str]] | Table
-_BATCHES = '; for an in-memory model also [tokenizer(texts, padding=True, return_tensors="pt")]'
+_OR_BATCHES = '; for an in-memory model also [tokenizer(texts, padding=True, return_tensors="pt")]'
+"""What messages say that in-memory models take besides texts."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -114,15 +115,16 @@ def check_loaded(encoder: object, *, accepts_decoders: bool = False, whole: bool
         )
 
 
-def check_measurable(model: object, *in_memory_arguments: object) -> None:
+def check_measurable(model: object, **in_memory_arguments: object) -> None:
     """Raise a SpecError unless ``model`` is from ``load_encoder``, has no constant heads, and all
     arguments that only in-memory models take are None.
     """
     check_loaded(model, accepts_decoders=True, whole=True)
-    if any(argument is not None for argument in in_memory_arguments):
+    given = [name for name, argument in in_memory_arguments.items() if argument is not None]
+    if given:
         raise SpecError(
-            "tokenizer, substitute_data, score and part are for an in-memory model: leave them "
-            "out, or give a native head papa.Task(score=…)"
+            f"{joined(given)}: only for an in-memory model: leave it out, or give a native head "
+            "papa.Task(score=…)"
         )
 
 
@@ -296,7 +298,7 @@ def table_of_texts(texts: Texts) -> SourceTable:
     and a table as it is. Raises a DataError where they are none of these.
     """
     if texts is None or isinstance(texts, str | bytes):
-        raise DataError(f"data is {shown(texts)}: give a list, such as ['a text']{_BATCHES}")
+        raise DataError(f"data is {shown(texts)}: give a list, such as ['a text']{_OR_BATCHES}")
     if is_tabular(texts):
         return table_of(texts, "the table of texts")
     items = [item if isinstance(item, tuple) else (item,) for item in texts]
@@ -304,8 +306,10 @@ def table_of_texts(texts: Texts) -> SourceTable:
         are_strings = all(isinstance(string, str) for string in strings)
         if not are_strings or len(strings) not in (1, 2) or len(strings) != len(items[0]):
             types = joined(type(string).__name__ for string in strings)
-            wrong = f"data has {types} at index {index}"
-            raise DataError(f"{wrong}, expected strings or pairs of strings throughout{_BATCHES}")
+            raise DataError(
+                f"data has {types} at index {index}, expected strings or pairs of strings "
+                f"throughout{_OR_BATCHES}"
+            )
     names = ("text", "text_pair")
     return table_of(dict(zip(names, zip(*items, strict=True), strict=False)), "data")
 
@@ -321,7 +325,9 @@ def table_of(data: Table, origin: str) -> SourceTable:
     """
     names = list(data) if isinstance(data, Mapping) else getattr(data, "column_names", [])
     if "input_ids" in names:
-        raise DataError(f"{origin} has tokenised inputs ({', '.join(names)}): give texts{_BATCHES}")
+        raise DataError(
+            f"{origin} has tokenised inputs ({', '.join(names)}): give texts{_OR_BATCHES}"
+        )
     if isinstance(data, Mapping) and any(map(is_tabular, data.values())):
         raise DataError(
             f"{origin} holds several tables ({joined(map(str, names))}): give one of them"

@@ -140,7 +140,9 @@ def head_scores(
         NumbersError: The model answers NaN or infinity.
     """
     if not isinstance(model, nn.Module):
-        check_measurable(model, tokenizer, substitute_data, score, part)
+        check_measurable(
+            model, tokenizer=tokenizer, substitute_data=substitute_data, score=score, part=part
+        )
     studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
     known = METHODS if isinstance(model, nn.Module) else ("lambda", *studied)
     if method is not None and method not in known:

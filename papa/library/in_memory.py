@@ -84,6 +84,7 @@ def measure_in_memory(
     measured = InMemoryTexts.from_batches(validation, pretrained)
     # Of images, sound and parts layers may attend over other numbers than of input_ids.
     is_text = part is None and all({*text} <= NAMES_OF_TEXT for text in measured.texts)
+    # 0 where they are not known: any matrices have that many slots.
     tokens = int(max(measured.lengths)) if is_text and not measured.unsplit_batches else 0
     for substitute in substitutes:
         check_substitute(substitute, int(max(computed_from.lengths)), tokens)

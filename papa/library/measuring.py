@@ -48,7 +48,7 @@ from papa.tasks.pipeline import build_pipeline
 from papa.tasks.results import results_table
 from papa.tasks.step import Step
 
-_OF_TASK_IN_MEMORY = ("text", "text_pair", "label", "name", "metric", "head", "score")
+_IN_MEMORY_TASK_ARGUMENTS = ("text", "text_pair", "label", "name", "metric", "head", "score")
 """The arguments of a task that an in-memory model takes."""
 
 
@@ -149,7 +149,7 @@ def measure(
         raise SpecError(f"substitutes is {name}, expected a list of one or more")
     check_unit(unit)
     if isinstance(model, nn.Module):
-        task = task_in_memory(task, _OF_TASK_IN_MEMORY)
+        task = task_in_memory(task, _IN_MEMORY_TASK_ARGUMENTS)
         if callable(task.metric):
             raise SpecError(
                 "metric: a function of classes scores probes: give an in-memory model "
@@ -178,7 +178,7 @@ def measure(
             joint_effects=joint_effects,
             progress=progress,
         )
-    check_measurable(model, tokenizer, score, part)
+    check_measurable(model, tokenizer=tokenizer, score=score, part=part)
     if store is not None and not model.path:
         raise SpecError(
             "an encoder loaded from memory has no files, by which a store identifies it: "

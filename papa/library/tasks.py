@@ -149,7 +149,8 @@ def task_in_memory(task: Task | None, names: Sequence[str]) -> Task:
     check_task(task)
     changed = {field.name for field in fields(Task) if getattr(task, field.name) != field.default}
     if not changed <= {*names}:
-        raise SpecError(f"task: give an in-memory model only {joined(names)}, found {changed}")
+        others = joined(sorted(changed - {*names}))
+        raise SpecError(f"task: an in-memory model takes {joined(names)}: leave out {others}")
     return task
 
 

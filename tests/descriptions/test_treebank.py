@@ -93,4 +93,4 @@ def test_a_word_of_a_file_needs_a_head(tmp_path: Path) -> None:
     file = tmp_path / "trees.conllu"
     file.write_text(FILE.replace("\t4\t", "\t_\t", 1))
     with pytest.raises(DataError, match=r"sentence 1.*head"):
-        check_trees(read_file(file), of_words=True)
+        check_trees(read_file(file), needs_heads=True)

@@ -160,3 +160,13 @@ def test_files_without_a_card(
             read_split(source, "train")
     else:
         assert read_split(source, "validation").rows.num_rows == 2
+
+
+def test_files_of_different_types_are_refused(on_hub: Hub, tmp_path: Path) -> None:
+    for number, label in enumerate(("positive", 1)):
+        path = tmp_path / f"data/train-0000{number}-of-00002.parquet"
+        path.parent.mkdir(exist_ok=True)
+        Dataset.from_dict({"sentence": ["x"], "label": [label]}).to_parquet(path)
+    on_hub.publish("datasets", "lab/rows", tmp_path)
+    with pytest.raises(DataError, match="lab/rows"):
+        read_split(glue("lab/rows", config=None), "train")
