@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -14,7 +15,13 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import VALUED_ROWS, divided_rows, rows_of_seed, shuffle_seed_of
+from papa.ranking.head_scores import (
+    VALUED_ROWS,
+    HeadScores,
+    divided_rows,
+    rows_of_seed,
+    shuffle_seed_of,
+)
 from papa.ranking.orders import HEAD_SCORES
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Unit
@@ -28,6 +35,7 @@ from papa.text.sources import Split
 if TYPE_CHECKING:
     from papa.native.passes import NativeHead
     from papa.probes.probes import Probe
+    from papa.ranking.loss_scores import HeadLoss, ScoringRequest
 
 PROBE = "probe.safetensors"
 
@@ -159,24 +167,14 @@ def score_heads(
     from papa.heads.constants import ConstantMatrices
     from papa.native.scores import score_heads_by
     from papa.native.training import training_spec
-    from papa.ranking.loss_scores import HeadLoss, LossRequest, ProbeLoss, ScoringRequest
-    from papa.ranking.streamed import score_by_row_means
+    from papa.ranking.loss_scores import LossRequest, ScoringRequest
 
-    entry = HEAD_SCORES[methods[0]]
     corpus = open_corpus(context.artifacts[text])
     constants = ConstantMatrices.load(context.artifacts[average])
-    count = len(corpus.split("train"))
     drawn_seed = seed or 0
+    count = len(corpus.split("train"))
     rows, shuffle_seed = divided_rows(count, ranking.rows, drawn_seed, rows_divided_by)
-    valued_rows = ranking.rows or VALUED_ROWS
-    if entry.values_sets:
-        shuffle_seed = shuffle_seed_of(count, valued_rows, drawn_seed)
-    loss: HeadLoss | None = None
-    if is_native(task):
-        loss = open_native_loss(context, encoder, corpus, task, unit)
-    elif frozen_probe is not None:
-        probe = _load_probe(context, corpus, task, drawn_seed, frozen_probe)
-        loss = ProbeLoss(context.loaded_encoder, probe, corpus)
+    loss = _head_loss(context, encoder, corpus, task, drawn_seed, frozen_probe, unit)
     if loss is None:
         request = ScoringRequest(
             encoder=context.loaded_encoder,
@@ -188,28 +186,62 @@ def score_heads(
             execution=context.execution,
             progress=context.progress,
         )
-        functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-        if entry.streamed:
-            scores_by_method = score_by_row_means(request, functions)
-        else:
-            scores_by_method = {method: score(request) for method, score in functions.items()}
-    else:
-        layers, units = loss.size
-        training: ProbeSpec | None = None
-        if "epochs" in entry.reads:
-            training = training_spec(methods[0], ranking, task.probe, len(rows))
-        loss_request = LossRequest(
-            loss=loss,
-            substitute=constants.to(loss.device),
-            rows=rows,
-            valued_rows=rows_of_seed(count, valued_rows, drawn_seed),
-            evaluations=entry.evaluations(ranking, layers * units),
-            seed=drawn_seed,
-            training=training,
-            progress=context.progress,
-        )
-        scores_by_method = score_heads_by(methods, loss_request)
+        publish_head_scores(context, _scores_without_loss(methods, request), shuffle_seed)
+        return
+    entry = HEAD_SCORES[methods[0]]
+    valued_rows = ranking.rows or VALUED_ROWS
+    if entry.values_sets:
+        shuffle_seed = shuffle_seed_of(count, valued_rows, drawn_seed)
+    training: ProbeSpec | None = None
+    if "epochs" in entry.reads:
+        training = training_spec(methods[0], ranking, task.probe, len(rows))
+    layers, units = loss.size
+    loss_request = LossRequest(
+        loss=loss,
+        substitute=constants.to(loss.device),
+        rows=rows,
+        valued_rows=rows_of_seed(count, valued_rows, drawn_seed),
+        evaluations=entry.evaluations(ranking, layers * units),
+        seed=drawn_seed,
+        training=training,
+        progress=context.progress,
+    )
+    scores_by_method = score_heads_by(methods, loss_request)
     publish_head_scores(context, scores_by_method, shuffle_seed, native=is_native(task))
+
+
+def _head_loss(
+    context: Context,
+    encoder: EncoderReference,
+    corpus: TokenisedCorpus,
+    task: TaskSpec,
+    seed: int,
+    frozen_probe: Step | None,
+    unit: Unit,
+) -> HeadLoss | None:
+    """Return the loss that heads are scored by: of the native head or of a probe that a step has
+    trained; None for methods that take neither.
+    """
+    from papa.ranking.loss_scores import ProbeLoss
+
+    if is_native(task):
+        return open_native_loss(context, encoder, corpus, task, unit)
+    if frozen_probe is not None:
+        probe = _load_probe(context, corpus, task, seed, frozen_probe)
+        return ProbeLoss(context.loaded_encoder, probe, corpus)
+    return None
+
+
+def _scores_without_loss(
+    methods: Sequence[str], request: ScoringRequest
+) -> Mapping[str, HeadScores]:
+    """Score all heads by methods that read the encoder's attention, or train a probe themselves."""
+    from papa.ranking.streamed import score_by_row_means
+
+    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
+    if HEAD_SCORES[methods[0]].streamed:
+        return score_by_row_means(request, functions)
+    return {method: score(request) for method, score in functions.items()}
 
 
 def _load_probe(

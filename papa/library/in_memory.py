@@ -80,14 +80,9 @@ def measure_in_memory(
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
     unit_orders = UnitOrders.from_requested(orders, native)
-    computed_from = InMemoryTexts.from_batches(train, pretrained)
+    texts = InMemoryTexts.from_batches(train, pretrained)
     measured = InMemoryTexts.from_batches(validation, pretrained)
-    # Of images, sound and parts layers may attend over other numbers than of input_ids.
-    is_text = part is None and all({*text} <= NAMES_OF_TEXT for text in measured.texts)
-    # 0 where they are not known: any matrices have that many slots.
-    tokens = int(max(measured.lengths)) if is_text and not measured.unsplit_batches else 0
-    for substitute in substitutes:
-        check_substitute(substitute, int(max(computed_from.lengths)), tokens)
+    _check_substitutes(substitutes, texts, measured, part)
     substitutes_by_seed = [
         _substitute_by_seed(model, substitute, train, part, probe_seeds)
         for substitute in substitutes
@@ -115,11 +110,8 @@ def measure_in_memory(
     }
     results, constant_heads = score_cells(cells, units_in_order, keep, task.name, progress)
     effects: JointEffects | None = None
-    if (
-        joint_effects
-        and "effect" in unit_orders.names
-        and has_joint_effects(keep, len(native.units))
-    ):
+    measures_sets = has_joint_effects(keep, len(native.units)) and "effect" in unit_orders.names
+    if joint_effects and measures_sets:
         compared = open_head(validation, followed)
         order = unit_orders.arranged("effect", scores, (0, 0))
         with bar("joint effects", progress, "text") as report:
@@ -132,14 +124,31 @@ def measure_in_memory(
         for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(computed_from))
+    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(texts))
     answers = [
         *score_sentences(summarise(results)),
-        examples_sentence(len(computed_from), len(native.texts)),
+        examples_sentence(len(texts), len(native.texts)),
         *sentences,
         *seed_warnings(results),
     ]
     return Measurement(results, head_scores, answers, constant_heads, effects)
+
+
+def _check_substitutes(
+    substitutes: Sequence[RequestedSubstitute],
+    train: InMemoryTexts,
+    validation: InMemoryTexts,
+    part: str | None,
+) -> None:
+    """Refuse substitutes that no in-memory model has, and matrices of fewer slots than a measured
+    text has tokens.
+    """
+    # Of images, sound and parts layers may attend over other numbers than of input_ids.
+    is_text = part is None and all({*text} <= NAMES_OF_TEXT for text in validation.texts)
+    # 0 where they are not known: any matrices have that many slots.
+    tokens = int(max(validation.lengths)) if is_text and not validation.unsplit_batches else 0
+    for substitute in substitutes:
+        check_substitute(substitute, int(max(train.lengths)), tokens)
 
 
 def _substitute_by_seed(

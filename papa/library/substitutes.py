@@ -129,7 +129,9 @@ def is_drawn(requested: RequestedSubstitute) -> bool:
 
 def _name_of(requested: RequestedSubstitute) -> str | None:
     """Return the name of a requested substitute; None of matrices and functions."""
-    return _name_and_parameters(requested)[0] if isinstance(requested, str | Mapping) else None
+    if isinstance(requested, Substitute | Tensor | np.ndarray) or callable(requested):
+        return None
+    return _name_and_parameters(requested)[0]
 
 
 def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
