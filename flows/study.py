@@ -101,17 +101,7 @@ def run_study(
     """
     prepared = prepared_run.get(None)
     if prepared is not None:
-        interrupted = threading.Event()
-        prepared.on_interrupt.append(interrupted.set)
-        study_name = prepared.checked.inputs.study.name
-        try:
-            with _failure_recorded(prepared.store, study_name, interrupted.is_set):
-                return _run_in_prefect(prepared)
-        except PapaError as error:
-            # The store may fail before the run does.
-            if not prepared.link.done():
-                prepared.link.set_exception(error)
-            raise
+        return _run_prepared(prepared)
     settle_environment()
     opened = Store(_absolute("store", store or os.environ.get("PAPA_STORE") or "papa-store"))
     settle_umask(opened.root)
@@ -132,6 +122,21 @@ def run_study(
         with workers_of(checked, opened) as executor:
             progress = StudyProgress(len(checked.pipeline.steps))
             return _run_in_prefect(PreparedRun(checked, opened, progress, executor))
+
+
+def _run_prepared(prepared: PreparedRun) -> str:
+    """Run the study that the command line checked; return its results' folder."""
+    interrupted = threading.Event()
+    prepared.on_interrupt.append(interrupted.set)
+    study_name = prepared.checked.inputs.study.name
+    try:
+        with _failure_recorded(prepared.store, study_name, interrupted.is_set):
+            return _run_in_prefect(prepared)
+    except PapaError as error:
+        # The store may fail before the run does.
+        if not prepared.link.done():
+            prepared.link.set_exception(error)
+        raise
 
 
 def digest_of(study: StudySpec) -> str:

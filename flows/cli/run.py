@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from papa.tasks.study_files import save_study
 
 if TYPE_CHECKING:
     from papa.flows.check import Checked
+    from papa.spec import StudySpec
 
 
 def run(
@@ -104,19 +105,13 @@ def run(
         with outside_working_folder():
             prepare_engines(opened.root, verbose=verbose)
             opened.make()
-            # First, as it starts for as long as the imports below take.
+            # First, as it starts for as long as the imports of a check take.
             with PrefectServer(PREFECT__SERVER_EPHEMERAL="1", PREFECT_UI_ENABLED="0") as server:
                 with uncollected(), Console(stderr=True).status("checking …"):
-                    from papa.flows.check import check_study
                     from papa.flows.finished import is_finished, publish_finished
 
-                    checked = check_study(
-                        spec, opened, workers=workers, ray_address=ray_address, code=code_paths
-                    )
-                    inputs = checked.inputs.study
-                    resolved_inputs = {"code": inputs.code, "scores": inputs.scores}
-                    saved = save_study(opened, spec.model_copy(update=resolved_inputs))
-                    on_refusal.pop_all()
+                    checked, saved = _check_and_save(spec, opened, workers, ray_address, code_paths)
+                    on_refusal.pop_all()  # The texts of an accepted study stay in the store.
                     own_server = server if server.use_unless_named() else None
                     finished = own_server is not None and is_finished(checked, opened)
                 # After the status, which holds the error stream.
@@ -144,6 +139,23 @@ def run(
             # Prefect would try for minutes to hand on what it has recorded.
             sys.stdout.flush()
             os._exit(0)
+
+
+def _check_and_save(
+    spec: StudySpec,
+    store: Store,
+    workers: int | None,
+    ray_address: str | None,
+    code: Sequence[Path],
+) -> tuple[Checked, Path]:
+    """Check a study, and save it in the store as Prefect's workers can load it."""
+    # Models are imported here, while Prefect's server starts.
+    from papa.flows.check import check_study
+
+    checked = check_study(spec, store, workers=workers, ray_address=ray_address, code=code)
+    inputs = checked.inputs.study
+    resolved_inputs = {"code": inputs.code, "scores": inputs.scores}
+    return checked, save_study(store, spec.model_copy(update=resolved_inputs))
 
 
 def _run_flow(
