@@ -61,7 +61,6 @@ def test_recipes_of_page_run(folder: Path, tmp_path: Path, monkeypatch: pytest.M
     both = (states(namespace[name], namespace["inputs"]) for name in ("int8", "model"))
     assert 0 < difference(*both) < 0.5
     assert namespace["states"].shape == (2, 5, 32)
-    assert Path("my-other-encoder/README.md").is_file()
     session = onnxruntime.InferenceSession("model.onnx")
     inputs = {name: values[:1] for name, values in namespace["inputs"].items()}
     graph, *_ = session.run(None, {name: values.numpy() for name, values in inputs.items()})

@@ -3,10 +3,12 @@
 import datasets
 import pandas
 import pyarrow
+import pytest
 import torch
 from transformers import AutoModelForSequenceClassification
 
 import papa
+from papa.errors import DataError
 from papa.library.encoder import Encoder
 from tests.library.conftest import SLOTS
 
@@ -31,6 +33,11 @@ def test_every_container_is_read(encoder: Encoder, reviews: dict[str, pandas.Dat
         assert torch.equal(average.matrices, expected.matrices), type(container)
     average_of_others = papa.average(encoder, texts[:-1], progress=False)
     assert not torch.equal(average_of_others.matrices, expected.matrices), "negative control"
+
+
+def test_a_string_in_place_of_texts_is_refused(encoder: Encoder) -> None:
+    with pytest.raises(DataError, match="one string"):
+        papa.average(encoder, "one string", progress=False)
 
 
 def test_pairs_are_tuples_or_two_columns(encoder: Encoder) -> None:
