@@ -1,5 +1,5 @@
 """Figures in Vega-Lite: their parts, their look and their files. Figures share frames by name, so a
-page holds each once.
+page holds each once. Altair is not used: its charts load scripts from the network in a notebook.
 """
 
 import json
