@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from papa.ranking.orders import draws_of, head_order, scoring_method
-from papa.spec import ConstantsSpec, Order, TaskSpec
+from papa.spec import Order, SubstituteSpec, TaskSpec
 from papa.spec.orders import SCORES, Cell, constant_count, heads_of_units, without_name
 from papa.spec.substitutes import entry_of
 from papa.tasks.cell import ConstantHeads
@@ -16,7 +16,7 @@ from papa.tasks.substitute_steps import substitute_source
 
 
 def constant_heads_by_seeds(
-    pair: Pair, cell: Cell, substitute: ConstantsSpec, rankings: Rankings
+    pair: Pair, cell: Cell, substitute: SubstituteSpec, rankings: Rankings
 ) -> dict[tuple[int, ...], ConstantHeads]:
     """Return which heads are constant in a canonical cell (``Cell.canonical``), by the probe seeds
     that one step scores.
@@ -41,7 +41,7 @@ def constant_heads_by_seeds(
 
 
 def _draws_by_seeds(
-    pair: Pair, substitute: ConstantsSpec, cell: Cell
+    pair: Pair, substitute: SubstituteSpec, cell: Cell
 ) -> Mapping[tuple[int, ...], tuple[int, ...]]:
     """Return what the order of units is drawn from (``draws_of``), by the probe seeds that one step
     scores: a probe has a step for each seed; a native head, which no seed changes, one for all
@@ -67,7 +67,7 @@ def _positions_of_heads(pair: Pair, order: Order, draw: tuple[int, ...]) -> tupl
 
 
 def cell_step(
-    pair: Pair, cell: Cell, substitute: ConstantsSpec, heads: ConstantHeads, seeds: tuple[int, ...]
+    pair: Pair, cell: Cell, substitute: SubstituteSpec, heads: ConstantHeads, seeds: tuple[int, ...]
 ) -> Step:
     """Return the step that scores a canonical cell with some of the probe seeds."""
     name = f"{pair.title} · {_condition(cell, pair.heads)}"

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
 from papa.scores.summary import read_table
-from papa.spec import ConstantsSpec, EncoderSpec, StudySpec, TaskSpec
+from papa.spec import EncoderSpec, StudySpec, SubstituteSpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import Head
 from papa.storage import artifacts
@@ -190,7 +190,7 @@ class FinishedStudy:
         """Return the task of a name."""
         return next(task for task in self.study.tasks if task.name == name)
 
-    def substitute_of(self, cell: CellEntry) -> ConstantsSpec:
+    def substitute_of(self, cell: CellEntry) -> SubstituteSpec:
         """Return the substitute of a cell, as the study names it."""
         return next(spec for spec in self.study.substitutes if spec.label == cell.constants)
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from papa.errors import SpecError, meant
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, is_known, scoring_method
-from papa.spec import ConstantsSpec, StudySpec, TaskSpec
+from papa.spec import StudySpec, SubstituteSpec, TaskSpec
 from papa.spec.orders import REVERSED
 from papa.spec.substitutes import entry_of
 
@@ -34,7 +34,7 @@ def misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[
                 yield "ranking", str(error)
 
 
-def _unfit_substitute(substitute: ConstantsSpec, task: TaskSpec) -> Iterator[str]:
+def _unfit_substitute(substitute: SubstituteSpec, task: TaskSpec) -> Iterator[str]:
     """Yield why a task cannot have a substitute."""
     entry = entry_of(substitute.kind)
     name = f"task {task.name}"

@@ -1,6 +1,6 @@
 """Which step computes what takes attention's place."""
 
-from papa.spec import ConstantsSpec, TaskSpec
+from papa.spec import SubstituteSpec, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.tasks.pair import Pair, average_step, native_task
 from papa.tasks.step import Step
@@ -12,7 +12,7 @@ from papa.tasks.substitutes import (
 )
 
 
-def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteSource:
+def substitute_source(pair: Pair, spec: SubstituteSpec, seed: int) -> SubstituteSource:
     """Return what takes attention's place, before any training of its own; the probe ``seed`` is of
     substitutes that are drawn.
     """
@@ -46,7 +46,7 @@ def substitute_source(pair: Pair, spec: ConstantsSpec, seed: int) -> SubstituteS
     return SubstituteSource(kind, spec.parameters, source)
 
 
-def _averaged_text(pair: Pair, spec: ConstantsSpec) -> TaskSpec:
+def _averaged_text(pair: Pair, spec: SubstituteSpec) -> TaskSpec:
     """Return the text that an average is over: the task's own, another one, or a sample of
     either.
     """

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Int
 
 from papa.models.reference import EncoderReference, load_tokenizer
-from papa.spec import ConstantsKind, TaskSpec
+from papa.spec import SubstituteKind, TaskSpec
 from papa.spec.substitutes import entry_of
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.tasks.context import Context, is_native
@@ -43,7 +43,7 @@ class SubstituteSource:
         source: The step whose artifact it is, or is derived from; None where it needs no encoder.
     """
 
-    kind: ConstantsKind
+    kind: SubstituteKind
     parameters: Mapping[str, int] = field(default_factory=dict)
     source: Step | None = None
 
@@ -105,7 +105,7 @@ def constant_outputs(
     context: Context,
     encoder: EncoderReference,
     text: Step,
-    kind: ConstantsKind,
+    kind: SubstituteKind,
     seed: int | None = None,
     task: TaskSpec | None = None,
 ) -> None:

@@ -18,8 +18,6 @@ from pydantic import BaseModel
 from papa.spec import (
     CodeSpec,
     Columns,
-    ConstantsKind,
-    ConstantsSpec,
     EmbeddedSource,
     EncoderSpec,
     ExecutionSpec,
@@ -31,6 +29,8 @@ from papa.spec import (
     ProbeSpec,
     RankingSpec,
     StudySpec,
+    SubstituteKind,
+    SubstituteSpec,
     TaskSpec,
 )
 from papa.spec.study import AS_THE_AUTHORS_RAN
@@ -65,7 +65,7 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "Source: embedded": EmbeddedSource,
     "Columns": Columns,
     "The probe": ProbeSpec,
-    "Constant matrices": ConstantsSpec,
+    "Constant matrices": SubstituteSpec,
     "Head scores": ExternalScores,
     "Code": CodeSpec,
     "Ranking": RankingSpec,
@@ -206,7 +206,7 @@ def _models(annotation: Any) -> list[type[BaseModel]]:
 
 def _type(annotation: Any) -> str:
     """A type in words."""
-    if annotation == ConstantsKind:
+    if annotation == SubstituteKind:
         return _names(SUBSTITUTES)
     origin, inside = get_origin(annotation), get_args(annotation)
     if origin is Annotated:

@@ -18,7 +18,7 @@ from papa.errors import DataError
 from papa.heads.kinds import Averages
 from papa.heads.substitutes import Weights, normalised, read_at
 from papa.models.layer import Heads, LayerAttention, at_least_single, indices, states_of_heads
-from papa.spec import ConstantsKind
+from papa.spec import SubstituteKind
 from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, published, read_metadata, verified
 from papa.storage.files import Address
@@ -66,7 +66,7 @@ class ConstantMatrices(Weights):
 
     matrices: Float[Tensor, "layers heads slots slots"]
     seen: Bool[Tensor, "slots slots"]
-    kind: ConstantsKind
+    kind: SubstituteKind
     counts: Float[Tensor, "slots slots"] | None = None
     encoder_digest: str | None = None
     special: tuple[int, ...] | None = None
@@ -158,7 +158,7 @@ def check_length(tokens: int, slots: int) -> None:
 
 
 def control(
-    kind: ConstantsKind, layers: int, heads: int, slots: int, **parameters: int
+    kind: SubstituteKind, layers: int, heads: int, slots: int, **parameters: int
 ) -> ConstantMatrices:
     """Make a control of ``papa.heads.kinds``, the same for every layer."""
     function = resolve_name(SUBSTITUTES[kind].function)
@@ -170,7 +170,7 @@ def control(
 
 
 def derived(
-    kind: ConstantsKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
+    kind: SubstituteKind, average: ConstantMatrices, special: Sequence[int], **parameters: int
 ) -> ConstantMatrices:
     """Return a kind of ``papa.heads.kinds`` from an average; ``special`` are slots of [CLS] and
     [SEP].

@@ -14,7 +14,7 @@ from papa.heads.observers import ObservedModel, observer_of
 from papa.heads.outputs import ConstantOutputs
 from papa.heads.resampling import Resampled, drawn_rows
 from papa.models.layer import Observe
-from papa.spec import ConstantsKind
+from papa.spec import SubstituteKind
 from papa.spec.substitutes import SUBSTITUTES
 from papa.storage.artifacts import ArtifactReference, verified
 from papa.text.corpus import TokenisedSplit
@@ -28,7 +28,7 @@ ObserveRows: TypeAlias = Callable[[Observe, Int[np.ndarray, " rows"]], None]
 def outputs_over(
     observe_rows: ObserveRows,
     split: TokenisedSplit,
-    kind: ConstantsKind,
+    kind: SubstituteKind,
     size: tuple[int, int],
     seed: int | None = None,
     donors: int = 1,

@@ -36,7 +36,7 @@ from papa.reporting.sentences import (
 )
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
-from papa.spec import ConstantsSpec, Order, StudySpec
+from papa.spec import Order, StudySpec, SubstituteSpec
 from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit, default_order
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
@@ -224,7 +224,7 @@ def _with_matrices(
 ) -> StudyInputs:
     """Return a study's inputs with matrices of the caller's among, or as, its substitutes."""
     kinds = () if replaces_all else inputs.study.substitutes
-    kinds += tuple(ConstantsSpec.model_construct(kind=label) for label in custom)
+    kinds += tuple(SubstituteSpec.model_construct(kind=label) for label in custom)
     study = inputs.study.model_copy(update={"substitutes": kinds})
     return replace(inputs, study=study, matrices=custom)
 

@@ -25,7 +25,7 @@ from papa.library.encoder import Encoder
 from papa.native.batches import InMemoryTexts
 from papa.native.passes import NativeHead
 from papa.scores.custom import custom_name
-from papa.spec import ConstantsSpec
+from papa.spec import SubstituteSpec
 from papa.spec.substitutes import SUBSTITUTES
 
 RequestedMatrices: TypeAlias = str | ConstantMatrices | Tensor | np.ndarray
@@ -154,10 +154,10 @@ def _name_and_parameters(requested: object) -> tuple[str, dict[str, int]]:
     return name, parameters
 
 
-def _specified(settings: Mapping[str, object]) -> ConstantsSpec:
+def _specified(settings: Mapping[str, object]) -> SubstituteSpec:
     """Return a substitute as a study has it. Raises a SpecError where it cannot have it."""
     try:
-        return ConstantsSpec.model_validate(settings)
+        return SubstituteSpec.model_validate(settings)
     except ValidationError as error:
         raise SpecError(f"substitute '{settings.get('kind')}': {in_one_line(error)}") from None
 

@@ -3,8 +3,6 @@
 from papa.spec.orders import Order
 from papa.spec.study import (
     CodeSpec,
-    ConstantsKind,
-    ConstantsSpec,
     EncoderSpec,
     ExecutionSpec,
     ExternalScores,
@@ -12,6 +10,8 @@ from papa.spec.study import (
     LayoutSpec,
     RankingSpec,
     StudySpec,
+    SubstituteKind,
+    SubstituteSpec,
 )
 from papa.spec.task import (
     Columns,

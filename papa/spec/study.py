@@ -24,13 +24,13 @@ from papa.spec.task import (
     one_of,
 )
 
-ConstantsKind = Annotated[str, AfterValidator(lambda kind: one_of(SUBSTITUTES, kind))]
+SubstituteKind = Annotated[str, AfterValidator(lambda kind: one_of(SUBSTITUTES, kind))]
 
 
-class ConstantsSpec(Frozen):
+class SubstituteSpec(Frozen):
     """A kind of constant matrices and, for ``average``, the text it is taken over."""
 
-    kind: ConstantsKind
+    kind: SubstituteKind
     """What stands in attention's place: the average; a control such as identity, toeplitz or zeros
     (paper, Section 5.2); a trained one; a constant output (docs/method.md)."""
     corpus: TaskSpec | None = None
@@ -59,7 +59,7 @@ class ConstantsSpec(Frozen):
         return {**entry_of(str(values.get("kind"))).parameters, **set_values}
 
     @model_validator(mode="after")
-    def _has_keys_of_its_kind_only(self) -> ConstantsSpec:
+    def _has_keys_of_its_kind_only(self) -> SubstituteSpec:
         keys = {kind: tuple(entry.parameters) for kind, entry in SUBSTITUTES.items()}
         for kind, names in {**keys, "average": ("corpus", "rows")}.items():
             for name in names:
@@ -73,7 +73,7 @@ class ConstantsSpec(Frozen):
         return entry_of(self.kind).origin == "training"
 
     @property
-    def initial_kind(self) -> ConstantsKind:
+    def initial_kind(self) -> SubstituteKind:
         """The substitute that training starts from; itself where it is not trained."""
         starts = entry_of(self.kind).starts
         if not starts:
@@ -223,8 +223,8 @@ class StudySpec(Frozen):
     """Hub names such as google-bert/bert-base-uncased, folders, or the embedded one."""
     tasks: Annotated[tuple[TaskSpec, ...], Field(min_length=1)]
     """What the encoders are measured on: known tasks, changed key by key, or your own."""
-    substitutes: Annotated[tuple[ConstantsSpec, ...], Field(min_length=1)] = (
-        ConstantsSpec(kind="average"),
+    substitutes: Annotated[tuple[SubstituteSpec, ...], Field(min_length=1)] = (
+        SubstituteSpec(kind="average"),
     )
     """What replaces attention (docs/method.md)."""
     orders: Annotated[tuple[Order, ...], Field(min_length=1)] = Field(
