@@ -72,7 +72,7 @@ class Checked:
     @property
     def needs_workers(self) -> bool:
         """Whether a missing step runs an encoder: texts and the report need no worker."""
-        return any(step.stage.runs_on != "driver" for step in self.missing)
+        return any(step.stage.runs_on != "driver's machine" for step in self.missing)
 
 
 def check_study(

@@ -18,7 +18,7 @@ def is_finished(checked: Checked, store: Store) -> bool:
     """Return whether every step of a study is finished, and its folder holds undamaged results."""
     if checked.missing:
         return False
-    folder = store.study(checked.inputs.study.name)
+    folder = store.study_path(checked.inputs.study.name)
     with suppress(PapaError):
         results = checked.pipeline.steps[-1].reference(store)
         verified(folder)

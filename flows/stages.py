@@ -180,7 +180,7 @@ def publish_results(step: Step, run: StudyRun) -> None:
     artifact = step.reference(store)
     place_results(store, study, artifact)
     run.tracking.log_results(artifact)
-    folder = store.study(study)
+    folder = store.study_path(study)
     # A data URI: Prefect's pages show no other address that every reader reaches.
     image = base64.b64encode((folder / "scores.png").read_bytes()).decode()
     report = f"`{folder}/report.html`"

@@ -209,7 +209,7 @@ def _run_in_prefect(prepared: PreparedRun) -> str:
     except BaseException as error:
         prepared.link.set_exception(error)
         raise
-    return str(prepared.store.study(spec.name))
+    return str(prepared.store.study_path(spec.name))
 
 
 def _mark_crashed(run: UUID) -> None:

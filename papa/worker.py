@@ -69,13 +69,13 @@ class Worker:
         arguments: Mapping[str, Any],
         model: ModelReference | None = None,
         progress: Progress = ignore_progress,
-        at_driver: bool = False,
+        on_drivers_machine: bool = False,
     ) -> Any:
         """Call a module-level function on the next idle worker, which has loaded the ``model``, if
         any, and wait for its result.
 
-        The function gets ``arguments``, ``progress`` and the model. With ``at_driver`` it reads
-        files of the driver's machine.
+        The function gets ``arguments``, ``progress`` and the model. ``on_drivers_machine``: it
+        reads files that lie there.
         """
         import torch
 

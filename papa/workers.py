@@ -62,7 +62,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         self._size = workers or usable_cores()
         self._shared = shared
         self._lock = threading.Lock()
-        self._at_driver = threading.Semaphore(usable_cores())
+        self._driver_calls = threading.Semaphore(usable_cores())
         # Ray takes SIGTERM for itself in the main thread: another one joins it.
         self._keeper = ThreadPoolExecutor(max_workers=1, thread_name_prefix="ray")
         self._ray: Any = None
@@ -99,11 +99,11 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
         arguments: Mapping[str, Any],
         model: ModelReference | None = None,
         progress: Progress = ignore_progress,
-        at_driver: bool = False,
+        on_drivers_machine: bool = False,
     ) -> Any:
         """Call a function; see ``Worker.run``."""
-        if at_driver and (self._address or self._ray is None):
-            with self._at_driver:
+        if on_drivers_machine and (self._address or self._ray is None):
+            with self._driver_calls:
                 return function(**arguments, progress=progress)
         self.begin().result()
         errors = self._ray.exceptions

@@ -35,7 +35,7 @@ _TEXT_FACTS = ("rows", "tokens", "texts_cut", "words_cut", "notes")
 """What the report says of a text."""
 
 
-@stage("aggregate", "invocation", version=manifest.VERSION, runs_on="driver")
+@stage("aggregate", version=manifest.VERSION, runs_on="driver's machine", unkeyed=("invocation",))
 def aggregate(
     context: Context,
     study: StudySpec,

@@ -28,7 +28,7 @@ from papa.tasks.worker_calls import CALLS_PER_WORKER, WorkerCall, run_on_all_wor
 from papa.text.corpus import open_corpus
 
 
-@stage("average", version=3, runs_on="all workers")
+@stage("average", version=3, runs_on="driver thread")
 def average(
     context: Context,
     encoder: EncoderReference,

@@ -8,21 +8,21 @@ from collections.abc import Callable
 from queue import SimpleQueue
 
 Job = Callable[[], object]
-_SECONDS_OF_A_CALL = 120.0
+_CALL_TIMEOUT_SECONDS = 120.0
 """How long ``finish`` waits for one job: an upload of matrices may take a minute."""
-_SECONDS_OF_ALL = 600.0
+_FINISH_TIMEOUT_SECONDS = 600.0
 """How long ``finish`` waits for all jobs."""
 
 
 class BackgroundCalls:
     """Jobs that a thread calls one after the other.
 
-    When one fails, ``failing`` gets a sentence, and that job and all later ones wait for
+    When one fails, ``on_failure`` gets a sentence, and that job and all later ones wait for
     ``finish``, which tries them once more, up to the first that fails again.
     """
 
-    def __init__(self, failing: Callable[[str], None]) -> None:
-        self._failing = failing
+    def __init__(self, on_failure: Callable[[str], None]) -> None:
+        self._on_failure = on_failure
         self._last_failure = ""
         self._call_began = 0.0
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
@@ -43,27 +43,24 @@ class BackgroundCalls:
         began = self._call_began = time.monotonic()
         self._jobs.put(None)
         while self._thread.is_alive():
-            until = min(began + _SECONDS_OF_ALL, self._call_began + _SECONDS_OF_A_CALL)
+            until = min(began + _FINISH_TIMEOUT_SECONDS, self._call_began + _CALL_TIMEOUT_SECONDS)
             if time.monotonic() > until:
                 return f"its calls took longer than {time.monotonic() - began:.0f} s"
             self._thread.join(0.1)
         return self._last_failure
 
     def _call_jobs(self) -> None:
-        postponed = list[Job]()
-        for job in iter(self._jobs.get, None):
-            failure = "" if postponed else self._failure_of(job)
+        jobs = iter(self._jobs.get, None)
+        for job in jobs:
+            failure = self._run_job(job)
             if failure:
-                self._failing(f"what is left is tried again when the study is over: {failure}")
-            if failure or postponed:
-                postponed.append(job)
-        for job in postponed:
-            self._last_failure = self._failure_of(job)
-            if self._last_failure:
-                return
+                self._on_failure(f"what is left is tried again when the study is over: {failure}")
+                # Waits for ``finish``, after which no job follows.
+                postponed = [job, *jobs]
+                self._last_failure = next(filter(None, map(self._run_job, postponed)), "")
 
-    def _failure_of(self, job: Job) -> str:
-        """Call a job; return why it failed, or ""."""
+    def _run_job(self, job: Job) -> str:
+        """Run a job; return why it failed, or ""."""
         self._call_began = time.monotonic()
         try:
             job()

@@ -42,8 +42,9 @@ class ConstantHeads:
         order: The head order; None where it changes nothing, as all heads or none are constant.
         count: How many heads are constant: the first of the order.
         score_steps: The steps whose scores the order follows; the order is that of their mean.
-        draw: What a random order is drawn from; of external scores, from a file or a function, the
-            positions of heads. A drawn order of groups is given as an order of all heads.
+        draw: Of a random order its seed, or seeds; of external scores, from a file or a function,
+            the positions of all heads in the order (layer · H + head). A drawn order of groups is
+            stored as such positions too.
     """
 
     size: tuple[int, int]
@@ -68,15 +69,15 @@ class ConstantHeads:
             layers, units = scores.shape
         return head_order(order, scores, layers, units, self.draw)
 
-    def in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
+    def heads_in_order(self, artifacts: Mapping[Step, ArtifactReference]) -> list[Head]:
         """Return all heads as (layer, head), the first to become constant first."""
         units = self.units_in_order(artifacts)
         layers, heads = self.size
         return heads_of_units(units, layers * heads // len(units))
 
-    def constant_heads(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
-        """Return the constant heads, sorted."""
-        return tuple(sorted(self.in_order(artifacts)[: self.count]))
+    def select(self, artifacts: Mapping[Step, ArtifactReference]) -> tuple[Head, ...]:
+        """Return the constant heads as (layer, head), sorted."""
+        return tuple(sorted(self.heads_in_order(artifacts)[: self.count]))
 
     def load_substitute(
         self, context: Context, encoder: EncoderReference, task: TaskSpec

@@ -33,7 +33,7 @@ def constant_heads_by_seeds(
             size=(pair.encoder.layers, pair.encoder.heads),
             substitute=substitute_source(pair, substitute, seeds[0]) if cell.constants else None,
             order=order,
-            count=constant_count(cell.fraction, pair.heads),
+            count=constant_count(cell.fraction, pair.head_count),
             score_steps=rankings[method] if method else {},
             draw=draw,
         )
@@ -59,7 +59,7 @@ def _positions_of_heads(pair: Pair, order: Order, draw: tuple[int, ...]) -> tupl
     layer · H + head.
     """
     layers = pair.encoder.layers
-    groups = head_order(order, None, layers, pair.units // layers, draw)
+    groups = head_order(order, None, layers, pair.unit_count // layers, draw)
     return tuple(
         layer * pair.encoder.heads + head
         for layer, head in heads_of_units(groups, pair.heads_per_unit)
@@ -70,7 +70,7 @@ def cell_step(
     pair: Pair, cell: Cell, substitute: SubstituteSpec, heads: ConstantHeads, seeds: tuple[int, ...]
 ) -> Step:
     """Return the step that scores a canonical cell with some of the probe seeds."""
-    name = f"{pair.title} · {_condition(cell, pair.heads)}"
+    name = f"{pair.title} · {_condition(cell, pair.head_count)}"
     if seeds != pair.study.probe_seeds:
         name = f"{name} · seed {seeds[0]}"
     if pair.task.head == "native":
@@ -145,11 +145,11 @@ def _scored_task(pair: Pair, *settings: str, **values: object) -> TaskSpec:
     return task_of_only(pair.task, "metric", "positive", *settings, **values)
 
 
-def _condition(cell: Cell, heads_in_all: int) -> str:
+def _condition(cell: Cell, head_count: int) -> str:
     """Return what is constant in a canonical cell, in words."""
     if not cell.constants:
         return "no constant head"
     if not cell.order:
         return f"{cell.constants} · every head constant"
-    count = constant_count(cell.fraction, heads_in_all)
-    return f"{cell.constants} · {cell.order} · {count} of {heads_in_all} heads constant"
+    count = constant_count(cell.fraction, head_count)
+    return f"{cell.constants} · {cell.order} · {count} of {head_count} heads constant"

@@ -94,11 +94,12 @@ class Context:
         *,
         progress: Progress = ignore_progress,
         with_model: bool = True,
-        at_driver: bool = False,
+        on_drivers_machine: bool = False,
         **arguments: Any,
     ) -> _Result:
-        """Call a function on the next idle worker, or ``at_driver`` (``Worker.run``). It gets a
-        context of its own, with the step's model unless it does without, and the ``arguments``.
+        """Call a function on the next idle worker, or ``on_drivers_machine`` (``Worker.run``). It
+        gets a context of its own, with the step's model unless it does without, and the
+        ``arguments``.
         """
         result: _Result = self.executor.run(
             _call_in_context,
@@ -111,7 +112,7 @@ class Context:
                 "arguments": arguments,
             },
             progress=progress,
-            at_driver=at_driver,
+            on_drivers_machine=on_drivers_machine,
         )
         return result
 

@@ -223,7 +223,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
     by_name = Path(study).name == study
     # A folder that a user names may lie behind links of theirs.
     path = Path(without_links(study))
-    results = store.study(study) if by_name else path
+    results = store.study_path(study) if by_name else path
     folder = next((path for path in (results, path) if artifacts.has_metadata(path)), None)
     if folder is None:
         saved = results.with_name(f"{results.name}.yaml")
@@ -232,7 +232,7 @@ def open_study(store: Store, study: str) -> FinishedStudy:
                 f"study '{study}' is not finished in {store.address}: run 'papa run {saved}' to "
                 "resume it"
             )
-        complete = store.study("").glob(f"[!.]*/{artifacts.METADATA}")
+        complete = store.study_path("").glob(f"[!.]*/{artifacts.METADATA}")
         known = nearest_first(study, {path.parent.name for path in complete})
         raise SpecError(f"there is no finished study '{study}' in {store.address}: it has {known}")
     metadata = artifacts.read_metadata(folder)

@@ -58,22 +58,22 @@ Point = tuple[str, float | None, int, int]
 
 class Tracking:
     """Inside its block a study has a run in MLflow, which ends as the block does. Nothing waits for
-    MLflow but the end of the block, for a bounded time. ``failing`` gets a sentence where MLflow
+    MLflow but the end of the block, for a bounded time. ``on_failure`` gets a sentence where MLflow
     fails, and where it lacks something in the end, which the next run of the study then writes.
     ``link`` is the run's page on a server, "" for a file.
     """
 
     def __init__(
-        self, store: Store, study: StudySpec, pipeline: Pipeline, failing: Callable[[str], None]
+        self, store: Store, study: StudySpec, pipeline: Pipeline, on_failure: Callable[[str], None]
     ) -> None:
         self.address = tracking_address()
         self.store = store
         self.study = study
         self._pipeline = pipeline
         self._key = pipeline.steps[-1].key
-        self._failing = failing
+        self._on_failure = on_failure
         self._database = database_of(self.address)
-        self._calls = BackgroundCalls(failing)
+        self._calls = BackgroundCalls(on_failure)
         self._ended = False
 
     def __enter__(self) -> Tracking:
@@ -105,7 +105,7 @@ class Tracking:
             self._write_beside(partial(self.end, status))
         failure = self._calls.finish()
         if failure:
-            self._failing(
+            self._on_failure(
                 f"warning: MLflow did not record all of this study ({failure}); its next "
                 "'papa run' logs the rest"
             )

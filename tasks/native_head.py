@@ -47,7 +47,7 @@ def answer(
 
     substitute = heads.load_substitute(context, encoder, task)
     corpus = open_corpus(context.artifacts[text])
-    constant_heads = heads.constant_heads(context.artifacts)
+    constant_heads = heads.select(context.artifacts)
     validation = corpus.split("validation")
     score = code.score if code else None
     native = context.open_native_head(task, encoder, validation, corpus.label_names, score)

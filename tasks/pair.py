@@ -45,7 +45,7 @@ class Pair:
         return f"{self.label} · {self.task.name}"
 
     @property
-    def heads(self) -> int:
+    def head_count(self) -> int:
         """How many heads the encoder has in all, L·H."""
         return self.encoder.layers * self.encoder.heads
 
@@ -55,9 +55,9 @@ class Pair:
         return self.encoder.heads_per_unit(self.study.unit)
 
     @property
-    def units(self) -> int:
+    def unit_count(self) -> int:
         """How many units of heads the encoder has in all."""
-        return self.heads // self.heads_per_unit
+        return self.head_count // self.heads_per_unit
 
     @property
     def code(self) -> CustomCode | None:

@@ -80,7 +80,7 @@ def build_pair(pair: Pair) -> PairSteps:
     """Build the steps of one encoder on one task."""
     study = pair.study
     # Where no head is constant, or all are, the order changes nothing: no score is computed.
-    orders = study.orders if partial_counts(study.keep, pair.units) else []
+    orders = study.orders if partial_counts(study.keep, pair.unit_count) else []
     methods = dict.fromkeys(filter(None, map(scoring_method, orders)))
     rankings = {method: ranking_steps(pair, method) for method in methods}
     substitutes: dict[str, SubstituteSource] = {}
@@ -89,7 +89,7 @@ def build_pair(pair: Pair) -> PairSteps:
         cell = Cell(pair.label, pair.task.name, substitute.label, order, fraction)
         # Without a constant head the substitute changes nothing, with all heads the order: cells
         # that differ in these alone have one result.
-        canonical = cell.canonical(pair.units)
+        canonical = cell.canonical(pair.unit_count)
         heads_by_seeds = constant_heads_by_seeds(pair, canonical, substitute, rankings)
         cells[cell] = tuple(
             cell_step(pair, canonical, substitute, heads, seeds)

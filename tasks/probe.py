@@ -52,7 +52,7 @@ def probe(
     from papa.probes.evaluate import unseen_by
 
     corpus = open_corpus(context.artifacts[text])
-    constant_heads = heads.constant_heads(context.artifacts)
+    constant_heads = heads.select(context.artifacts)
     substitute = heads.load_substitute(context, encoder, task)
     scored, examples_by_seed = _train_and_score(
         context, context.loaded_encoder, corpus, seeds, substitute, constant_heads, trained

@@ -151,7 +151,7 @@ def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
     where ``has_joint_effects`` says so.
     """
     study = pair.study
-    is_compared = SWEPT_METHOD in study.orders and has_joint_effects(study.keep, pair.units)
+    is_compared = SWEPT_METHOD in study.orders and has_joint_effects(study.keep, pair.unit_count)
     if pair.task.head != "native" or not is_compared or SWEPT_METHOD not in rankings:
         return None
     return joint_effects.step(

@@ -136,7 +136,7 @@ def _units_by_seed(
     for step in cell_steps:
         order = [
             (layer, head)
-            for layer, head in step["heads"].in_order(artifacts)
+            for layer, head in step["heads"].heads_in_order(artifacts)
             if head % heads_per_unit == 0
         ]
         units_by_seed |= dict.fromkeys(step["seeds"], order)

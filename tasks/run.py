@@ -113,10 +113,11 @@ def _run_bodies(steps: tuple[Step, ...], session: Session, progress: Progress) -
     """Run the body of steps, which differ in their seed alone, where ``Stage.runs_on`` says."""
     stage = steps[0].stage
     context = Context(steps, session.store, session.execution, progress, workers=session.executor)
-    if stage.runs_on == "all workers":
+    if stage.runs_on == "driver thread":
         stage.body(context, **steps[0].arguments)
         return
-    context.call_worker(run_body, progress=progress, at_driver=stage.runs_on == "driver")
+    on_drivers_machine = stage.runs_on == "driver's machine"
+    context.call_worker(run_body, progress=progress, on_drivers_machine=on_drivers_machine)
 
 
 def run_body(context: Context) -> None:

@@ -33,7 +33,7 @@ _KEYED_BY_ENCODER = (
 )
 """What of an encoder enters a key: its content, not its name or where its files lie."""
 
-RunsOn = Literal["worker", "driver", "all workers"]
+RunsOn = Literal["any worker", "driver's machine", "driver thread"]
 
 
 @dataclass(eq=False)
@@ -70,19 +70,27 @@ class Stage:
 
 
 def stage(
-    name: str, *unkeyed: str, version: int, runs_on: RunsOn = "worker", by_seed: bool = False
+    name: str,
+    *,
+    version: int,
+    runs_on: RunsOn = "any worker",
+    unkeyed: tuple[str, ...] = (),
+    by_seed: bool = False,
 ) -> Callable[[Callable[..., None]], Stage]:
     """Make a function a ``Stage`` of the pipeline.
 
+    The cache key holds the stage's name and version, the names of the body's parameters, and their
+    values; of a dataclass among the values also the names of its fields. To rename a parameter, or
+    a field of such a dataclass, changes the key: every store computes the step again.
+
     Args:
         name: The stage's name.
-        unkeyed: Arguments that change no result, and so are left out of the key.
         version: Raise it by hand when the function gives other results for the same arguments.
-        runs_on: "worker": on the next idle worker, which loads the model of the step (``model_of``)
-            and gives it to the body as ``context.model``. "driver": on the driver's machine, where
-            the input's files lie: by a local worker; with a cluster, or before Ray runs, by the
-            driver itself. "all workers": in a thread of the driver, whose body calls workers itself
-            (``context.executor``), or none.
+        runs_on: "any worker": on the next idle worker, with the step's model loaded (``model_of``).
+            "driver's machine": on a worker there, where the input's files lie; in the driver
+            process with a cluster, or before Ray runs. "driver thread": in a thread of the driver
+            process; the body sends work to workers by ``context.call_worker``, if at all.
+        unkeyed: Arguments that change no result, and so are left out of the key.
         by_seed: The argument ``seeds`` is one seed in each step. Steps that differ in nothing else
             run in one call with all their seeds, and the body publishes an artifact for each.
     """

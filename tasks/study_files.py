@@ -45,7 +45,7 @@ def fetch_studies(store: Store) -> None:
         # Whoever may write to the store chose these names.
         if "/" in name or name.startswith(".") or not is_plain(name):
             continue
-        path = store.study(name)
+        path = store.study_path(name)
         if name.endswith((".yaml", ".failed")):
             if path.is_file() and path.stat().st_mtime == modified:
                 continue
@@ -62,14 +62,14 @@ def fetch_studies(store: Store) -> None:
                 if artifact.digest == document["digest"]:
                     artifacts.verified(artifact)
                     _copy_results(store, name.removesuffix(_POINTER), artifact)
-    for path in store.study("").glob("*.failed"):
+    for path in store.study_path("").glob("*.failed"):
         if path.name not in there and f"{path.stem}.yaml" in there:
             store.studies.remove(path.name)
 
 
 def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None:
     """Put the results of a study, as its artifact holds them, beside those of others here."""
-    folder = store.study(study)
+    folder = store.study_path(study)
     with claimed(store, f"study-{study}"):
         with suppress(DamagedError):
             if artifacts.digest_of(artifacts.read_metadata(folder)) == artifact.digest:
@@ -97,6 +97,6 @@ def _copy_results(store: Store, study: str, artifact: ArtifactReference) -> None
 
 def save_study(store: Store, study: StudySpec) -> Path:
     """Write a study's specification beside its results, so that it can be run again."""
-    path = store.study(f"{study.name}.yaml")
+    path = store.study_path(f"{study.name}.yaml")
     store.write_study_file(path.name, specification(study).encode())
     return path

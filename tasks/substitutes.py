@@ -163,7 +163,7 @@ def average_by_distance(
         save_file(tensors, folder / DISTANCES)
 
 
-@stage("supplied_matrices", version=1, runs_on="all workers")
+@stage("supplied_matrices", version=1, runs_on="driver thread")
 def supplied_matrices(
     context: Context, encoder: EncoderReference, matrices: ConstantMatrices
 ) -> None:

@@ -47,7 +47,7 @@ work for 64 heads that start at the middle layer.
 _Rows = Int[np.ndarray, " texts"]
 
 
-@stage("sweep_heads", version=2, runs_on="all workers")
+@stage("sweep_heads", version=2, runs_on="driver thread")
 def sweep_heads(
     context: Context,
     encoder: EncoderReference,

@@ -7,7 +7,7 @@ from papa.tasks.step import stage
 from papa.text.corpus import TOKENISE_VERSION, tokenise_corpus
 
 
-@stage("tokenise", version=TOKENISE_VERSION, runs_on="driver")
+@stage("tokenise", version=TOKENISE_VERSION, runs_on="driver's machine")
 def tokenise(
     context: Context,
     tokenizer: EncoderReference,

@@ -84,7 +84,7 @@ def stored_studies(store: Store) -> list[StoredStudy]:
 def names_of_studies(store: Store) -> list[str]:
     """Return the studies that were started in a store."""
     fetch_studies(store)
-    folder = store.study("")
+    folder = store.study_path("")
     names = {path.parent.name for path in folder.glob(f"[!.]*/{METADATA}")}
     for kind in ("yaml", "failed"):
         names |= {path.name.removesuffix(f".{kind}") for path in folder.glob(f"[!.]*.{kind}")}
@@ -94,9 +94,9 @@ def names_of_studies(store: Store) -> list[str]:
 def _stored_study(
     store: Store, name: str, contents: Contents, running: Collection[str]
 ) -> StoredStudy:
-    results = store.study(name)
-    saved = store.study(f"{name}.yaml")
-    failed = store.study(f"{name}.failed")
+    results = store.study_path(name)
+    saved = store.study_path(f"{name}.yaml")
+    failed = store.study_path(f"{name}.failed")
     study = None
     state = "finished"
     try:

@@ -10,7 +10,7 @@ from papa.flows.cli import options
 from papa.flows.progress import duration, size_label
 from papa.storage.artifacts import remove
 from papa.storage.locks import active_processes
-from papa.storage.unused import survey
+from papa.storage.unused import find_unused
 
 
 def prune(
@@ -23,7 +23,7 @@ def prune(
     with options.one_sentence():
         opened = options.marked_store(store)
         # A study uses artifacts that nothing refers to yet.
-        unused = survey(opened)
+        unused = find_unused(opened)
         busy = printable(active_processes(opened))
         if not unused:
             typer.echo(f"Every artifact in {opened.address} is in use.")

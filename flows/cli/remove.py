@@ -53,7 +53,7 @@ def remove(
         for step in sorted(steps):
             artifacts.remove(f"{opened.artifacts}/{step}")
         if study in known:
-            artifacts.remove(opened.study(study))
+            artifacts.remove(opened.study_path(study))
             copies = _copied_texts(opened, [study])
             for name in copies - _copied_texts(opened, [name for name in known if name != study]):
                 opened.studies.remove(name)
@@ -69,7 +69,7 @@ def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
     names: set[str] = set()
     for study in studies:
         with suppress(PapaError):
-            for text in named_texts(load_study(store.study(f"{study}.yaml"))):
+            for text in named_texts(load_study(store.study_path(f"{study}.yaml"))):
                 if isinstance(text.source, FilesSource):
                     names |= {text.source.train.name, text.source.validation.name}
     return {name for name in names if name.endswith((".train.jsonl", ".validation.jsonl"))}

@@ -42,4 +42,4 @@ def report(study: options.Finished, store: options.StoreAddress = options.DEFAUL
                 Files(artifact).remove(superseded)
         place_results(opened, name, opened.reference(metadata["stage"], metadata["key"]))
         # MLflow gets it with the next ``papa run``.
-        typer.echo(f"report   {opened.study(name)}/report.html")
+        typer.echo(f"report   {opened.study_path(name)}/report.html")

@@ -209,7 +209,7 @@ def _run_flow(
 
 def _print_results(store: Store, name: str, mlflow_page: str) -> None:
     """Print the table of a finished study, and where its files and its page in MLflow are."""
-    folder = store.study(name)
+    folder = store.study_path(name)
     summary = options.printable_names(read_table(folder / "summary.csv"))
     Console().print(summary_table(summary))
     for warning in seed_warnings(pandas.read_parquet(folder / RESULTS)):

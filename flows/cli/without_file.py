@@ -108,7 +108,8 @@ def study_of_texts(
         if setting.startswith("name="):
             override(naming, setting)
     halves = {"train": rows[1::2], "validation": _sample(rows[::2], _MEASURED)}
-    paths = {split: store.study(f"{naming['name']}.{split}.jsonl").absolute() for split in halves}
+    copies = store.study_path(naming["name"]).absolute()
+    paths = {split: copies.with_name(f"{copies.name}.{split}.jsonl") for split in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "native"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
@@ -144,7 +145,7 @@ def refuse_same_name(study: StudySpec, store: Store, contents: Mapping[Path, str
     texts: it would overwrite their results. ``contents`` are the files of texts that it would
     write.
     """
-    saved = store.study(f"{study.name}.yaml")
+    saved = store.study_path(f"{study.name}.yaml")
     if not saved.exists():
         return
     try:

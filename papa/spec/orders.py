@@ -110,22 +110,24 @@ class Cell:
             fraction=round(float(row["fraction"]), 6),
         )
 
-    def canonical(self, heads_in_all: int | None = None) -> Cell:
+    def canonical(self, unit_count: int | None = None) -> Cell:
         """Return the cell that stands for all with the same result: constants and order are empty
-        where they change nothing. With L·H, fractions that make equally many heads constant are
-        one.
+        where they change nothing. With ``unit_count``, how many heads, or groups of heads, the
+        encoder has, fractions that make equally many of them constant are one.
         """
         fraction = self.fraction
-        if heads_in_all is not None:
-            fraction = 1 - constant_count(fraction, heads_in_all) / heads_in_all
+        if unit_count is not None:
+            fraction = 1 - constant_count(fraction, unit_count) / unit_count
         constants = self.constants if fraction < 1 else ""
         order = self.order if 0 < fraction < 1 else ""
         return Cell(self.encoder, self.task, constants, order, fraction)
 
 
-def constant_count(fraction: float, heads_in_all: int) -> int:
-    """Return how many heads are constant at an input-dependent fraction f: round((1 - f)·L·H)."""
-    return round((1 - fraction) * heads_in_all)
+def constant_count(fraction: float, unit_count: int) -> int:
+    """Return how many of n heads, or groups of heads, are constant at an input-dependent fraction
+    f: round((1 - f)·n).
+    """
+    return round((1 - fraction) * unit_count)
 
 
 def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
@@ -133,9 +135,9 @@ def constant_heads(order: Sequence[Head], fraction: float) -> tuple[Head, ...]:
     return tuple(order[: constant_count(fraction, len(order))])
 
 
-def partial_counts(fractions: Iterable[float], heads_in_all: int) -> dict[float, int]:
-    """Return how many heads are constant at each fraction at which orders differ: some are, some
-    not.
+def partial_counts(fractions: Iterable[float], unit_count: int) -> dict[float, int]:
+    """Return how many heads, or groups of heads, are constant at each fraction at which orders
+    differ: some are, some not.
     """
-    counts = {fraction: constant_count(fraction, heads_in_all) for fraction in fractions}
-    return {fraction: count for fraction, count in counts.items() if 0 < count < heads_in_all}
+    counts = {fraction: constant_count(fraction, unit_count) for fraction in fractions}
+    return {fraction: count for fraction, count in counts.items() if 0 < count < unit_count}

@@ -29,8 +29,8 @@ class Store:
         self.scratch = self.root / "scratch"
         self.locks = self.root / "locks"
 
-    def study(self, name: str) -> Path:
-        """Return the folder of a study's results."""
+    def study_path(self, name: str) -> Path:
+        """Return the path of a name below ``studies``: a study's results, or a file beside them."""
         return self.root / "studies" / name
 
     @property
@@ -90,15 +90,17 @@ class Store:
         return None
 
     def check(self) -> None:
-        """Check that the store answers, and that no link leads out of it."""
+        """Check that the store answers and has this format, and that no link leads out of it."""
         for pattern in ("*", "artifacts/*", "studies/*", "studies/*/*", "locks/*"):
             for path in self.root.glob(pattern):
                 if path.is_symlink():
                     refuse_links(path)
-        self.is_marked()
+        self.is_marked()  # Raises for a store of another format.
 
     def is_marked(self) -> bool:
-        """Return whether the address says that it is a store."""
+        """Return whether the address says that it is a store. Raises ArtifactError for a store of
+        another format.
+        """
         data = self.files.read(MARKER)
         if data is None:
             return False

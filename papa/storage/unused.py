@@ -67,7 +67,7 @@ def _bytes_at(address: str, sizes: Iterable[int]) -> int:
     return sum(sizes) if folder is None else bytes_on_disk(folder)
 
 
-def survey(store: Store) -> list[Unused]:
+def find_unused(store: Store) -> list[Unused]:
     """List the artifacts, scratch and unfinished copies of results that nothing uses."""
     groups: dict[tuple[str, str, str], list[tuple[int, float]]] = defaultdict(list)
     contents = Contents(store)

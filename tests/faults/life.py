@@ -24,7 +24,7 @@ from filelock import FileLock
 from papa.flows.cli.prune import prune
 from papa.storage.locks import active_runs
 from papa.storage.store import Store
-from papa.storage.unused import survey
+from papa.storage.unused import find_unused
 from tests.flows.conftest import artifacts, start
 from tests.flows.processes import PATIENCE_SECONDS, answers, descendants, wait_until
 
@@ -74,7 +74,7 @@ POINTS = (
 
 
 def scores(store: Store) -> pandas.DataFrame:
-    results = pandas.read_parquet(store.study("small") / "results.parquet")
+    results = pandas.read_parquet(store.study_path("small") / "results.parquet")
     return results.drop(columns="seconds")
 
 
@@ -233,7 +233,7 @@ class Life:
                 pass
         # Leftovers of the killed have names that are known as such.
         prune(self.store.address, delete=True)
-        assert survey(self.store) == []
+        assert find_unused(self.store) == []
         names = [path.name for path in self.store.root.rglob("*")]
         assert not [name for name in names if re.search(r"\.\d+\.[0-9a-f]{8}(\.|$)", name)]
         assert not list(self.store.scratch.iterdir())

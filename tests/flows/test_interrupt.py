@@ -64,7 +64,7 @@ def test_stopped_in_every_phase_it_goes_on_to_the_same_scores(shallow: str, tmp_
         assert not active_runs(Store(store)), "nobody takes the store for used"
         (study_there,) = stored_studies(Store(store))
         assert study_there.state == "not finished"
-        Store(store).study("small.failed").write_text("why a run failed before the next")
+        Store(store).study_path("small.failed").write_text("why a run failed before the next")
         # Where the machine was too busy for it within two seconds it stays so until the next run.
         assert mlflow_states(store)["study"] <= {"KILLED", "RUNNING"}
         now = cli.artifacts(store, *COMPUTED)

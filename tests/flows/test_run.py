@@ -46,7 +46,7 @@ def ran(shallow: str, tmp_path_factory: pytest.TempPathFactory, prefect: dict[st
     store = Store(folder / "store")
     store.make()
     (store.root / "studies").mkdir()
-    store.study("small.failed").write_text("as it was before")
+    store.study_path("small.failed").write_text("as it was before")
     names = ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")
     environment = prefect | dict.fromkeys(names, "http://127.0.0.1:9")
     step, *_ = steps_of(study)[1].steps

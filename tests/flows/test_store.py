@@ -167,7 +167,7 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
     copies = {f"{first}.train.jsonl", f"{first}.validation.jsonl"}
 
     def left() -> set[str]:
-        return {path.name for path in store.study("").iterdir()}
+        return {path.name for path in store.study_path("").iterdir()}
 
     assert left() == {f"{first}.yaml", "renamed.yaml", other_study.name, *copies}
     assert invoke("remove", first, "--yes", "--store", store.address).code == 0
@@ -179,9 +179,9 @@ def test_a_removed_study_takes_the_texts_that_were_copied_for_it(tmp_path: Path)
 def test_what_a_store_holds_is_printed_without_a_terminals_escapes(unused: Store) -> None:
     store = unused
     name = f"a{ESCAPE}"
-    store.study("").mkdir()
-    store.study(f"{name}.yaml").write_text("[")
-    store.study(f"{name}.failed").write_text(f"no {ESCAPE} memory")
+    store.study_path("").mkdir()
+    store.study_path(f"{name}.yaml").write_text("[")
+    store.study_path(f"{name}.failed").write_text(f"no {ESCAPE} memory")
     store.locks.mkdir()
     with FileLock(store.locks / f"run-{ESCAPE}-1-0.lock"):
         shown = [invoke(command, "--store", store.address).out for command in ("list", "prune")]
@@ -195,7 +195,7 @@ def test_what_a_store_holds_is_printed_without_a_terminals_escapes(unused: Store
 def test_names_in_results_are_printed_without_a_terminals_escapes(store: Path) -> None:
     """Whoever may write to a store signs what is written there."""
     opened_store = Store(store)
-    artifact = opened_store.study("small")
+    artifact = opened_store.study_path("small")
     label = f"b{ESCAPE}"
 
     def with_label(text: str) -> str:

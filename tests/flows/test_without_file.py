@@ -54,7 +54,7 @@ def test_a_study_that_never_finished_is_listed_with_why(tmp_path: Path) -> None:
     path = save_study(store, reviews)
     assert load_study(path) == reviews, "it can be run again"
     path.with_name("broken.yaml").write_text("[")
-    store.study(f"{reviews.name}.failed").write_text("the loss of seed 0 is nan\n")
+    store.study_path(f"{reviews.name}.failed").write_text("the loss of seed 0 is nan\n")
     studies = {study.name: study for study in stored_studies(store)}
     failed = studies[reviews.name]
     assert (failed.encoders, failed.tasks) == (["all-MiniLM-L6-v2"], ["reviews"])

@@ -68,7 +68,7 @@ def stuck() -> Iterator[threading.Event]:
     event.set()
 
 
-@pytest.mark.parametrize("limit", ["_SECONDS_OF_A_CALL", "_SECONDS_OF_ALL"])
+@pytest.mark.parametrize("limit", ["_CALL_TIMEOUT_SECONDS", "_FINISH_TIMEOUT_SECONDS"])
 def test_the_end_does_not_wait_for_a_job_that_is_stuck(
     calls: BackgroundCalls, stuck: threading.Event, monkeypatch: pytest.MonkeyPatch, limit: str
 ) -> None:

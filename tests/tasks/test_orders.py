@@ -151,7 +151,7 @@ def test_the_head_that_carries_the_label_becomes_constant_last(name: str, tmp_pa
     steps, _, table, artifacts = score_study(document, tmp_path, tmp_path / "store")
     for cell, (probe,) in cells_of(steps).items():
         if cell.fraction < 1:
-            ranked = probe["heads"].in_order(artifacts)
+            ranked = probe["heads"].heads_in_order(artifacts)
             assert ranked[0 if "reversed" in cell.order else -1] == HEAD, cell.order
     half = table[table["fraction"] == 0.5].set_index("order")["score"]
     whole = table[table["fraction"] == 1]["score"].max()

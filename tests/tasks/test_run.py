@@ -103,7 +103,7 @@ def test_an_added_seed_runs_only_its_steps(shallow: str, tmp_path: Path, constan
     assert len(one_pass) == 3, "of the baseline, the original and half of the heads in order"
 
 
-@stage("reads", version=1, runs_on="driver")
+@stage("reads", version=1, runs_on="driver's machine")
 def reads(context: Context, word: str, read: Step | None) -> None:
     for artifact in context.artifacts.values():
         if DAMAGES:
@@ -114,7 +114,7 @@ def reads(context: Context, word: str, read: Step | None) -> None:
         (folder / "data").write_text(word)
 
 
-@stage("late", version=1, runs_on="driver")
+@stage("late", version=1, runs_on="driver's machine")
 def late(context: Context, read: Step) -> None:
     try:
         verified(*context.artifacts.values())

@@ -66,12 +66,12 @@ def test_another_machine_reads_why_a_study_failed(machines: Machines, study: str
     first.write_study_file("small.failed", b"the loss is nan\n")
     second = machines.store("second")
     fetch_studies(second)
-    assert second.study("small.failed").read_text() == "the loss is nan\n"
-    assert load_study(second.study("small.yaml")).name == "small"
+    assert second.study_path("small.failed").read_text() == "the loss is nan\n"
+    assert load_study(second.study_path("small.yaml")).name == "small"
     machines.store("first").remove_study_file("small.failed")
     second = machines.store("second")
     fetch_studies(second)
-    assert not second.study("small.failed").exists()
+    assert not second.study_path("small.failed").exists()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_results_that_cannot_be_found_are_none(machines: Machines, content: byte
     assert store.shared_studies is not None
     store.shared_studies.write("small.json", content, replace=True)
     fetch_studies(store)
-    assert not store.study("small").exists()
+    assert not store.study_path("small").exists()
 
 
 def test_another_machine_lists_a_study_that_runs_as_running(machines: Machines) -> None:

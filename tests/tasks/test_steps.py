@@ -19,7 +19,7 @@ from tests.tasks.steps import steps_of
 
 
 def heads(steps: Sequence[Step]) -> list[tuple[Head, ...]]:
-    return [step["heads"].constant_heads({}) for step in steps]
+    return [step["heads"].select({}) for step in steps]
 
 
 def test_random_orders_are_drawn_for_each_seed() -> None:
@@ -102,7 +102,7 @@ def test_heads_become_constant_by_the_mean_over_seeds(tmp_path: Path) -> None:
         with published(artifact_path, {}) as folder:
             save_file({"lambda": lambdas[seed]}, folder / LAMBDA)
         artifacts[scored] = reference(artifact_path)
-    chosen = step["heads"].constant_heads(artifacts)
+    chosen = step["heads"].select(artifacts)
     mean = lambdas.astype(np.float64).mean(axis=0)
     assert chosen == tuple(sorted(head_order("lambda", mean, 6, 12)[:36]))
     assert all(set(chosen) != set(head_order("lambda", values, 6, 12)[:36]) for values in lambdas)

@@ -26,7 +26,7 @@ from papa.storage.artifacts import (
 )
 from papa.storage.locks import active_runs, claimed
 from papa.storage.store import MARKER, Store
-from papa.storage.unused import survey
+from papa.storage.unused import find_unused
 from papa.tasks.context import Context
 from papa.tasks.step import Stage, Step
 from papa.tasks.study_files import place_results
@@ -120,7 +120,7 @@ def fill(store: Store) -> None:
 
 
 def prune(store: Store) -> None:
-    for leftover in survey(store):
+    for leftover in find_unused(store):
         remove(leftover.address)
 
 
@@ -133,7 +133,8 @@ def test_unused_artifacts_are_deleted(any_store: Store) -> None:
     begun = time.time()
     fill(any_store)
     unused = {
-        entry.address.removeprefix(f"{any_store.artifacts}/"): entry for entry in survey(any_store)
+        entry.address.removeprefix(f"{any_store.artifacts}/"): entry
+        for entry in find_unused(any_store)
     }
     assert set(unused) == {f"tokenise/{UNUSED}", f"probe/{UNUSED}", f"average/{KILLED}"}
     assert unused[f"probe/{UNUSED}"].name == f"probe · {UNUSED}"
@@ -144,9 +145,11 @@ def test_unused_artifacts_are_deleted(any_store: Store) -> None:
     assert all(begun - 1 <= entry.modified <= time.time() + 1 for entry in unused.values())
     prune(any_store)
     assert complete(any_store) == KEPT
-    assert survey(any_store) == []
+    assert find_unused(any_store) == []
     remove(any_store.folder("aggregate", USED))
-    assert len(survey(any_store)) == len(KEPT) - 1, "the control: without results nothing is used"
+    assert len(find_unused(any_store)) == len(KEPT) - 1, (
+        "the control: without results nothing is used"
+    )
 
 
 def write(path: Path, text: str) -> None:
@@ -199,7 +202,7 @@ def claim(store: Store) -> None:
 
 
 def keep_features(store: Store) -> None:
-    step = Step(Stage(print, "probe", 1, "worker"), "probe", {})
+    step = Step(Stage(print, "probe", 1, "any worker"), "probe", {})
     with Context((step,), store, ExecutionSpec(), ignore_progress).scratch_folder() as scratch:
         (scratch / "values.bin").write_bytes(b"features")
 
@@ -212,12 +215,12 @@ USES: dict[str, Use] = {
     "remove": lambda store, results: remove(results.path),
     "place": lambda store, results: place_results(store, "small", results),
     "lock": lambda store, results: claim(store),
-    "survey": lambda store, results: survey(store),
+    "list unused": lambda store, results: find_unused(store),
     "unlock": lambda store, results: active_runs(store),
     "features": lambda store, results: keep_features(store),
 }
 FOLLOWED = {
-    "artifacts": {"read", "check", "publish", "remove", "place", "survey"},
+    "artifacts": {"read", "check", "publish", "remove", "place", "list unused"},
     "artifacts/aggregate": {"read", "check", "publish", "remove", "place"},
     f"artifacts/aggregate/{USED}": {"read", "check", "remove", "place"},
     "studies": {"place"},

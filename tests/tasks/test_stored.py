@@ -53,7 +53,7 @@ def test_links_count_as_what_they_name(store: Store, stored: Path, user_file: Pa
     link.symlink_to(stored)
     with pytest.raises(SpecError, match="texts-train"):
         load_to_run(link)
-    inside = store.study("rows.jsonl")
+    inside = store.study_path("rows.jsonl")
     inside.symlink_to(user_file.with_name("texts-train.jsonl"))
     changes = [f"tasks.0.source.{split}={inside}" for split in ("train", "validation")]
     with pytest.raises(SpecError, match="texts-train"):
@@ -61,7 +61,7 @@ def test_links_count_as_what_they_name(store: Store, stored: Path, user_file: Pa
 
 
 def test_what_lies_in_the_store_is_allowed(store: Store, stored: Path) -> None:
-    inside = store.study("rows.jsonl")
+    inside = store.study_path("rows.jsonl")
     inside.write_text("")
     changes = [f"tasks.0.source.{split}={inside}" for split in ("train", "validation")]
     assert load_to_run(stored, changes).name == "own"
@@ -84,7 +84,7 @@ def test_every_named_file_counts(store: Store, tmp_path: Path, change: str, file
     (tmp_path / "encoder").mkdir()
     (tmp_path / "paper.csv").touch()
     (tmp_path / "scores.txt").write_text("1 2\n3 4\n")
-    stored = store.study("planted.yaml")
+    stored = store.study_path("planted.yaml")
     stored.parent.mkdir()
     stored.write_text(json.dumps({"name": "p", "encoders": [EMBEDDED], "tasks": ["reviews"]}))
     load_to_run(stored)
