@@ -66,7 +66,7 @@ from papa.tasks.context import Context
 from papa.tasks.step import Stage, Step
 store = Store(sys.argv[1])
 store.make()
-step = Step(Stage(print, "probe", 1, "worker"), "probe", {})
+step = Step(Stage(print, "probe", 1, "any worker"), "probe", {})
 with Context((step,), store, ExecutionSpec(), ignore_progress).scratch_folder() as folder:
     (folder / "values.bin").write_bytes(b"features")
     if sys.argv[2] == "is killed":
