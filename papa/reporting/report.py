@@ -15,7 +15,6 @@ import vl_convert
 import yaml
 
 from papa.files import write_atomically
-from papa.ranking.orders import scoring_method
 from papa.reporting import figures, heads, score_figures
 from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
@@ -26,13 +25,14 @@ from papa.reporting.sentences import (
     corpus_warnings,
     counts,
     mean_drops,
+    method_sentences,
     orders_note,
     plan_sentence,
     score_sentences,
     seed_warnings,
 )
 from papa.reporting.tables import by_task, marks, score_tables
-from papa.reporting.wording import MARK, WrittenTable, orders_matter
+from papa.reporting.wording import MARK, WrittenTable
 from papa.spec import StudySpec
 
 _vega_script = cache(vl_convert.javascript_bundle)
@@ -96,16 +96,10 @@ def page(findings: Findings) -> str:
     study = findings.study
     summary = findings.summary
     sections = list(_sections(findings))
-    drawn = [figure for section in sections for figure in section.get("figures", ())]
-    shown = {
-        "figures": {figure.name: figure.specification for figure in drawn},
-        "datasets": figures.rows_by_source(drawn),
-        "config": {"page": figures.PAGE, "file": figures.FILE},
-        "matrices": heads.page_matrices(findings.averages),
-        "matrix": heads.matrix(()),
-        "top": heads.TOP,
-        "unobserved": heads.UNOBSERVED,
-    }
+    agreement = [
+        f"{facts['encoder']} on {facts['task']}, λ: {certainty(facts)}"
+        for facts in findings.agreement
+    ]
     # Without a snippet (None) the bundle defines its libraries as globals of the window.
     scripts = [
         _vega_script(None),
@@ -114,14 +108,10 @@ def page(findings: Findings) -> str:
     loader = jinja2.PackageLoader("papa.reporting")
     environment = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
     environment.policies["json.dumps_kwargs"] = {"sort_keys": False}
-    certainties = [
-        f"{facts['encoder']} on {facts['task']}, λ: {certainty(facts)}"
-        for facts in findings.agreement
-    ]
     return environment.get_template("report.html.j2").render(
         study=study,
         plan=plan_sentence(study, summary),
-        answers=[*score_sentences(summary), *certainties],
+        answers=[*score_sentences(summary), *agreement],
         warnings=[
             *marks(summary),
             *seed_warnings(findings.results),
@@ -130,17 +120,12 @@ def page(findings: Findings) -> str:
         sections=sections,
         averages=findings.averages,
         citation=findings.citation,
-        facts={
-            **counts(findings.results, findings.texts),
-            **findings.provenance,
-            "Precision": f"{study.precision}, features stored in {study.features.dtype}",
-            "Seeds": ", ".join(map(str, study.probe_seeds)),
-        },
-        ranked=orders_matter(study.keep) and "lambda" in map(scoring_method, study.orders),
+        method=" ".join(method_sentences(study, findings.results)),
+        facts=_facts(findings),
         specification=yaml.safe_dump(
             study.model_dump(mode="json"), sort_keys=False, allow_unicode=True
         ),
-        shown=shown,
+        shown=_page_data(sections, findings.averages),
         style=figures.STYLE,
         scripts=scripts,
         hashes=[
@@ -148,6 +133,36 @@ def page(findings: Findings) -> str:
             for script in scripts
         ],
     )
+
+
+def _facts(findings: Findings) -> dict[str, str]:
+    """Return the page's list of facts, by heading."""
+    study = findings.study
+    precision: str = study.precision
+    if any(task.head == "probe" for task in study.tasks):
+        precision += f", features stored in {study.features.dtype}"
+    return {
+        **counts(findings.results, findings.texts),
+        **findings.provenance,
+        "Precision": precision,
+        "Seeds": ", ".join(map(str, study.probe_seeds)),
+    }
+
+
+def _page_data(
+    sections: Sequence[Section], averages: Sequence[heads.AttentionAverage]
+) -> dict[str, object]:
+    """Return what ``report.js`` draws, as JSON."""
+    drawn = [figure for section in sections for figure in section.get("figures", ())]
+    return {
+        "figures": {figure.name: figure.specification for figure in drawn},
+        "datasets": figures.rows_by_source(drawn),
+        "config": {"page": figures.PAGE, "file": figures.FILE},
+        "matrices": heads.page_matrices(averages),
+        "matrix": heads.matrix(()),
+        "top": heads.TOP,
+        "unobserved": heads.UNOBSERVED,
+    }
 
 
 def _sections(findings: Findings) -> Iterator[Section]:

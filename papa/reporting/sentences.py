@@ -1,11 +1,12 @@
 """A study's question and its answers, in sentences."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import pandas
 from pandas.api.typing import SeriesGroupBy
 
+from papa.ranking.orders import scoring_method
 from papa.reporting.wording import (
     axis_labels,
     condition,
@@ -30,7 +31,10 @@ from papa.scores.summary import (
     reason_sentence,
 )
 from papa.spec import StudySpec
+from papa.spec.orders import AnsweringHead
 from papa.spec.study import CONTROL_SEEDS
+from papa.spec.substitutes import entry_of
+from papa.spec.task import LOSS
 
 _PAIR = ["encoder", "task"]
 _POWER = (
@@ -51,7 +55,7 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
     """Return the question of a study in words."""
     encoders = ", ".join(summary["encoder"].unique())
     tasks = ", ".join(task.name for task in study.tasks)
-    constants = ", ".join(kind.label for kind in study.substitutes)
+    substitutes = ", ".join(substitute.label for substitute in study.substitutes)
     fractions = ", ".join(map(fraction_label, sorted(study.keep, reverse=True)))
     orders = ""
     if orders_matter(study.keep):
@@ -59,8 +63,72 @@ def plan_sentence(study: StudySpec, summary: pandas.DataFrame) -> str:
         orders = f"; heads become constant in the order: {names}"
     return (
         f"How far does the score of {encoders} on {tasks} fall when attention heads stop depending "
-        f"on the input? A share of {fractions} of the heads stays input-dependent; the others use "
-        f"constant matrices ({constants}){orders}."
+        f"on the input? A share of {fractions} of the heads stays input-dependent; the others "
+        f"output a substitute ({substitutes}){orders}."
+    )
+
+
+def method_sentences(study: StudySpec, results: pandas.DataFrame) -> list[str]:
+    """Return how a study was computed: a sentence for each substitute, method and baseline in it.
+
+    Args:
+        study: The study.
+        results: ``results.parquet``, which says what baselines its tasks have.
+    """
+    labels_by_origin: dict[str, list[str]] = {}
+    for substitute in study.substitutes:
+        origin = entry_of(substitute.initial_kind).origin
+        labels_by_origin.setdefault(origin, []).append(substitute.label)
+    outputs = ", ".join(labels_by_origin.get("outputs", ()))
+    attention = ", ".join(labels_by_origin.get("attention", ()))
+    kinds = {substitute.kind for substitute in study.substitutes}
+    heads = {task.head for task in study.tasks}
+    has_lambda = orders_matter(study.keep) and "lambda" in map(scoring_method, study.orders)
+    layout = study.layout
+    sentences = {
+        "The weights of the model stay frozen.": True,
+        "The constant matrix of a head replaces its attention; rows are divided by their sum over "
+        "the real slots.": bool({"slots", "average"} & labels_by_origin.keys()),
+        "Rows of trained matrices are divided by the sum of absolute entries.": "trained" in kinds,
+        "An average matrix holds, for each pair of slots, the mean attention over the training "
+        "texts in which both are real.": "average" in kinds,
+        f"The output of a head, not its attention, is replaced: {outputs}.": bool(outputs),
+        "A head attends to the first and the most recent tokens alone, so its attention still "
+        f"depends on the input: {attention}.": bool(attention),
+        _lambda_sentence(study, heads): has_lambda,
+        "A probe is trained on the frozen features for each cell and seed and scored on the "
+        "validation split after its last epoch.": "probe" in heads,
+        "A native head is scored on the validation split without training.": "native" in heads,
+        "Relative drop: (original − score) / |original|; its interval follows from differences "
+        "paired by seed and example.": any(task.metric != LOSS for task in study.tasks),
+        "Baseline: the best single answer for every example.": (
+            results["always_one_answer"].notna().any()
+        ),
+        "Baseline: the same probe on the word embeddings alone.": (
+            results["word_embeddings"].notna().any()
+        ),
+        f"As in the authors' code: one-text truncation {layout.one_text_truncation}, segment ids "
+        f"{layout.segment_ids}.": (layout.one_text_truncation, layout.segment_ids)
+        != ("full", "follow"),
+    }
+    return [sentence for sentence, applies in sentences.items() if applies]
+
+
+def _lambda_sentence(study: StudySpec, heads: Set[AnsweringHead]) -> str:
+    """Return how λ was trained, together with probes, native ``heads`` or both."""
+    trained_with = "together with a probe"
+    if "native" in heads:
+        trained_with = "together with a probe or with the native head,"
+    if heads == {"native"}:
+        trained_with = "with the native head"
+    epochs = study.ranking.epochs
+    duration = f"{epochs} epochs" if epochs else "each task's own number of epochs"
+    rows = f" on {study.ranking.rows} rows" if study.ranking.rows else ""
+    seed_count = len(study.ranking_seeds)
+    seeds = f"and averaged over {seed_count} seeds" if seed_count > 1 else "with one seed"
+    return (
+        "λ is the weight that mixes input-dependent and constant attention of a head, trained "
+        f"{trained_with} for {duration}{rows}, {seeds}."
     )
 
 

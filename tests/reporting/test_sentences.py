@@ -6,9 +6,10 @@ from functools import partial
 import pandas
 import pytest
 
-from papa.reporting.sentences import score_sentences, seed_warnings
+from papa.reporting.sentences import method_sentences, score_sentences, seed_warnings
 from papa.scores.summary import summarise
-from tests.reporting.studies import results
+from papa.spec.study import ConstantsSpec
+from tests.reporting.studies import results, study
 
 
 def scored(
@@ -70,3 +71,22 @@ def test_mean_drops_of_encoders_leave_out_what_is_not_significant() -> None:
     left_out = sentence.partition("left out")[2]
     assert "sst2" in left_out
     assert "mlm" in left_out
+
+
+def test_the_method_of_a_native_head_names_no_probe() -> None:
+    frame = results().assign(word_embeddings=float("nan"))
+    of_probe = study(frame)
+    tasks = tuple(task.model_copy(update={"head": "native"}) for task in of_probe.tasks)
+    text = " ".join(method_sentences(of_probe.model_copy(update={"tasks": tasks}), frame))
+    assert "native head" in text
+    assert "probe" not in text
+    assert "word embeddings" not in text
+    assert "probe" in " ".join(method_sentences(of_probe, results()))
+
+
+def test_the_method_of_a_replaced_output_names_no_matrix() -> None:
+    substitutes = (ConstantsSpec(kind="mean_output"),)
+    of_outputs = study(results()).model_copy(update={"substitutes": substitutes})
+    text = " ".join(method_sentences(of_outputs, results()))
+    assert "mean_output" in text
+    assert "matrix" not in text
