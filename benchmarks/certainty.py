@@ -24,9 +24,11 @@ from papa.ranking.redundancy import joint_effects_of_order
 from papa.ranking.search import search_number
 from papa.scores.drops import MaxDrop
 from papa.scores.intervals import SeedScores
-from papa.scores.order_comparison import LEVEL, agrees_more, compare_means, seed_agreement
-from papa.scores.summary import LINE, summarise
+from papa.scores.levels import LEVEL
+from papa.scores.order_comparison import agrees_more, compare_means, seed_agreement
+from papa.scores.summary import summarise
 from papa.scores.verdicts import drops_of_all_lines, heads_within
+from papa.spec.columns import LINE
 from papa.spec.orders import Head
 
 HEADS = 72

@@ -73,14 +73,14 @@ def repeated(pair: Pair, unit: str = "s") -> Comparison:
     within pairs.
     """
     # Not above: processes whose memory is measured import this file.
-    from papa.scores.intervals import interval
+    from papa.scores.intervals import interval_over_seeds
 
     pairs = list[tuple[float, float]]()
     started = time.perf_counter()
     while len(pairs) < LEAST or time.perf_counter() - started < PATIENCE:
         pairs.append(pair())
     ours, plain = np.array(pairs).T
-    ratio = interval(np.log(plain / ours).tolist())
+    ratio = interval_over_seeds(np.log(plain / ours).tolist())
     ends = float(np.exp(ratio.low)), float(np.exp(ratio.high))
     return Comparison(float(ours.min()), float(plain.min()), *ends, len(pairs), unit)
 

@@ -17,8 +17,9 @@ from filelock import FileLock
 
 from papa.credentials import without_credentials
 from papa.files import sha256_of_json
-from papa.scores.summary import LINE, read_table
+from papa.scores.summary import read_table
 from papa.spec import StudySpec
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified

@@ -16,8 +16,8 @@ from papa.models.native import class_of_native_head
 from papa.models.reference import load_tokenizer
 from papa.reporting.tables import summary_markdown
 from papa.scores.drops import MaxDrop
-from papa.scores.summary import LINE
 from papa.scores.verdicts import heads_within
+from papa.spec.columns import LINE
 from papa.spec.orders import default_order
 from papa.spec.substitutes import entry_of
 from papa.spec.task import UNLABELLED_METRICS

@@ -12,8 +12,8 @@ from papa.ranking.orders import scoring_method
 from papa.reporting.sentences import certainty, seed_warnings, seeds_differ
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
-from papa.scores.summary import LINE
 from papa.scores.verdicts import drops_of_all_lines, heads_within
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 from papa.tasks.manifest import FinishedStudy

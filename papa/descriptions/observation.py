@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from scipy.special import stdtrit
 from torch import Tensor
 
-from papa.scores.intervals import ratio
+from papa.scores.intervals import ratio_with_error, t_quantile
 from papa.spec.orders import Head
 
 if TYPE_CHECKING:  # A report needs no encoder.
@@ -207,9 +206,10 @@ class Means:
         for (source, measure), moments in self._moments.items():
             texts, counts, squared_counts = self._counts[source]
             sums, squares, products = moments.numpy()
-            mean, error = ratio(int(texts), sums, squares, products, counts, squared_counts)
-            t = stdtrit(texts - 1, 0.975) if texts > 1 else np.nan
-            yield Mean(source, measure, mean, error * t)
+            mean, error = ratio_with_error(
+                int(texts), sums, squares, products, counts, squared_counts
+            )
+            yield Mean(source, measure, mean, error * t_quantile(int(texts)))
 
     def frame(self) -> pd.DataFrame:
         """Return a row for each mean, by layer and head."""

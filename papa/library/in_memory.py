@@ -40,6 +40,7 @@ from papa.reporting.sentences import certainty, examples_sentence, score_sentenc
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import RankingSpec
+from papa.spec.columns import PAIR
 from papa.spec.orders import UNIT_LABELS, Unit
 
 
@@ -117,7 +118,7 @@ def measure_in_memory(
         with bar("joint effects", progress, "text") as report:
             frame = native_joint_effects(compared, first_substitute, order, keep, progress=report)
         effects = JointEffects(frame)
-        cell = results[["encoder", "task"]].iloc[0]
+        cell = results[PAIR].iloc[0]
         sentences += redundancy(frame.assign(**cell))
     frames = [
         number_layers(native, method_scores.frame(method))

@@ -17,6 +17,7 @@ from papa.reporting.wording import WrittenTable
 from papa.scores.drops import MaxDrop
 from papa.scores.summary import INFLUENCE, summarise
 from papa.scores.verdicts import drops_of_all_lines, heads_within
+from papa.spec.columns import PAIR
 from papa.spec.orders import Cell, Head
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Measurement:
         heads = heads_within(
             drops_of_all_lines(self.results_with_influence), self.constant_heads, limit
         )
-        return heads.drop(columns=["encoder", "task"])
+        return heads.drop(columns=PAIR)
 
     def plot(self) -> Figure:
         """Return the figure of scores by the share of heads that stay input-dependent (paper,

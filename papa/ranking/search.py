@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from scipy.stats import t
 
 from papa.probes.training import Rows
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.set_values import effect_of_losses
+from papa.scores.intervals import t_quantile
+from papa.scores.levels import LEVEL
 
 LossOf = Callable[[int, Rows], ExampleValues]
 """The losses of texts while the first so many heads of the order output a substitute."""
 Verdict = Literal["within", "beyond", "undecided"]
 
-ERROR = 0.05
-"""The share of searches that may return a set of heads that costs more than the limit."""
 SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
 """After which of the texts an effect is looked at."""
 FEWEST_TEXTS = 8
@@ -76,7 +75,7 @@ def search_number(
     order = np.random.default_rng(seed).permutation(texts)
     sizes = {max(round(share * texts), min(FEWEST_TEXTS, texts)) for share in SHARES_OF_TEXTS}
     looks = [np.sort(rows) for rows in np.split(order, sorted(sizes))[:-1]]
-    level = ERROR / (heads * len(looks))
+    level = LEVEL / (heads * len(looks))
 
     def trial_of(number: int) -> Trial:
         replaced: list[ExampleValues] = []
@@ -121,7 +120,7 @@ def compare_with_limit(
     # these an error above 0.
     spread = np.abs(added - effect * original.lengths).max()
     is_equal = spread <= _ROUNDING * np.abs(added).max()
-    half = np.inf if is_equal else float(t.ppf(1 - level, texts - 1)) * error
+    half = np.inf if is_equal else t_quantile(texts, 1 - level) * error
     verdict: Verdict = "undecided"
     if effect + half <= limit:
         verdict = "within"

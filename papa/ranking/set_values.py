@@ -8,7 +8,7 @@ from jaxtyping import Float, Int
 from papa.progress import Progress, ignore_progress
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import ExampleValues, HeadLoss, LossRequest
-from papa.scores.intervals import ratio
+from papa.scores.intervals import ratio_with_error
 from papa.spec.orders import Head
 
 SHAPLEY_TOLERANCE = 0.01
@@ -81,7 +81,7 @@ def effect_of_losses(
     if not by_text or texts < 2:
         mean = lost.sum(axis=1) / max(counts.sum(), 1)
         return HeadScores(mean.reshape(1, *size), evaluations=evaluations)
-    mean, error = ratio(
+    mean, error = ratio_with_error(
         texts,
         lost.sum(axis=1),
         (lost**2).sum(axis=1),

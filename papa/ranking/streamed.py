@@ -15,7 +15,7 @@ from papa.heads.substitutes import Weights
 from papa.models.layer import LayerAttention
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import ScoringRequest
-from papa.scores.intervals import ratio
+from papa.scores.intervals import ratio_with_error
 from papa.text.batches import micro_batches
 
 
@@ -179,7 +179,7 @@ class RowMeans:
         inputs.
         """
         moments = np.moveaxis(self.sums.cpu().numpy(), -1, 0)
-        means, errors = ratio(inputs, *moments)
+        means, errors = ratio_with_error(inputs, *moments)
         scores: dict[str, HeadScores] = {}
         for index, method in enumerate(self.methods):
             error = errors[..., index] if inputs > 1 else None

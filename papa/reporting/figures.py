@@ -141,7 +141,7 @@ def figure(
     return Figure(name, title, source, data, specification)
 
 
-def mark(kind: str, encoding: Spec, *, where: str = "", **properties: object) -> Spec:
+def layer(kind: str, encoding: Spec, *, where: str = "", **properties: object) -> Spec:
     """Return a layer of marks for the rows in which the expression ``where`` holds."""
     layer: Spec = {"mark": {"type": kind, **properties}, "encoding": encoding}
     return {"transform": [{"filter": where}], **layer} if where else layer

@@ -16,8 +16,10 @@ from torch import Tensor
 from papa.descriptions.patterns import HeadPatterns, head_patterns
 from papa.ranking.kv_groups import COLUMN
 from papa.ranking.orders import HEAD_SCORES
-from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, mark, nominal, number
+from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, layer, nominal, number
 from papa.reporting.wording import WrittenTable
+from papa.scores.levels import LEVEL
+from papa.spec.columns import PAIR
 from papa.spec.orders import UNIT_LABELS, Head, Unit, head_name
 
 MOST_ENTRIES = 2_400_000
@@ -61,38 +63,27 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
     and the colour of the interval's nearer bound; otherwise colours are the scores.
     """
     panels = []
-    for key, scores in heads.groupby(["encoder", "task", "method"], sort=False):
-        encoder, task, method = key
+    for (encoder, task, method), scores in heads.groupby([*PAIR, "method"], sort=False):
         unit: Unit = "head"
         if COLUMN in scores:
             # The heads of a group have one score.
             unit = "kv_group"
             scores = scores.drop_duplicates(["layer", COLUMN])
         label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
-        neutral = 0.5 if method == "lambda" else np.nan
-        # The bound nearer to the neutral value; the value itself if the interval holds it.
-        nearer = np.clip(neutral, scores["low"], scores["high"])
-        dots: list[Spec] = []
-        if nearer.isna().any():
-            nearer = scores["score"]
-            scale: Spec = {"scheme": "cividis"}
+        neutral = 0.5 if method == "lambda" else None
+        if neutral is None or scores[["low", "high"]].isna().any(axis=None):
+            scores = scores.assign(nearer=scores["score"])
+            layers = [_squares(label, {"scheme": "cividis"})]
             title: list[str] = []
         else:
-            largest = float((nearer - neutral).abs().max()) or 1.0
-            scale = {
-                "domain": [neutral - largest, neutral, neutral + largest],
-                # White stays white in both themes; colour-blind readers see the ends differ.
-                "range": ["#b35806", "#f7f7f7", "#2166ac"],
-            }
+            # The bound nearer to the neutral value; the value itself if the interval holds it.
+            scores = scores.assign(nearer=np.clip(neutral, scores["low"], scores["high"]))
+            layers = _diverging_layers(label, scores["nearer"], neutral)
             title = [
                 f"Dot, colour: the 95 % interval excludes {neutral:g}.",
-                f"{(nearer != neutral).sum()} of {len(scores)} {UNIT_LABELS[unit]}; "
-                f"by chance about {0.05 * len(scores):.2g} would.",
+                f"{(scores['nearer'] != neutral).sum()} of {len(scores)} {UNIT_LABELS[unit]}; "
+                f"by chance about {LEVEL * len(scores):.2g} would.",
             ]
-            is_significant = f"datum.nearer !== {neutral}"
-            dots = [mark("circle", {}, where=is_significant, size=9, color="#1d2733", opacity=1)]
-        colour = {"color": number("nearer", label, scale=scale)}
-        squares = mark("rect", colour, stroke="#8a94a0", strokeWidth=0.5, tooltip=TOOLTIP)
         body = {
             "width": {"step": 24},
             "height": {"step": 24},
@@ -101,7 +92,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
                 "x": {"field": unit, "type": "ordinal"},
                 "y": {"field": "layer", "type": "ordinal"},
             },
-            "layer": [squares, *dots],
+            "layer": layers,
         }
         name = f"{label} · {encoder} · {task}"
         panels.append(
@@ -109,7 +100,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
                 f"heads-{name}",
                 name,
                 "heads",
-                scores.assign(nearer=nearer),
+                scores,
                 body,
                 encoder=encoder,
                 task=task,
@@ -117,6 +108,24 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
             )
         )
     return panels
+
+
+def _diverging_layers(label: str, bounds: pandas.Series, neutral: float) -> list[Spec]:
+    """Return squares in two colours about a neutral value, with dots where a bound is not it."""
+    largest = float((bounds - neutral).abs().max()) or 1.0
+    scale = {
+        "domain": [neutral - largest, neutral, neutral + largest],
+        # White stays white in both themes; colour-blind readers see the ends differ.
+        "range": ["#b35806", "#f7f7f7", "#2166ac"],
+    }
+    is_significant = f"datum.nearer !== {neutral}"
+    dots = layer("circle", {}, where=is_significant, size=9, color="#1d2733", opacity=1)
+    return [_squares(label, scale), dots]
+
+
+def _squares(label: str, scale: Spec) -> Spec:
+    colour = {"color": number("nearer", label, scale=scale)}
+    return layer("rect", colour, stroke="#8a94a0", strokeWidth=0.5, tooltip=TOOLTIP)
 
 
 def pattern_name(patterns: HeadPatterns, head: Head) -> str:

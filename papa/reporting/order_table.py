@@ -6,7 +6,6 @@ from papa.reporting.wording import (
     NOTHING,
     WrittenTable,
     axis_labels,
-    marked,
     mean_label,
     metric_label,
     metric_labels,
@@ -14,8 +13,9 @@ from papa.reporting.wording import (
     order_label,
     score_label,
     varying_axes,
+    with_dagger,
 )
-from papa.scores.order_comparison import GROUP
+from papa.spec.columns import GROUP
 
 _ORDERS = (
     "*: significant; Better than, Worse than: the number of other orders, if significant. Seconds "
@@ -33,7 +33,7 @@ def order_table(
     Args:
         scores: ``order_scores.csv``.
         pairs: ``orders.csv``, the comparisons of every two orders.
-        summary: says which tasks are marked, and their metrics.
+        summary: ``summary.csv``, for metrics and daggers.
     """
     first_order = pairs["order"].iloc[0]
     varying = varying_axes(scores)
@@ -71,7 +71,7 @@ def order_table(
                 {
                     **axis_labels(row, [*axes, "order"]),
                     **metric,
-                    "Mean score": marked(mean_label(row), cell),
+                    "Mean score": with_dagger(mean_label(row), cell),
                     f"Difference from {order_label(first_order)}": difference,
                     f"Kendall's τ with {order_label(first_order)}": tau,
                     "Better than": str((significant > 0).sum()),

@@ -10,10 +10,10 @@ from papa.reporting.wording import (
     fraction_label,
     varying_axes,
 )
-from papa.scores.order_comparison import LEVEL
+from papa.scores.levels import LEVEL
+from papa.spec.columns import PAIR
 
-_PAIR = ["encoder", "task"]
-_MOST_PAIRS = 5
+_MOSTPAIRS = 5
 """The most pairs of heads that a sentence, a table or a figure shows of an encoder and task."""
 _EFFECTS = (
     "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
@@ -34,7 +34,7 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
     wrong sentence would be more than 5 %. The second corrects for the number of pairs.
     """
     sentences = []
-    for (encoder, task), sets in effects.groupby(_PAIR, sort=False):
+    for (encoder, task), sets in effects.groupby(PAIR, sort=False):
         of_order = sets[sets["pair"] == ""]
         # A fraction above 0 may round to no head.
         all_heads = of_order.loc[of_order["fraction"] == 0, "count"]
@@ -85,7 +85,7 @@ def _redundant_pairs(pairs: pandas.DataFrame) -> str:
         return f"none costs significantly more together than in the sum of each alone {test}"
     names = [
         f"{row['pair']} by {effect_label('redundancy', row)}"
-        for row in redundant[:_MOST_PAIRS].to_dict("records")
+        for row in redundant[:_MOSTPAIRS].to_dict("records")
     ]
     if len(redundant) > len(names):
         names.append(f"{len(redundant) - len(names)} more")
@@ -107,7 +107,7 @@ def shown_sets(effects: pandas.DataFrame) -> pandas.DataFrame:
     """Return the sets of heads that tables and figures show of one encoder and task: the first
     heads of the order, then the most redundant of the significant pairs.
     """
-    pairs = significant_pairs(effects).head(_MOST_PAIRS)
+    pairs = significant_pairs(effects).head(_MOSTPAIRS)
     of_order = effects[effects["pair"] == ""].drop_duplicates("count", keep="last")
     return pandas.concat([of_order, pairs])
 
@@ -116,10 +116,10 @@ def effects_table(effects: pandas.DataFrame) -> WrittenTable:
     """Return a row for each of ``shown_sets`` of ``joint_effects.csv``: its joint effect, the sum
     of the effects of its heads, and their difference.
     """
-    groups = [shown_sets(sets) for _, sets in effects.groupby(_PAIR, sort=False)]
+    groups = [shown_sets(sets) for _, sets in effects.groupby(PAIR, sort=False)]
     rows = [
         {
-            **axis_labels(row, varying_axes(effects, _PAIR)),
+            **axis_labels(row, varying_axes(effects, PAIR)),
             "Input-dependent": NOTHING if row["pair"] else fraction_label(row["fraction"]),
             "Constant heads": row["pair"] or str(row["count"]),
             "Together": effect_label("joint", row),

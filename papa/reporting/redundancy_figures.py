@@ -10,11 +10,12 @@ from papa.reporting.figures import (
     Spec,
     domain,
     figure,
-    mark,
+    layer,
     nominal,
     number,
 )
 from papa.reporting.redundancy import shown_sets
+from papa.spec.columns import PAIR
 from papa.spec.orders import head_name
 
 _EFFECTS = {"joint": "the set together", "single_sum": "the sum of its heads alone"}
@@ -35,8 +36,8 @@ def joint_effects_figure(effects: pandas.DataFrame) -> Figure:
 def joint_effect_panels(effects: pandas.DataFrame) -> list[Figure]:
     """Return a panel with the sets of each encoder and task, for a page."""
     panels = []
-    for (encoder, task), of_pair in effects.groupby(["encoder", "task"], sort=False):
-        rows = _effects_in_rows(of_pair)
+    for (encoder, task), effects_of_pair in effects.groupby(PAIR, sort=False):
+        rows = _effects_in_rows(effects_of_pair)
         title = f"{task} · {encoder}"
         body = {**PANEL, **_effects(rows)}
         name = f"joint-effects-{encoder}-{task}"
@@ -64,7 +65,7 @@ def _effects_in_rows(effects: pandas.DataFrame) -> pandas.DataFrame:
         f"{name} (set {number})" if is_repeated else name
         for number, (name, is_repeated) in enumerate(zip(names, repeated, strict=True), 1)
     ]
-    columns = [axis for axis in ("encoder", "task") if axis in effects]
+    columns = [axis for axis in PAIR if axis in effects]
     frames = [
         effects[columns].assign(
             set=unique_names,
@@ -96,10 +97,10 @@ def _effects(rows: pandas.DataFrame) -> Spec:
         "yOffset": nominal("effect", scale={"domain": [*_EFFECTS.values()]}),
     }
     points = [
-        mark("rule", interval, where="isValid(datum.low)"),
-        mark("point", value, tooltip=TOOLTIP),
+        layer("rule", interval, where="isValid(datum.low)"),
+        layer("point", value, tooltip=TOOLTIP),
     ]
     return {
         "height": 2 * STEP * len(sets),
-        "layer": [mark("rule", zero), {"encoding": position, "layer": points}],
+        "layer": [layer("rule", zero), {"encoding": position, "layer": points}],
     }

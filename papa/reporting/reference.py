@@ -15,15 +15,16 @@ from papa.reporting.wording import (
     WrittenTable,
     axis_labels,
     fraction_label,
-    marked,
     mean_label,
     nats_label,
     number_label,
     percent_label,
     score_label,
+    with_dagger,
 )
 from papa.scores.intervals import relative_drop
-from papa.scores.summary import LINE, distinct_results
+from papa.scores.summary import distinct_results
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 
@@ -84,13 +85,13 @@ def _drops_compared(row: Row, original: float, score: float) -> dict[str, str]:
     """Return a row's drop beside that of the paper's scores; of a loss in nats."""
     if row["metric"] == LOSS:
         return {
-            "Drop": marked(nats_label(row["difference"]), row),
+            "Drop": with_dagger(nats_label(row["difference"]), row),
             "Paper's drop": nats_label(original - score),
             "Difference (points)": NOTHING,
         }
     drop = relative_drop(original, score)
     return {
-        "Drop": marked(percent_label(row["relative_drop"]), row),
+        "Drop": with_dagger(percent_label(row["relative_drop"]), row),
         "Paper's drop": percent_label(drop),
         "Difference (points)": number_label(100 * (row["relative_drop"] - drop), "+z.1f"),
     }

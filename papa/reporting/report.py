@@ -31,8 +31,8 @@ from papa.reporting.sentences import (
     score_sentences,
     seed_warnings,
 )
-from papa.reporting.tables import by_task, marks, score_tables
-from papa.reporting.wording import MARK, WrittenTable
+from papa.reporting.tables import by_task, inconclusive_sentences, score_tables
+from papa.reporting.wording import WrittenTable, dagger_note
 from papa.spec import StudySpec
 
 _vega_script = cache(vl_convert.javascript_bundle)
@@ -113,7 +113,7 @@ def page(findings: Findings) -> str:
         plan=plan_sentence(study, summary),
         answers=[*score_sentences(summary), *agreement],
         warnings=[
-            *marks(summary),
+            *inconclusive_sentences(summary),
             *seed_warnings(findings.results),
             *corpus_warnings(findings.results, findings.texts),
         ],
@@ -170,8 +170,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     tables = score_tables(summary)
     if findings.paper is not None and len(findings.paper):
         tables.append(comparison_table(summary, findings.paper))
-    inconclusive = f" {MARK}: inconclusive." if (summary["reason"] != "").any() else ""
-    note = f"Bars: 95 % intervals over seeds and examples.{inconclusive}"
+    note = f"Bars: 95 % intervals over seeds and examples.{dagger_note(summary)}"
     panels = score_figures.score_panels(summary)
     yield {"heading": "Score", "note": note, "figures": panels, "tables": tables}
     drops = score_figures.drop_panels(summary)
@@ -179,7 +178,8 @@ def _sections(findings: Findings) -> Iterator[Section]:
         note = (
             "Relative to the score with every head input-dependent: (original − score) / "
             "|original|, with the 95 % interval of differences paired by seed and example; "
-            f"for a loss the difference in nats and the ratio of perplexities.{inconclusive}"
+            "for a loss the difference in nats and the ratio of perplexities."
+            f"{dagger_note(summary)}"
         )
         yield {"heading": "Drop", "note": note, "figures": drops}
     encoders = score_figures.encoders_figure(summary)

@@ -14,21 +14,27 @@ from papa.reporting.figures import (
     Spec,
     domain,
     figure,
-    mark,
+    layer,
     nominal,
     number,
 )
 from papa.reporting.wording import (
-    MARK,
+    DAGGER,
     Row,
     condition,
     fraction_headings,
-    marked,
     metric_label,
     order_label,
     varying_axes,
+    with_dagger,
 )
-from papa.scores.summary import ONE_ANSWER, WORDS, distinct_fractions, drops_over_tasks
+from papa.scores.summary import (
+    ONE_ANSWER,
+    WORDS,
+    distinct_fractions,
+    drops_over_tasks,
+    inconclusive_rows,
+)
 from papa.spec.task import LOSS
 
 _PERCENT = {"axis": {"format": "~%", "tickCount": 6}}
@@ -116,7 +122,7 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
             encoding = {**score, "strokeDash": {**dashes, "datum": name}}
             if colour["field"] == "encoder" and name == WORDS:
                 encoding["color"] = colour
-            baselines.append(mark("rule", encoding, strokeWidth=1.5))
+            baselines.append(layer("rule", encoding, strokeWidth=1.5))
     position = {
         "x": {
             "field": "heads",
@@ -133,14 +139,14 @@ def _lines(rows: pandas.DataFrame, all_rows: pandas.DataFrame) -> Spec:
     if all_rows["dash"].any():
         line["strokeDash"] = {**dashes, "field": "dash"}
     lines = [
-        mark("line", line),
-        mark("rule", interval, where="isValid(datum.low)"),
-        mark("point", {**mean, "shape": colour}, tooltip=TOOLTIP),
+        layer("line", line),
+        layer("rule", interval, where="isValid(datum.low)"),
+        layer("point", {**mean, "shape": colour}, tooltip=TOOLTIP),
     ]
-    if (rows["reason"] != "").any():
-        dagger = {**y("mean"), "text": {"value": MARK}}
+    if not inconclusive_rows(rows).empty:
+        dagger = {**y("mean"), "text": {"value": DAGGER}}
         is_inconclusive = "datum.reason !== '' && datum.fraction < 1"
-        lines.append(mark("text", dagger, where=is_inconclusive, dx=11, fontSize=14))
+        lines.append(layer("text", dagger, where=is_inconclusive, dx=11, fontSize=14))
     return {"layer": [*baselines, {"encoding": position, "layer": lines}]}
 
 
@@ -226,7 +232,7 @@ def drop_panels(summary: pandas.DataFrame) -> list[Figure]:
 
 def _drop_name(row: Row) -> str:
     """Return the name of a row of drops, and why it has no point."""
-    name = marked(f"{row['task']} · {row['encoder']}", row)
+    name = with_dagger(f"{row['task']} · {row['encoder']}", row)
     near_zero = row["metric"] != LOSS and np.isnan(row["relative_drop"])
     return f"{name}: original near 0" if near_zero else name
 
@@ -251,10 +257,10 @@ def _drops(
     return {
         "encoding": {"y": nominal("name", axis=None, scale=names)},
         "layer": [
-            mark("tick", zero, size=STEP),
-            mark("rule", interval, where=f"isValid(datum.{style.low})"),
-            mark("point", drop, tooltip=TOOLTIP),
-            mark("text", label, where="datum.is_first", align="left", dy=3),
+            layer("tick", zero, size=STEP),
+            layer("rule", interval, where=f"isValid(datum.{style.low})"),
+            layer("point", drop, tooltip=TOOLTIP),
+            layer("text", label, where="datum.is_first", align="left", dy=3),
         ],
     }
 
@@ -279,8 +285,8 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     }
     colour = {**_colour(summary), "legend": None}
     layers = [
-        mark("point", {"color": colour, "shape": colour}, tooltip=TOOLTIP),
-        mark("text", {"text": {"field": "encoder"}}, dy=-12),
+        layer("point", {"color": colour, "shape": colour}, tooltip=TOOLTIP),
+        layer("text", {"text": {"field": "encoder"}}, dy=-12),
     ]
     body = {**PANEL, "height": 280, "title": title, "encoding": encoding, "layer": layers}
     return figure("drops", title, "encoders", points.assign(constants=constants), body)

@@ -21,22 +21,21 @@ from papa.reporting.wording import (
     score_label,
     varying_axes,
 )
-from papa.scores.order_comparison import GROUP, RANDOM, fewest_random_lists
+from papa.scores.order_comparison import RANDOM, fewest_random_lists
 from papa.scores.summary import (
-    LINE,
     ONE_ANSWER,
     WORDS,
     distinct_results,
     drops_over_tasks,
-    reason_sentence,
+    inconclusive_clause,
 )
 from papa.spec import StudySpec
+from papa.spec.columns import GROUP, LINE, PAIR
 from papa.spec.orders import AnsweringHead
 from papa.spec.study import CONTROL_SEEDS
 from papa.spec.substitutes import entry_of
 from papa.spec.task import LOSS
 
-_PAIR = ["encoder", "task"]
 _POWER = (
     "where labels raise τ from .13 to .21, the test finds it in 35 % of simulated studies of 5 "
     "seeds, and in 80 % of 10"
@@ -138,9 +137,9 @@ def score_sentences(summary: pandas.DataFrame) -> list[str]:
     ``mean_drops``. If the original does not beat its baselines, drops are called inconclusive.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
-    originals = summary[summary["fraction"] == 1].drop_duplicates(_PAIR).set_index(_PAIR)
+    originals = summary[summary["fraction"] == 1].drop_duplicates(PAIR).set_index(PAIR)
     sentences = []
-    for key, cells_of_pair in cells.groupby(_PAIR, sort=False):
+    for key, cells_of_pair in cells.groupby(PAIR, sort=False):
         encoder, task = key
         first = cells_of_pair.iloc[0]
         original = f"{encoder} on {task}: {metric_label(first)}"
@@ -148,7 +147,9 @@ def score_sentences(summary: pandas.DataFrame) -> list[str]:
             original += f" {mean_label(originals.loc[key])} with every head input-dependent"
         clauses = [original]
         if first["reason"]:
-            clauses.append(f"the cost of constant heads is inconclusive: {reason_sentence(first)}")
+            clauses.append(
+                f"the cost of constant heads is inconclusive: {inconclusive_clause(first)}"
+            )
         axes = varying_axes(cells_of_pair, ("constants", "order"))
         for cell in cells_of_pair.to_dict("records") if first["fraction"] < 1 else ():
             substitute = f" ({', '.join(axis_labels(cell, axes).values())})" if axes else ""
@@ -270,10 +271,9 @@ def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) 
                 numbers = " / ".join(f"{count:,}" for count in by_split.values())
                 counts_of_corpus.append(f"{numbers} {label}")
         lines[f"Rows of {name} (training / validation)"] = ", ".join(counts_of_corpus)
-    axes = ["encoder", "task", "constants"]
-    for row in results.dropna(subset="unseen_share").drop_duplicates(axes).to_dict("records"):
+    for row in results.dropna(subset="unseen_share").drop_duplicates(GROUP).to_dict("records"):
         share = f"{100 * row['unseen_share']:.3f} % of the entries read"
-        lines[f"Never observed: {' · '.join(row[axis] for axis in axes)}"] = share
+        lines[f"Never observed: {' · '.join(row[axis] for axis in GROUP)}"] = share
     return lines
 
 
@@ -318,7 +318,7 @@ def corpus_warnings(
         for name, metadata in corpora.items()
         for sentence in metadata.get("notes", {}).get("warnings", ())
     ]
-    classes = results[results["classes"] != ""].drop_duplicates(_PAIR)
+    classes = results[results["classes"] != ""].drop_duplicates(PAIR)
     return warnings + [
         f"{row['encoder']} on {row['task']}: classes of the native head: {row['classes']}."
         for row in classes.to_dict("records")

@@ -8,30 +8,41 @@ from dataclasses import replace
 
 import numpy as np
 import pandas
+from jaxtyping import Int
 from rich.console import Group
 
 from papa.reporting.sentences import score_sentences
 from papa.reporting.wording import (
+    DAGGER,
     HEADINGS,
-    MARK,
     NOTHING,
     Row,
     WrittenTable,
     axis_labels,
+    dagger_note,
     drop_label,
     fixed_caption,
     fraction_headings,
     fraction_label,
     interval_label,
     markdown_text,
-    marked,
     mean_label,
     metric_label,
     metric_labels,
     score_label,
     varying_axes,
+    with_dagger,
 )
-from papa.scores.summary import distinct_fractions, distinct_results, reason_sentence
+from papa.scores.summary import (
+    distinct_fractions,
+    distinct_results,
+    first_occurrence,
+    gives_one_answer,
+    inconclusive_clause,
+    inconclusive_rows,
+    is_below_baseline,
+)
+from papa.spec.columns import PAIR
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS
 
@@ -62,25 +73,28 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     rounded_note = _rounded_note(summary)
     summary = distinct_fractions(summary)
     axis = "study" if "study" in summary else "constants"
-    contrasts = summary[summary["contrast"].notna()]
-    contrasts = contrasts.assign(**{axis: contrasts["contrast_with"] + " − " + contrasts[axis]})
+    contrasts = summary[summary["contrast"].notna()].copy()
+    # The rows of their table are named after both sides.
+    contrasts[axis] = contrasts["contrast_with"] + " − " + contrasts[axis]
     contrast_axes = [name for name in HEADINGS if name in (axis, *row_axes(contrasts))]
     has_losses = bool((summary["metric"] == LOSS).any())
-    drop_note = " ".join([_DROPS, *([_NATS] if has_losses else []), *marks(summary)])
+    drop_note = " ".join(
+        [_DROPS, *([_NATS] if has_losses else []), *inconclusive_sentences(summary)]
+    )
     score_note = ". ".join(filter(None, [fixed_caption(summary), _SCORES]))
     axes = row_axes(summary)
     tables = [
         _table_of_lines(
             "Scores",
             summary,
-            lambda cell: marked(mean_label(cell), cell),
+            lambda cell: with_dagger(mean_label(cell), cell),
             axes,
-            score_note + rounded_note + _mark_note(summary),
+            score_note + rounded_note + dagger_note(summary),
         ),
         _table_of_lines(
             "Drop" if has_losses else "Relative drop",
             summary,
-            lambda cell: marked(drop_label(cell), cell),
+            lambda cell: with_dagger(drop_label(cell), cell),
             axes,
             drop_note,
         ),
@@ -88,7 +102,7 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
         _table_of_lines(
             "Contrasts",
             contrasts,
-            lambda cell: marked(interval_label("contrast", cell), cell),
+            lambda cell: with_dagger(interval_label("contrast", cell), cell),
             contrast_axes,
             _CONTRASTS,
         ),
@@ -108,7 +122,7 @@ def summary_table(summary: pandas.DataFrame) -> Group:
 
 def summary_markdown(summary: pandas.DataFrame) -> str:
     """Return the results of a study in sentences and tables, as Markdown."""
-    sentences = [*score_sentences(summary), *marks(summary)]
+    sentences = [*score_sentences(summary), *inconclusive_sentences(summary)]
     bullets = "".join(f"- {markdown_text(sentence)}\n" for sentence in sentences)
     tables = [f"## {table.titled_markdown}" for table in score_tables(summary)]
     return "\n".join([bullets, *tables])
@@ -123,10 +137,10 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
     cells = distinct_results(summary)
     axes = [axis for axis in row_axes(cells) if axis != "task"]
     headings = fraction_headings(summary)
-    tasks = cells.sort_values("task", key=_first_occurrence, kind="stable")
+    tasks = cells.sort_values("task", key=first_occurrence, kind="stable")
     task_columns = [_task_heading(cell) for cell in tasks.to_dict("records")]
     rows: dict[tuple[str, ...], dict[str, str]] = {}
-    for cell in cells.iloc[_table_order(cells)].to_dict("records"):
+    for cell in cells.iloc[_paper_order(cells)].to_dict("records"):
         labels = axis_labels({**cell, **shared_labels(cell)}, axes)
         labels["Input-dependent"] = headings[cell["fraction"]]
         empty_row = labels | dict.fromkeys(task_columns, NOTHING)
@@ -134,23 +148,17 @@ def by_task(summary: pandas.DataFrame) -> WrittenTable:
         score = mean_label(cell)
         if not math.isnan(cell["contrast"]):
             score += f"; Δ {interval_label('contrast', cell)}"
-        row[_task_heading(cell)] = marked(score, cell)
+        row[_task_heading(cell)] = with_dagger(score, cell)
     reference = summary["contrast_with"].max()
     notes = ["Mean scores ± 95 % intervals."]
     if reference:
         notes.append(f"Δ: how much more {reference} scores, paired by seed and example.")
-    return WrittenTable("By task", [*rows.values()], " ".join(notes) + _mark_note(summary))
+    return WrittenTable("By task", [*rows.values()], " ".join(notes) + dagger_note(summary))
 
 
-def _first_occurrence(names: pandas.Series) -> np.ndarray:
-    """Return a number for each name, which sorts names by their first occurrence."""
-    numbers: np.ndarray = pandas.factorize(names)[0]
-    return numbers
-
-
-def _table_order(cells: pandas.DataFrame) -> np.ndarray:
-    """Return the order of the rows by task: of each study and encoder the original, the average,
-    then other constants, each with all heads constant last.
+def _paper_order(cells: pandas.DataFrame) -> Int[np.ndarray, " rows"]:
+    """Return the indices of the rows in the paper's order: by study and encoder; the original
+    first, then the average, then other substitutes; within each, all heads constant last.
     """
     # 0 of originals, 1 of averages, 2 of other constants.
     group = (cells["fraction"] < 1) * (1 + (cells["constants"] != "average"))
@@ -159,9 +167,9 @@ def _table_order(cells: pandas.DataFrame) -> np.ndarray:
     return np.lexsort(
         [
             cells["fraction"] == 0,
-            _first_occurrence(cells["constants"]),
+            first_occurrence(cells["constants"]),
             group,
-            *(_first_occurrence(cells[axis]) for axis in outer_axes),
+            *(first_occurrence(cells[axis]) for axis in outer_axes),
         ]
     )
 
@@ -170,11 +178,6 @@ def shared_labels(cell: Row) -> dict[str, str]:
     """Return the constants and the order of a cell's result, a dash where it depends on neither."""
     canonical = Cell.from_row(cell).canonical()
     return {"constants": canonical.constants or NOTHING, "order": canonical.order or NOTHING}
-
-
-def _mark_note(summary: pandas.DataFrame) -> str:
-    """Return what the mark means, if a row has it."""
-    return f" {MARK}: drops are inconclusive." if (summary["reason"] != "").any() else ""
 
 
 def _rounded_note(summary: pandas.DataFrame) -> str:
@@ -223,7 +226,7 @@ def _row_labels(cell: Row, axes: list[str], summary: pandas.DataFrame) -> dict[s
 
 def _baselines(summary: pandas.DataFrame) -> WrittenTable:
     """Return a table of each original score, its baselines, and whether it beats both."""
-    groups = [axis for axis in ("encoder", "task", "study") if axis in summary]
+    groups = [axis for axis in (*PAIR, "study") if axis in summary]
     rows = []
     for _, cells in summary.groupby(groups, sort=False):
         cell = cells.iloc[0]
@@ -233,7 +236,7 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
         answer = f" ('{cell['one_answer']}')" if cell["one_answer"] else ""
         if not pandas.isna(cell["beats_baseline"]) and cell["beats_baseline"]:
             beaten = "yes"
-        elif cell["reason"].startswith(("does not beat", "answers")):
+        elif is_below_baseline(cell) or gives_one_answer(cell):
             beaten = "no"
         else:
             beaten = "unknown"
@@ -249,12 +252,12 @@ def _baselines(summary: pandas.DataFrame) -> WrittenTable:
     return WrittenTable("Baselines", rows, _BASELINES)
 
 
-def marks(summary: pandas.DataFrame) -> list[str]:
-    """Return a sentence for every encoder and task that is marked."""
-    groups = [axis for axis in ("study", "encoder", "task") if axis in summary]
-    cells = summary[summary["reason"] != ""].drop_duplicates(groups)
+def inconclusive_sentences(summary: pandas.DataFrame) -> list[str]:
+    """Return a sentence for every encoder and task with a dagger."""
+    groups = [axis for axis in ("study", *PAIR) if axis in summary]
+    cells = inconclusive_rows(summary).drop_duplicates(groups)
     return [
-        f"{MARK} {', '.join(str(cell[axis]) for axis in groups)}: {reason_sentence(cell)}, "
+        f"{DAGGER} {', '.join(str(cell[axis]) for axis in groups)}: {inconclusive_clause(cell)}, "
         "so its drops are inconclusive."
         for cell in cells.to_dict("records")
     ]

@@ -13,11 +13,12 @@ from rich.table import Table
 
 from papa.ranking.orders import order_named
 from papa.scores.drops import perplexity_ratio
+from papa.scores.summary import inconclusive_rows
 from papa.spec.task import LOSS
 
 Row: TypeAlias = Mapping[str, Any] | pandas.Series
 """A row of the summary or of ``orders.csv``: text and numbers by column (docs/results.md)."""
-MARK = "†"
+DAGGER = "†"
 """Marks an encoder and task whose drops are inconclusive, such as one whose original score does not
 beat its baselines.
 """
@@ -54,7 +55,7 @@ _LATEX = str.maketrans(
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
     | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}
     | {"±": r"$\pm$", "−": "$-$", "λ": r"$\lambda$", "Δ": r"$\Delta$", "–": "--"}
-    | {MARK: r"\dag{}"}
+    | {DAGGER: r"\dag{}"}
 )
 _SPECIAL = re.compile(
     r"[\\`*\[\]<>|~&$]|(?<!\w)_|_(?!\w)"
@@ -149,9 +150,14 @@ def percent_label(share: float) -> str:
     return NOTHING if math.isnan(share) else f"{100 * share:z.1f} %"
 
 
-def marked(text: str, row: Row) -> str:
-    """Return the text about a row, with ``MARK`` if its drops are inconclusive."""
-    return f"{text} {MARK}" if row["reason"] else text
+def dagger_note(summary: pandas.DataFrame) -> str:
+    """Return what ``DAGGER`` means if a row has it."""
+    return "" if inconclusive_rows(summary).empty else f" {DAGGER}: drops are inconclusive."
+
+
+def with_dagger(text: str, row: Row) -> str:
+    """Return the text about a row, with ``DAGGER`` if its drops are inconclusive."""
+    return f"{text} {DAGGER}" if row["reason"] else text
 
 
 def nats_label(nats: float) -> str:

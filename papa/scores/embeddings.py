@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from papa.errors import DataError
-from papa.scores.intervals import Interval, clipped, over_examples, unit_of
+from papa.scores.intervals import Interval, clipped, example_unit, over_examples
 from papa.scores.metrics import mean_of
 from papa.spec import TaskSpec
 from papa.spec.task import EMBEDDING_METRICS
@@ -49,7 +49,9 @@ def embedding_fidelity(
     measures.append("similarities")
     measures += [f"nearest_{count}" for count in (1, 10) if len(before) > 2 * count]
     return {
-        name: clipped(name, over_examples(*embedding_score(name, before, after), unit_of(name)))
+        name: clipped(
+            name, over_examples(*embedding_score(name, before, after), example_unit(name))
+        )
         for name in measures
     }
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int, Shaped
 
+from papa.scores.levels import CONFIDENCE
 from papa.scores.metrics import mean_of
 from papa.spec.task import RANKED, is_custom_metric
 
@@ -37,7 +38,7 @@ _ZERO = 1e-12
 
 @dataclass(frozen=True)
 class Interval:
-    """A mean over seeds and its 95 % interval, whose bounds are nan for one seed."""
+    """A value with the bounds of its interval; nan where there is none."""
 
     mean: float
     low: float
@@ -45,7 +46,7 @@ class Interval:
 
     @classmethod
     def around(cls, mean: float, half: float) -> Interval:
-        """Return the interval of a mean with this half-width."""
+        """Return the interval of a value with this half-width."""
         return cls(float(mean), float(mean) - half, float(mean) + half)
 
 
@@ -58,59 +59,64 @@ class SeedScores:
 
     Attributes:
         influence: by seed what the score loses without each example.
-        unit: the largest change that one example in n can make, times n; nan if it is unknown.
+        example_unit: n times the largest change that one example in n can make, for the rule of
+            three; nan if there is no such bound.
     """
 
     scores: Mapping[int, float]
     influence: Mapping[int, Float[np.ndarray, " rows"]]
-    unit: float = 1.0
+    example_unit: float = 1.0
 
 
-def unit_of(metric: str) -> float:
-    """Return the ``SeedScores.unit`` of a metric: nan for a loss and a cosine, which are
+def example_unit(metric: str) -> float:
+    """Return the ``SeedScores.example_unit`` of a metric: nan for a loss and a cosine, which are
     continuous, and for custom metrics.
     """
     return math.nan if is_custom_metric(metric) or metric in _CONTINUOUS else 1.0
 
 
-def interval(scores: Sequence[float], confidence: float = 0.95) -> Interval:
+def interval_over_seeds(scores: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
     """Return Student's t interval of the mean of independent scores; bounds of nan for one."""
     count = len(scores)
     mean = math.fsum(scores) / count
     if count == 1:
         return Interval.around(mean, math.nan)
     variance = math.fsum((value - mean) ** 2 for value in scores) / (count - 1)
-    return Interval.around(mean, _t(count, confidence) * math.sqrt(variance / count))
+    half = t_quantile(count, (1 + confidence) / 2) * math.sqrt(variance / count)
+    return Interval.around(mean, half)
 
 
-def _t(count: int, confidence: float) -> float:
-    """Return the half-width of the interval of a mean of ``count`` values, in standard errors."""
+def t_quantile(count: int, probability: float = (1 + CONFIDENCE) / 2) -> float:
+    """Return a quantile of Student's t of the mean of ``count`` values, in standard errors; nan for
+    one value.
+    """
     # scipy takes half a second to import, which a command that reads stored tables does without.
     from scipy.special import stdtrit
 
-    return float(stdtrit(count - 1, (1 + confidence) / 2))
+    return float(stdtrit(count - 1, probability))
 
 
-def ratio(
-    inputs: int,
+def ratio_with_error(
+    examples: int,
     sums: Float[np.ndarray, "*shape"],
     squares: Float[np.ndarray, "*shape"],
     products: Float[np.ndarray, "*shape"],
     counts: np.ndarray | np.floating,
     squared_counts: np.ndarray | np.floating,
 ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
-    """Return Σs / Σn over inputs and its linearised standard error, which is 0 for one input.
+    """Return Σs / Σn over examples and its linearised standard error, which is 0 for one example.
 
     Args:
-        sums: Σs, of the sum s of an input's values.
+        examples: The number of examples.
+        sums: Σs, of the sum s of an example's values.
         squares: Σs².
         products: Σsn.
-        counts: Σn, of the number n of an input's values: [*shape], or a scalar for all.
+        counts: Σn, of the number n of an example's values: [*shape], or a scalar for all.
         squared_counts: Σn², likewise.
     """
     mean = sums / counts
     spread = (squares - 2 * mean * products + mean**2 * squared_counts).clip(min=0)
-    return mean, (spread * inputs / max(inputs - 1, 1)) ** 0.5 / counts
+    return mean, (spread * examples / max(examples - 1, 1)) ** 0.5 / counts
 
 
 def wilson(
@@ -121,7 +127,7 @@ def wilson(
     """
     from scipy.special import ndtri
 
-    z = ndtri(0.975)
+    z = ndtri((1 + CONFIDENCE) / 2)
     spread = z * np.sqrt(shares * (1 - shares) / count + z**2 / (4 * count**2))
     centre = shares + z**2 / (2 * count)
     scale = 1 + z**2 / count
@@ -129,10 +135,11 @@ def wilson(
 
 
 def over_examples(
-    score: float, influences: Float[np.ndarray, " examples"], unit: float = 1.0
+    score: float, influences: Float[np.ndarray, " examples"], example_unit: float = 1.0
 ) -> Interval:
     """Return the interval over examples of a score without seeds; bounds of nan for one example."""
-    return Interval.around(score, _half_over_examples(influences, len(influences), unit, 0.95))
+    half = _half_over_examples(influences, len(influences), example_unit, CONFIDENCE)
+    return Interval.around(score, half)
 
 
 def mean_over_examples(
@@ -144,16 +151,16 @@ def mean_over_examples(
     belong to, ``lengths`` values to each, within the range of the measure. Numbers that are all
     equal have no bounds, as nobody knows their scale.
     """
-    unit = 1.0 if values.dtype == bool else math.nan
-    return clipped(measure, over_examples(*mean_of(values, lengths), unit))
+    example_unit = 1.0 if values.dtype == bool else math.nan
+    return clipped(measure, over_examples(*mean_of(values, lengths), example_unit))
 
 
-def joint(scores: SeedScores) -> Interval:
+def interval_over_seeds_and_examples(scores: SeedScores) -> Interval:
     """Return the mean score and its interval over seeds and examples; bounds of nan for one of
     either.
     """
     seed_scores, influences = _paired(scores)[0]
-    return _joint(seed_scores, influences, scores.unit)
+    return _combined_interval(seed_scores, influences, scores.example_unit)
 
 
 def clipped(metric: str, interval: Interval) -> Interval:
@@ -162,78 +169,72 @@ def clipped(metric: str, interval: Interval) -> Interval:
     return Interval(interval.mean, max(interval.low, lowest), min(interval.high, highest))
 
 
-def difference(
+def paired_difference(
     first: SeedScores,
     second: SeedScores,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     *,
     rule_of_three: bool = True,
-    deviation: float = 0.0,
+    extra_deviation: float = 0.0,
 ) -> Interval:
-    """Return the first mean score less the second, paired by seed and example.
+    """Return the first mean score less the second, paired by seed, and by example where both are of
+    as many examples. The bounds are nan for one seed or example; everything is nan if no seed is in
+    both.
 
-    Numbers of examples that differ mean other examples: the variances over them are then added. The
-    bounds are nan for one seed or example; everything is nan if no seed is in both.
-
-    By the ``rule_of_three`` the interval allows for differences that none of the examples shows
-    (``_half_over_examples``): it is needed for an interval of the difference's size, not for a test
-    whether there is any. ``deviation`` is another standard deviation of the difference, such as
-    that of single lists of heads, estimated from as many draws as there are seeds.
+    Args:
+        first: The scores of one cell or baseline.
+        second: Those of another.
+        confidence: Of the interval.
+        rule_of_three: Whether the interval allows for differences that none of the examples shows
+            (``_half_over_examples``): an interval of the difference's size must, a test whether
+            there is any must not.
+        extra_deviation: Another standard deviation of the difference, such as that of single lists
+            of heads, estimated from as many draws as there are seeds.
     """
-    pair = _paired(first, second)
-    if not pair:
+    scores_and_influences = _paired(first, second)
+    if not scores_and_influences:
         return NOT_KNOWN
-    (first_scores, first_influences), (second_scores, second_influences) = pair
+    (first_scores, first_influences), (second_scores, second_influences) = scores_and_influences
     if len(first_influences) == len(second_influences):
         effects = first_influences - second_influences
     else:
-        effects = np.concatenate(
-            [
-                first_influences - first_influences.mean(),
-                second_influences - second_influences.mean(),
-            ]
-        )
-    rows = min(len(first_influences), len(second_influences))
-    unit = first.unit if rule_of_three else 0.0
-    return _joint(first_scores - second_scores, effects, unit, rows, confidence, deviation)
+        # Of different examples the centred influences of both: their variances add.
+        centred = [values - values.mean() for values in (first_influences, second_influences)]
+        effects = np.concatenate(centred)
+    examples = min(len(first_influences), len(second_influences))
+    example_unit = first.example_unit if rule_of_three else 0.0
+    return _combined_interval(
+        first_scores - second_scores, effects, example_unit, examples, confidence, extra_deviation
+    )
 
 
-def deviation_of_lists(random: SeedScores, fixed: Sequence[SeedScores]) -> float:
-    """Return the standard deviation of the scores of random lists of heads; nan for one seed.
+def paired_drop(
+    original: SeedScores, replaced: SeedScores, confidence: float = CONFIDENCE
+) -> Interval:
+    """Return the relative drop d = (s₁ - s_f) / |s₁| of mean scores over the seeds that both have.
 
-    Every seed draws one random list; from its score the mean score of the orders with ``fixed``
-    lists is subtracted, which removes what seeds share.
-    """
-    differences = [
-        score - np.mean([order.scores[seed] for order in fixed])
-        for seed, score in random.scores.items()
-        if all(seed in order.scores for order in fixed)
-    ]
-    return float(np.std(differences, ddof=1)) if len(differences) > 1 else math.nan
-
-
-def paired_drop(original: SeedScores, replaced: SeedScores, confidence: float = 0.95) -> Interval:
-    """Return the relative drop, (s₁ - s_f) / |s₁|, of mean scores over the seeds that both have.
-
-    The interval is that of a ratio of means, linearised. Its bounds are nan for one seed or
-    example; everything is nan if no seed is in both, or if half the width of the original's
+    The interval is that of a ratio of means, linearised in s₁ and s_f. Its bounds are nan for one
+    seed or example; everything is nan if no seed is in both, or if half the width of the original's
     interval is more than half its score: a ratio by a number near 0 has no useful interval.
     """
-    pair = _paired(original, replaced)
-    if not pair:
+    scores_and_influences = _paired(original, replaced)
+    if not scores_and_influences:
         return NOT_KNOWN
-    (original_scores, original_influences), (replaced_scores, replaced_influences) = pair
-    full = _joint(original_scores, original_influences, original.unit)
-    size = abs(full.mean)
-    if not size > _ZERO or full.high - full.mean > size / 2:
+    (original_scores, original_influences), (scores, influences) = scores_and_influences
+    mean = _combined_interval(original_scores, original_influences, original.example_unit)
+    size = abs(mean.mean)
+    # Written so that a score of nan is too uncertain, too.
+    is_certain = size > _ZERO and not mean.high - mean.mean > size / 2
+    if not is_certain:
         return NOT_KNOWN
-    drop = float((original_scores - replaced_scores).mean()) / size
-    # The derivative of the ratio s_f / s₁ by s₁ is -s_f / s₁²: an original's score counts by the
-    # share of it that remains.
-    remaining = 1 - math.copysign(1.0, full.mean) * drop
-    over_seeds = (remaining * original_scores - replaced_scores) / size + drop
-    effects = (remaining * original_influences - replaced_influences) / size
-    return _joint(over_seeds, effects, original.unit / size, confidence=confidence)
+    drop = float((original_scores - scores).mean()) / size
+    # d by s₁ is s_f / (s₁·|s₁|), and by s_f -1 / |s₁|: an original's score counts by the share
+    # s_f / s₁ of it that remains.
+    remaining = 1 - math.copysign(1.0, mean.mean) * drop
+    linearised_scores = (remaining * original_scores - scores) / size + drop
+    effects = (remaining * original_influences - influences) / size
+    example_unit = original.example_unit / size
+    return _combined_interval(linearised_scores, effects, example_unit, confidence=confidence)
 
 
 def _paired(
@@ -258,42 +259,53 @@ def _paired(
     ]
 
 
-def _joint(
+def _combined_interval(
     scores: Float[np.ndarray, " seeds"],
-    influences: Float[np.ndarray, " examples"],
-    unit: float,
-    rows: int | None = None,
-    confidence: float = 0.95,
-    deviation: float = 0.0,
+    influences: Float[np.ndarray, " influences"],
+    example_unit: float,
+    examples: int | None = None,
+    confidence: float = CONFIDENCE,
+    extra_deviation: float = 0.0,
 ) -> Interval:
-    """Return the interval of the mean of scores, given the influences of ``rows`` examples."""
-    over_seeds = interval(scores.tolist(), confidence)
+    """Return the interval of the mean of scores, over seeds and over ``examples`` (default: as many
+    as influences).
+    """
+    over_seeds = interval_over_seeds(scores.tolist(), confidence)
     half_over_seeds = over_seeds.high - over_seeds.mean
-    half_over_examples = _half_over_examples(influences, rows or len(influences), unit, confidence)
-    half_of_deviation = _t(len(scores), confidence) * deviation if deviation else 0.0
+    half_over_examples = _half_over_examples(
+        influences, examples or len(influences), example_unit, confidence
+    )
+    half_of_deviation = 0.0
+    if extra_deviation:
+        half_of_deviation = t_quantile(len(scores), (1 + confidence) / 2) * extra_deviation
     # Independent sources of error: their squares add up.
     half = math.hypot(half_over_seeds, half_over_examples, half_of_deviation)
     return Interval.around(over_seeds.mean, half)
 
 
 def _half_over_examples(
-    influences: Float[np.ndarray, " examples"], rows: int, unit: float, confidence: float
+    influences: Float[np.ndarray, " influences"],
+    examples: int,
+    example_unit: float,
+    confidence: float,
 ) -> float:
     """Return half the width of the interval over examples; nan for one example.
 
-    The jackknife's and ``unit`` × 3.84/n (χ² at 95 %, one degree of freedom), the two-sided
-    rule-of-three bound for n examples without a change, are added in quadrature. An unknown
-    ``unit`` (nan) gives nan if no example shows a change, and no such bound otherwise.
+    It combines two half-widths in quadrature: the jackknife's, and the two-sided rule-of-three
+    bound for n examples without a change, ``example_unit`` × χ²/n, with 3.84 as χ² at 95 % and one
+    degree of freedom. With an unknown unit (nan) the bound is left out; if then no example shows a
+    change, the result is nan.
     """
     from scipy.special import chdtri
 
-    if rows < 2:
+    if examples < 2:
         return math.nan
-    deviation = math.sqrt((rows - 1) / rows * float(((influences - influences.mean()) ** 2).sum()))
-    half = _t(rows, confidence) * deviation
-    if math.isnan(unit) and deviation > 0:
+    squares = float(((influences - influences.mean()) ** 2).sum())
+    deviation = math.sqrt((examples - 1) / examples * squares)
+    half = t_quantile(examples, (1 + confidence) / 2) * deviation
+    if math.isnan(example_unit) and deviation > 0:
         return half
-    return math.hypot(half, unit * float(chdtri(1, 1 - confidence)) / rows)
+    return math.hypot(half, example_unit * float(chdtri(1, 1 - confidence)) / examples)
 
 
 def relative_drop(full: float, score: float) -> float:

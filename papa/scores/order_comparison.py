@@ -1,5 +1,8 @@
 """Comparisons of head orders: every two of a study by their scores and their agreement; and the
-agreement of the orders that several seeds give.
+agreement of the orders of n ≥ 2 seeds.
+
+A list is an order of heads with which one seed was scored: a random order draws one for each seed,
+every other order has one list for all seeds.
 """
 
 import math
@@ -14,25 +17,21 @@ import pandas
 from jaxtyping import Float
 
 from papa.scores.intervals import (
-    Interval,
     SeedScores,
     clipped,
-    deviation_of_lists,
-    difference,
-    joint,
+    interval_over_seeds_and_examples,
+    paired_difference,
 )
+from papa.scores.levels import LEVEL
 from papa.scores.p_values import holm, p_value
-from papa.scores.summary import LINE, interval_columns, seed_scores
+from papa.scores.summary import interval_columns, seed_scores
+from papa.spec.columns import GROUP
 from papa.spec.orders import Head
 
-LEVEL = 0.05
-"""The probability of an error that tests allow."""
 DRAWS = 1999
 """How many random orders are drawn: an estimated level of 5 % is then exact to 0.5 %."""
-GROUP = LINE[:3]
-"""The columns within which orders are compared: encoder, task, constants."""
 RANDOM = "random"
-_ROUNDING = 1e-9
+ROUNDING = 1e-9
 """Differences of this size are rounding: shares of lists may be 5 % exactly."""
 
 
@@ -84,20 +83,13 @@ def compare_orders(
         group_columns = dict(zip(GROUP, group, strict=True))
         studied = orders.get(group[:2], {})
         means = {order: _mean(list(by_fraction.values())) for order, by_fraction in scores.items()}
+        metric = cells["metric"].iloc[0]
         for order, mean in means.items():
-            interval = clipped(cells["metric"].iloc[0], joint(mean))
-            work = studied.get(order)
             mean_rows.append(
-                {
-                    **group_columns,
-                    "order": order,
-                    **interval_columns(interval, "mean", "low", "high"),
-                    "seconds": work.seconds if work else None,
-                    "evaluations": work.evaluations if work else None,
-                }
+                {**group_columns, "order": order, **_mean_columns(mean, metric, studied.get(order))}
             )
-        heads = cells["heads"].iloc[0]
-        constant_heads = cells.groupby("fraction", sort=False)["constant_heads"].first().to_dict()
+        constant_heads = cells.groupby("fraction", sort=False)["constant_heads"].first()
+        constant_shares = (constant_heads / cells["heads"].iloc[0]).to_dict()
         for (first, second), test in compare_means(means).items():
             pair = {**group_columns, "order": first, "other": second}
             first_order = studied.get(first)
@@ -111,18 +103,28 @@ def compare_orders(
                     "kendall_tau": _kendall_tau(first_order, second_order),
                 }
             )
-            for fraction, count in constant_heads.items():
+            for fraction, constant_share in constant_shares.items():
                 rows.append(
                     {
                         **pair,
                         "fraction": fraction,
                         **_difference_columns(scores[first][fraction], scores[second][fraction]),
                         "beyond_chance": False,
-                        "kept_by_both": _overlap(first_order, second_order, count / heads),
-                        "kept_by_chance": 1 - count / heads,
+                        "kept_by_both": _overlap(first_order, second_order, constant_share),
+                        "kept_by_chance": 1 - constant_share,
                     }
                 )
     return (pandas.DataFrame(rows), pandas.DataFrame(mean_rows)) if rows else None
+
+
+def _mean_columns(mean: SeedScores, metric: str, order: StudiedOrder | None) -> dict[str, object]:
+    """Return the columns of an order in ``order_scores.csv``: its mean score, and its work."""
+    interval = clipped(metric, interval_over_seeds_and_examples(mean))
+    return {
+        **interval_columns(interval, "mean", "low", "high"),
+        "seconds": order.seconds if order else None,
+        "evaluations": order.evaluations if order else None,
+    }
 
 
 def compare_means(means: Mapping[str, SeedScores]) -> dict[tuple[str, str], OrderTest]:
@@ -132,26 +134,27 @@ def compare_means(means: Mapping[str, SeedScores]) -> dict[tuple[str, str], Orde
     The p value is the larger of two: one for the variation over seeds and examples together with
     that of random orders, and one for the rank among all random orders.
     """
-    deviation_of_one_list = math.nan
-    scores_of_lists: dict[str, np.ndarray] = {}
-    if RANDOM in means:
-        fixed = [mean for order, mean in means.items() if order != RANDOM]
-        deviation_of_one_list = deviation_of_lists(means[RANDOM], fixed)
-        scores_of_lists = _scores_of_lists(means)
-    pairs = list(combinations(means, 2))
-    tests: dict[tuple[str, str], OrderTest] = {}
-    for with_random in (True, False):
+    scores_of_lists = _scores_of_lists(means) if RANDOM in means else {}
+    random_lists = scores_of_lists.get(RANDOM, np.empty(0))
+    has_deviation = len(random_lists) > 1
+    deviation_of_one_list = float(np.std(random_lists, ddof=1)) if has_deviation else math.nan
+
+    def p_of_pair(first: str, second: str) -> float:
         # A random order's mean is over many lists; two fixed orders have one list each.
-        deviation = deviation_of_one_list * (1 if with_random else math.sqrt(2))
-        family = [pair for pair in pairs if (RANDOM in pair) == with_random]
-        p_values = []
-        for first, second in family:
-            p = p_value(means[first], means[second], deviation)
-            if scores_of_lists and not math.isnan(p):
-                p = max(p, _p_of_lists(scores_of_lists, first, second))
-            p_values.append(p)
+        deviation = deviation_of_one_list * (1 if RANDOM in (first, second) else math.sqrt(2))
+        p = p_value(means[first], means[second], deviation)
+        if scores_of_lists and not math.isnan(p):
+            p = max(p, _p_of_lists(scores_of_lists, first, second))
+        return p
+
+    pairs = list(combinations(means, 2))
+    with_random = [pair for pair in pairs if RANDOM in pair]
+    fixed = [pair for pair in pairs if RANDOM not in pair]
+    tests: dict[tuple[str, str], OrderTest] = {}
+    for family in (with_random, fixed):
+        p_values = [p_of_pair(*pair) for pair in family]
         for pair, p, p_holm in zip(family, p_values, holm(p_values), strict=True):
-            tests[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm <= LEVEL + _ROUNDING}
+            tests[pair] = {"p": p, "p_holm": p_holm, "beyond_chance": p_holm <= LEVEL + ROUNDING}
     return {pair: tests[pair] for pair in pairs}
 
 
@@ -189,7 +192,7 @@ def _p_of_lists(
         rows, columns = np.triu_indices(len(all_lists), 1)
         distances = np.abs(all_lists[rows] - all_lists[columns])
         observed = abs(fixed[0] - fixed[1])
-    return float((distances >= observed - _ROUNDING).mean())
+    return float((distances >= observed - ROUNDING).mean())
 
 
 def fewest_random_lists(compared: int) -> int:
@@ -205,14 +208,14 @@ def _mean(scores: Sequence[SeedScores]) -> SeedScores:
     seeds = scores[0].scores
     means = {seed: float(np.mean([cell.scores[seed] for cell in scores])) for seed in seeds}
     influence = {seed: np.mean([cell.influence[seed] for cell in scores], axis=0) for seed in seeds}
-    return SeedScores(means, influence, scores[0].unit)
+    return SeedScores(means, influence, scores[0].example_unit)
 
 
 def _difference_columns(first: SeedScores, second: SeedScores) -> dict[str, float]:
-    interval: Interval = difference(first, second, rule_of_three=False)
+    interval = paired_difference(first, second, rule_of_three=False)
     if interval.low == interval.high:
-        # Examples that all agree say little of unseen ones.
-        interval = difference(first, second)
+        # Examples that all agree say little of others.
+        interval = paired_difference(first, second)
     return interval_columns(interval, "difference", "low", "high")
 
 
@@ -284,9 +287,9 @@ def agrees_more(
 ) -> bool:
     """Test whether seeds agree more in the trained λ than in the control's, at a level of 5 %.
 
-    A permutation test: τ between seeds, less that of the control, is compared with what it is
-    after each seed exchanged both or not, at random. Seeds must have no row in common; fewer than
-    five are never significant.
+    The statistic is the mean τ between seeds of the trained λ, less that of the control. Its null
+    distribution exchanges the two λ of each seed or not, at random. Seeds must have no row in
+    common; fewer than five are never significant.
     """
     seeds, heads = trained.shape
     values = np.concatenate([trained, control])
@@ -295,12 +298,14 @@ def agrees_more(
     first_of_pair, second_of_pair = np.triu_indices(seeds, 1)
     drawn = np.random.default_rng(0).integers(2, size=(DRAWS, seeds))
     # The first row exchanges nothing: it is what was observed.
-    exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
+    is_exchanged = np.concatenate([np.zeros((1, seeds), drawn.dtype), drawn])
 
     def mean_tau(indices: np.ndarray) -> np.ndarray:
         return taus[indices[:, first_of_pair], indices[:, second_of_pair]].mean(axis=1)
 
-    # Trained λ is at indices 0..seeds-1, the control's at seeds..2·seeds-1.
-    numbers = np.arange(seeds)
-    excess = mean_tau(numbers + seeds * exchanged) - mean_tau(numbers + seeds * (1 - exchanged))
-    return bool((excess >= excess[0] - _ROUNDING).mean() <= LEVEL)
+    trained_index = np.arange(seeds)
+    control_index = trained_index + seeds
+    first = np.where(is_exchanged, control_index, trained_index)
+    second = np.where(is_exchanged, trained_index, control_index)
+    excess = mean_tau(first) - mean_tau(second)
+    return bool((excess >= excess[0] - ROUNDING).mean() <= LEVEL)

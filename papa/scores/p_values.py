@@ -3,18 +3,18 @@
 import math
 from collections.abc import Sequence
 
-from papa.scores.intervals import SeedScores, difference
+from papa.scores.intervals import SeedScores, paired_difference
 
 _SMALLEST = 1e-12
 """The smallest p value that is searched for, and reported."""
 
 
-def p_value(first: SeedScores, second: SeedScores, deviation: float = 0.0) -> float:
+def p_value(first: SeedScores, second: SeedScores, extra_deviation: float = 0.0) -> float:
     """Return the p value of the difference of two scores: ``_SMALLEST`` or more, nan without an
     interval.
 
-    It is 1 minus the largest confidence at which the interval of ``difference``, by what seeds,
-    examples and ``deviation`` show, excludes 0.
+    It is 1 minus the largest confidence at which the interval of ``paired_difference``, by what
+    seeds, examples and ``extra_deviation`` show, excludes 0.
     """
     from scipy.optimize import brentq
 
@@ -23,7 +23,9 @@ def p_value(first: SeedScores, second: SeedScores, deviation: float = 0.0) -> fl
         inside.
         """
         confidence = 1 - math.exp(log_p)
-        interval = difference(first, second, confidence, rule_of_three=False, deviation=deviation)
+        interval = paired_difference(
+            first, second, confidence, rule_of_three=False, extra_deviation=extra_deviation
+        )
         return interval.high - interval.mean - abs(interval.mean)
 
     lowest_log_p = math.log(_SMALLEST)

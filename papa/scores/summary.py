@@ -15,18 +15,20 @@ from papa.scores.intervals import (
     Interval,
     SeedScores,
     clipped,
-    difference,
-    joint,
+    example_unit,
+    interval_over_seeds_and_examples,
+    paired_difference,
     paired_drop,
-    unit_of,
 )
+from papa.scores.levels import CONFIDENCE
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell
 from papa.spec.task import LOSS, UNLABELLED_METRICS
 
 ONE_ANSWER = "the best single answer"
 WORDS = "word embeddings alone"
-LINE = ["encoder", "task", "constants", "order"]
-"""The columns that the cells of one line of a table or figure share."""
+_NOT_BEATEN = "does not beat "
+_SAME_ANSWER = "answers "
 INFLUENCE = ["influence", "one_answer_influence", "word_embeddings_influence"]
 """The columns of results with a number for each validation row."""
 _TEXT_COLUMNS = (
@@ -44,7 +46,7 @@ _CellKey = tuple[str, str, str, str, float]
 """The values of ``LINE`` and the fraction."""
 
 
-def summarise(results: pandas.DataFrame, drop_confidence: float = 0.95) -> pandas.DataFrame:
+def summarise(results: pandas.DataFrame, drop_confidence: float = CONFIDENCE) -> pandas.DataFrame:
     """Return a row for every cell of the study, as in ``summary.csv`` (docs/results.md): its score,
     drop and contrast with their intervals, and its baselines; in the order of the study, fractions
     from 1 down to 0. ``results`` are as in ``results.parquet``; ``drop_confidence`` is of the
@@ -75,57 +77,78 @@ def _row_of_cell(
         reference_kind: The substitute that others are contrasted with.
         drop_confidence: Of the intervals of drops.
     """
-    group = groups[key]
-    first = group.iloc[0]
-    metric = first["metric"]
+    rows = groups[key]
+    first_row = rows.iloc[0]
+    metric = first_row["metric"]
     encoder, task, kind, order, fraction = key
     original_key = (encoder, task, kind, order, 1.0)
     original = scores.get(original_key)
-    embeddings = seed_scores(group, "word_embeddings", "word_embeddings_influence")
-    answer = seed_scores(group, "always_one_answer", "one_answer_influence")
-    not_beaten_reason = not_beaten(original, answer, embeddings)
-    has_baseline = first[["always_one_answer", "word_embeddings"]].notna().any()
+    embeddings = seed_scores(rows, "word_embeddings", "word_embeddings_influence")
+    answer = seed_scores(rows, "always_one_answer", "one_answer_influence")
+    not_beaten_reason = baselines_not_beaten_reason(original, answer, embeddings)
+    has_baseline = first_row[["always_one_answer", "word_embeddings"]].notna().any()
     reference = None
     if kind != reference_kind and fraction < 1:
         reference = scores.get((encoder, task, reference_kind, order, fraction))
-    score = clipped(metric, joint(scores[key]))
-    if metric in UNLABELLED_METRICS and not first["constant_heads"]:
+    score = clipped(metric, interval_over_seeds_and_examples(scores[key]))
+    if metric in UNLABELLED_METRICS and not first_row["constant_heads"]:
         # The model agrees with itself on any rows and seeds: there is nothing to estimate.
         score = Interval.around(score.mean, 0.0)
+    embeddings_score = clipped(metric, interval_over_seeds_and_examples(embeddings))
+    return {
+        **dict(zip([*LINE, "fraction"], key, strict=True)),
+        "share_of_heads": 1 - first_row["constant_heads"] / first_row["heads"],
+        "constant_heads": int(first_row["constant_heads"]),
+        **first_row[["metric", "positive"]],
+        "seeds": rows["seed"].nunique(),
+        **interval_columns(score, "mean", "low", "high"),
+        "original": interval_over_seeds_and_examples(original).mean if original else math.nan,
+        **_drop_columns(metric, fraction, original, scores[key], drop_confidence),
+        **_contrast(reference_kind, reference, scores[key]),
+        **first_row[["always_one_answer", "one_answer"]],
+        **interval_columns(embeddings_score, "word_embeddings"),
+        "beats_baseline": not not_beaten_reason if has_baseline else pandas.NA,
+        "reason": _same_answer_reason(groups.get(original_key)) or not_beaten_reason,
+    }
+
+
+def _drop_columns(
+    metric: str,
+    fraction: float,
+    original: SeedScores | None,
+    scores: SeedScores,
+    confidence: float,
+) -> dict[str, float]:
+    """Return the columns of a cell's drop: the difference, and its share of the original's score;
+    of a loss instead the ratio of perplexities.
+    """
     lost = NOT_KNOWN
     drop = NOT_KNOWN
+    ratio = NOT_KNOWN
     if fraction == 1:
         lost = Interval.around(0.0, 0.0)
         drop = lost
     elif original:
-        lost = difference(original, scores[key], drop_confidence)
-        drop = paired_drop(original, scores[key], drop_confidence)
-    ratio = NOT_KNOWN
+        lost = paired_difference(original, scores, confidence)
+        drop = paired_drop(original, scores, confidence)
     if metric == LOSS:
         drop = NOT_KNOWN
         ratio = Interval(*map(perplexity_ratio, (lost.mean, lost.low, lost.high)))
     return {
-        **dict(zip([*LINE, "fraction"], key, strict=True)),
-        "share_of_heads": 1 - first["constant_heads"] / first["heads"],
-        "constant_heads": int(first["constant_heads"]),
-        **first[["metric", "positive"]],
-        "seeds": group["seed"].nunique(),
-        **interval_columns(score, "mean", "low", "high"),
-        "original": joint(original).mean if original else math.nan,
         **interval_columns(lost, "difference"),
         **interval_columns(drop, "relative_drop", "drop_low", "drop_high"),
         **interval_columns(ratio, "perplexity_ratio"),
-        **_contrast(reference_kind, reference, scores[key]),
-        **first[["always_one_answer", "one_answer"]],
-        **interval_columns(clipped(metric, joint(embeddings)), "word_embeddings"),
-        "beats_baseline": not not_beaten_reason if has_baseline else pandas.NA,
-        "reason": _without_variety(groups.get(original_key)) or not_beaten_reason,
     }
+
+
+def first_occurrence(names: pandas.Series) -> pandas.Series:
+    """Return a sort key of names: the number of each by its first occurrence."""
+    return pandas.Series(pandas.factorize(names)[0], names.index)
 
 
 def _position(column: pandas.Series) -> pandas.Series:
     """Return a sort key: names by their first occurrence, fractions from 1 down to 0."""
-    return -column if column.name == "fraction" else pandas.Series(pandas.factorize(column)[0])
+    return -column if column.name == "fraction" else first_occurrence(column)
 
 
 def seed_scores(
@@ -134,7 +157,7 @@ def seed_scores(
     """Return the scores in the rows of one cell, or by other columns those of a baseline."""
     scores = dict(zip(group["seed"], group[score_column], strict=True))
     influence = dict(zip(group["seed"], group[influence_column], strict=True))
-    return SeedScores(scores, influence, unit_of(group["metric"].iloc[0]))
+    return SeedScores(scores, influence, example_unit(group["metric"].iloc[0]))
 
 
 def interval_columns(
@@ -152,11 +175,11 @@ def _contrast(
     name: str, reference: SeedScores | None, scores: SeedScores
 ) -> dict[str, str | float]:
     """Return the columns of the difference to the reference of that name, if there is one."""
-    interval = difference(reference, scores) if reference else NOT_KNOWN
+    interval = paired_difference(reference, scores) if reference else NOT_KNOWN
     return {"contrast_with": name if reference else "", **interval_columns(interval, "contrast")}
 
 
-def not_beaten(
+def baselines_not_beaten_reason(
     original: SeedScores | None, one_answer: SeedScores, word_embeddings: SeedScores
 ) -> str:
     """Return why an original score does not beat its baselines; "" if the intervals of both
@@ -165,7 +188,7 @@ def not_beaten(
     if original is None:
         return "the study has no fraction 1"
     lows = {
-        name: difference(original, baseline).low
+        name: paired_difference(original, baseline).low
         for name, baseline in {ONE_ANSWER: one_answer, WORDS: word_embeddings}.items()
         if not any(map(math.isnan, baseline.scores.values()))
     }
@@ -175,27 +198,42 @@ def not_beaten(
         if len(next(iter(original.influence.values()))) == 1:
             return "one validation row has no interval"
     names = [name for name, low in lows.items() if not low > 0]
-    return f"does not beat {' or '.join(names)}" if names else ""
+    return _NOT_BEATEN + " or ".join(names) if names else ""
 
 
-def _without_variety(original: pandas.DataFrame | None) -> str:
+def _same_answer_reason(original: pandas.DataFrame | None) -> str:
     """Return that an original gives every example the same answer; "" if it does not, or if that is
     not known.
     """
     if original is None or "same_answer" not in original:
         return ""
     answer = original["same_answer"].iloc[0]
-    return f"answers '{answer}' to every validation example" if answer else ""
+    return f"{_SAME_ANSWER}'{answer}' to every validation example" if answer else ""
 
 
-def reason_sentence(row: pandas.Series | Mapping[str, object]) -> str:
-    """Return the reason of a row of the summary as a clause."""
+def is_below_baseline(row: pandas.Series | Mapping[str, Any]) -> bool:
+    """Return whether a row of the summary is inconclusive as its original beats no baseline."""
+    return str(row["reason"]).startswith(_NOT_BEATEN)
+
+
+def gives_one_answer(row: pandas.Series | Mapping[str, Any]) -> bool:
+    """Return whether a row of the summary is inconclusive as its original has one answer to all."""
+    return str(row["reason"]).startswith(_SAME_ANSWER)
+
+
+def inconclusive_clause(row: pandas.Series | Mapping[str, Any]) -> str:
+    """Return why the drop of a row of the summary is inconclusive."""
     reason = str(row["reason"])
-    if reason.startswith("does not beat"):
+    if is_below_baseline(row):
         return (
             f"the original {reason} significantly: the interval of their difference is not above 0"
         )
-    return f"the original {reason}" if reason.startswith("answers") else reason
+    return f"the original {reason}" if gives_one_answer(row) else reason
+
+
+def inconclusive_rows(summary: pandas.DataFrame) -> pandas.DataFrame:
+    """Return the rows of the summary whose drops are inconclusive."""
+    return summary[summary["reason"] != ""]
 
 
 def read_table(path: Path) -> pandas.DataFrame:
@@ -218,8 +256,8 @@ def distinct_results(summary: pandas.DataFrame) -> pandas.DataFrame:
 
 
 def distinct_fractions(summary: pandas.DataFrame) -> pandas.DataFrame:
-    """Leave out the fractions that in every line round to as many heads as one that is nearer to
-    the share of these heads: of 8 heads 1/16 keeps none, as 0 does.
+    """Leave out a fraction if in every line another one has as many constant heads, and is nearer
+    to the share that they are: of 8 heads 1/16 keeps none, as 0 does.
     """
     lines = [axis for axis in ("study", *LINE) if axis in summary]
     errors = (summary["share_of_heads"] - summary["fraction"]).abs()
@@ -273,7 +311,7 @@ def drops_over_tasks(summary: pandas.DataFrame) -> tuple[pandas.DataFrame, dict[
     cells = line[(line["fraction"] == lowest) & (lowest < 1) & line["original"].notna()]
     left_out = {}
     for task, task_cells in cells.groupby("task", sort=False):
-        doubtful = task_cells.loc[task_cells["reason"] != "", "encoder"]
+        doubtful = inconclusive_rows(task_cells)["encoder"]
         if task_cells["metric"].iloc[0] == LOSS:
             left_out[str(task)] = "a loss drops by nats, not by a share"
         elif (task_cells["original"] <= 0).any() or task_cells["relative_drop"].isna().any():

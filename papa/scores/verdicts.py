@@ -9,12 +9,17 @@ import pandas
 
 from papa.errors import SpecError
 from papa.scores.drops import MaxDrop
-from papa.scores.summary import LINE, distinct_fractions, reason_sentence, summarise
+from papa.scores.levels import CONFIDENCE, LEVEL
+from papa.scores.summary import (
+    distinct_fractions,
+    inconclusive_clause,
+    is_below_baseline,
+    summarise,
+)
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell, Head
 from papa.spec.task import LOSS
 
-FAMILY_ERROR = 0.05
-"""The probability that any line of a study allows heads that cost more than the drop."""
 _SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
 """The columns with a drop and the bounds of its interval."""
 _NATS_COLUMNS = ("difference", "difference_low", "difference_high")
@@ -30,7 +35,7 @@ def drops_of_all_lines(results: pandas.DataFrame) -> pandas.DataFrame:
     drop is larger. One side of a 95 % interval errs in 2.5 %, so up to two lines keep theirs.
     """
     lines = len(results[LINE].drop_duplicates())
-    return summarise(results, max(0.95, 1 - 2 * FAMILY_ERROR / lines))
+    return summarise(results, max(CONFIDENCE, 1 - 2 * LEVEL / lines))
 
 
 def heads_within(
@@ -38,7 +43,8 @@ def heads_within(
     constant_heads: Mapping[Cell, Sequence[Head] | None],
     max_drop: MaxDrop,
 ) -> pandas.DataFrame:
-    """Return which heads may become constant within a drop of the score.
+    """Return for each number of constant heads whether the drop of the score stays within
+    ``max_drop``.
 
     Args:
         summary: Rows of ``drops_of_all_lines``, or of ``summarise`` for a single line.
@@ -73,15 +79,15 @@ def _verdicts_of_line(
     reason = max_drop.mismatch(metric) or _doubt(line)
     limit = max_drop.limit(metric) or 0.0
     drop, low, high = _NATS_COLUMNS if metric == LOSS else _SHARE_COLUMNS
-    all_within = True
+    smaller_are_within = True
     rows: list[dict[str, object]] = []
     constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
     for row in constant.to_dict("records"):
         verdict = "undecided"
         if not reason:
-            verdict = verdict_on(row[low], row[high], limit, all_within)
+            verdict = verdict_on(row[low], row[high], limit, smaller_are_within)
         # A cell without an interval, as no example changed, does not stop larger cells.
-        all_within = verdict == "within" or (all_within and math.isnan(row[high]))
+        smaller_are_within = verdict == "within" or (smaller_are_within and math.isnan(row[high]))
         rows.append(
             {
                 **{name: row[name] for name in (*LINE, "metric", "fraction", "constant_heads")},
@@ -96,11 +102,11 @@ def _verdicts_of_line(
     return rows
 
 
-def verdict_on(low: float, high: float, max_drop: float, all_within: bool) -> str:
+def verdict_on(low: float, high: float, max_drop: float, smaller_are_within: bool) -> str:
     """Return the verdict on a drop's interval, given whether every smaller number of heads is
     within ``max_drop``.
     """
-    if high <= max_drop and all_within:
+    if high <= max_drop and smaller_are_within:
         return "within"
     return "beyond" if low > max_drop else "undecided"
 
@@ -112,10 +118,10 @@ def _doubt(line: pandas.DataFrame) -> str:
         return "it has no fraction 1"
     if first["seeds"] == 1:
         return "one seed has no interval: give the study more seeds"
-    if first["reason"].startswith("does not beat"):
-        return f"{reason_sentence(first)}; more rows help, or for a probe more epochs"
+    if is_below_baseline(first):
+        return f"{inconclusive_clause(first)}; more rows help, or for a probe more epochs"
     if first["reason"]:
-        return reason_sentence(first)
+        return inconclusive_clause(first)
     if first["metric"] != LOSS and line["relative_drop"].isna().any():
         return "the original's score is near 0, and a share of it says nothing"
     return ""

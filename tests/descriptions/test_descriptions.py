@@ -15,7 +15,7 @@ import papa
 from papa.descriptions.heads import Mixing, Norms, behind_norm
 from papa.descriptions.observation import ATTENTIONS, Means, Observation
 from papa.models.encoder import Encoder
-from papa.scores.intervals import interval
+from papa.scores.intervals import interval_over_seeds
 from papa.spec.orders import head_name
 from tests.descriptions.observations import observation_of, values
 from tests.make import ENCODERS, random_model
@@ -124,7 +124,7 @@ def test_intervals_over_texts_are_those_of_drawn_texts() -> None:
     for number in numbers:
         same.add("constant", 5, {"x": torch.tensor([5 * number])})
     (row,) = same.frame().itertuples()
-    expected = interval(numbers.tolist())
+    expected = interval_over_seeds(numbers.tolist())
     assert (row.low, row.high) == pytest.approx((expected.low, expected.high))
     covered = 0
     for seed in range(400):

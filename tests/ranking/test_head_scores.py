@@ -8,7 +8,7 @@ from scipy.stats import kendalltau
 
 from papa.ranking.head_scores import TrainedLambda
 from papa.reporting.sentences import certainty
-from papa.scores.intervals import interval
+from papa.scores.intervals import interval_over_seeds
 
 LAYERS = 6
 HEADS = 12
@@ -31,7 +31,7 @@ def test_a_head_has_the_interval_of_its_seeds() -> None:
     lambdas = trained(values)
     low, high = lambdas.interval
     for number, (layer, head) in enumerate(np.ndindex(LAYERS, HEADS)):
-        expected = interval([float(seed_value) for seed_value in values[:, number]])
+        expected = interval_over_seeds([float(seed_value) for seed_value in values[:, number]])
         assert lambdas.mean[layer, head] == pytest.approx(expected.mean)
         assert (low[layer, head], high[layer, head]) == pytest.approx((expected.low, expected.high))
         assert lambdas.differs_from_start[layer, head] == (not expected.low <= 0.5 <= expected.high)

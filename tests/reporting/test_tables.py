@@ -23,7 +23,8 @@ from papa.reporting.wording import (
     percent_label,
     score_label,
 )
-from papa.scores.summary import LINE, read_table, summarise
+from papa.scores.summary import read_table, summarise
+from papa.spec.columns import LINE
 from tests.reporting.studies import FRACTIONS, LOG, results
 
 KINDS = ("average", "identity", "zeros")

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from papa.scores.intervals import SeedScores, unit_of
+from papa.scores.intervals import SeedScores, example_unit
 from papa.scores.metrics import influence
 
 
@@ -18,4 +18,4 @@ def seed_scores_of(
     metric: str, scores: dict[int, float], examples_by_seed: Sequence[np.ndarray]
 ) -> SeedScores:
     influences = [influence(metric, examples) for examples in examples_by_seed]
-    return SeedScores(scores, dict(zip(scores, influences, strict=True)), unit_of(metric))
+    return SeedScores(scores, dict(zip(scores, influences, strict=True)), example_unit(metric))

@@ -8,9 +8,15 @@ every one of these checks, so none of them can pass for nothing.
 import numpy as np
 import pytest
 
-from papa.scores.intervals import Interval, SeedScores, interval, paired_drop, relative_drop
+from papa.scores.intervals import (
+    Interval,
+    SeedScores,
+    interval_over_seeds,
+    paired_drop,
+    relative_drop,
+)
 from papa.scores.metrics import score_of, score_predictions
-from papa.scores.summary import not_beaten
+from papa.scores.summary import baselines_not_beaten_reason
 from papa.scores.verdicts import verdict_on
 from papa.spec import Metric
 from tests.scores.helpers import seed_scores_of
@@ -40,7 +46,9 @@ def true_score(metric: Metric, right: float) -> float:
 
 def seeds_alone(first: SeedScores, replaced: SeedScores) -> Interval:
     size = np.mean(list(first.scores.values()))
-    return interval([(first.scores[seed] - replaced.scores[seed]) / size for seed in first.scores])
+    return interval_over_seeds(
+        [(first.scores[seed] - replaced.scores[seed]) / size for seed in first.scores]
+    )
 
 
 class Study:
@@ -113,7 +121,9 @@ def test_a_wrong_within_is_as_rare_as_its_level_says(size: tuple[int, int, float
             verdicts = []
             for cell in cells:
                 drop = drop_of(original, cell)
-                verdicts.append(verdict_on(drop.low, drop.high, ALLOWED, all_within=all_within))
+                verdicts.append(
+                    verdict_on(drop.low, drop.high, ALLOWED, smaller_are_within=all_within)
+                )
                 all_within = verdicts[-1] == "within"
             wrong[rule] += "within" in verdicts
     joint, by_seeds = wrong / STUDIES
@@ -132,9 +142,9 @@ def test_an_original_as_good_rarely_beats_baselines(size: tuple[int, int, float]
             dict.fromkeys(probe.scores, values[0]) for values in (answer.scores, answer.influence)
         )
         one_answer = SeedScores(*same)
-        low = interval(list(probe.scores.values())).low
+        low = interval_over_seeds(list(probe.scores.values())).low
         above = all(low > np.mean(list(rival.scores.values())) for rival in (words, one_answer))
-        wrong += [not not_beaten(probe, one_answer, words), above]
+        wrong += [not baselines_not_beaten_reason(probe, one_answer, words), above]
     joint, by_seeds = wrong / STUDIES
     assert joint <= 0.025 + NOISE
     assert by_seeds > 0.025 + NOISE

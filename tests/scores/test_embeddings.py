@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from papa.scores.embeddings import embedding_fidelity
-from papa.scores.intervals import over_examples, unit_of
+from papa.scores.intervals import example_unit, over_examples
 
 
 def drawn(seed: int, rows: int, noise: float) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +52,7 @@ def test_without_a_sentence_all_of_its_pairs_are_left_out() -> None:
     ]
     for name, measure in measures.items():
         without = np.array([measures_without[name].mean for measures_without in without_each])
-        expected = over_examples(measure.mean, measure.mean - without, unit_of(name))
+        expected = over_examples(measure.mean, measure.mean - without, example_unit(name))
         assert (measure.low, measure.high) == pytest.approx((expected.low, expected.high)), name
 
 

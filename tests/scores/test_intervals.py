@@ -9,21 +9,21 @@ import pytest
 from papa.scores.intervals import (
     SeedScores,
     clipped,
-    difference,
-    interval,
-    joint,
+    example_unit,
+    interval_over_seeds,
+    interval_over_seeds_and_examples,
     mean_over_examples,
     over_examples,
+    paired_difference,
     paired_drop,
     relative_drop,
-    unit_of,
 )
 from tests.scores.helpers import hits
 
 
 def test_student_t_of_three_seeds_by_hand() -> None:
     # t(0.975, 2) = 4.30265; the standard error of 1, 2, 3 is 1/√3.
-    mean_interval = interval([1.0, 2.0, 3.0])
+    mean_interval = interval_over_seeds([1.0, 2.0, 3.0])
     half = 4.30265 / math.sqrt(3)
     assert (mean_interval.low, mean_interval.mean, mean_interval.high) == pytest.approx(
         (2 - half, 2, 2 + half), abs=1e-5
@@ -44,11 +44,11 @@ def test_variances_over_seeds_or_examples_add_up() -> None:
     scores = {0: 0.7, 1: 0.8, 2: 0.9}
     over_seeds = 4.30265 * 0.1 / math.sqrt(3)
     for influence, half in ((0.0, over_seeds), (1e-4, math.hypot(over_seeds, 1.96 * 0.1))):
-        total = joint(measured(scores, influence))
+        total = interval_over_seeds_and_examples(measured(scores, influence))
         assert total.high - total.mean == pytest.approx(half, abs=1e-4)
     correct = np.tile(np.arange(4000) < 3000, (2, 1))
     binomial = 1.96 * math.sqrt(0.1875 / 4000)
-    total = joint(hits(correct))
+    total = interval_over_seeds_and_examples(hits(correct))
     assert binomial < total.high - total.mean < 1.01 * binomial, "the binomial's"
 
 
@@ -65,16 +65,16 @@ def test_variances_over_seeds_or_examples_add_up() -> None:
 )
 def test_intervals_stay_within_a_metrics_range(metric: str, lowest: float, most: float) -> None:
     for mean in (min(most, 5.0), max(lowest, -5.0)):
-        free = interval([mean - 0.3, mean, mean + 0.3])
+        free = interval_over_seeds([mean - 0.3, mean, mean + 0.3])
         cut = clipped(metric, free)
         assert (cut.low, cut.high) == (max(free.low, lowest), min(free.high, most))
-    assert math.isnan(clipped(metric, interval([0.5])).high), "one seed has no ends"
+    assert math.isnan(clipped(metric, interval_over_seeds([0.5])).high), "one seed has no ends"
 
 
 def test_equal_answers_leave_what_the_rule_of_three_does() -> None:
     """None of 300 examples differs, so up to 3.7 in 300 may: the exact two-sided bound."""
     original = np.random.default_rng(0).random((3, 300)) < 0.8
-    lost = difference(hits(original), hits(original.copy()))
+    lost = paired_difference(hits(original), hits(original.copy()))
     assert lost.mean == 0
     assert 3.7 / 300 < lost.high < 4 / 300
 
@@ -93,16 +93,16 @@ def test_a_drop_is_paired_by_example_as_by_seed() -> None:
 def test_scores_on_other_examples_are_not_paired() -> None:
     draw = np.random.default_rng(1)
     smaller, two = (hits(draw.random((3, rows)) < 0.7) for rows in (400, 900))
-    score_difference = difference(smaller, two)
+    score_difference = paired_difference(smaller, two)
     half = 1.96 * math.sqrt(0.7 * 0.3 / 3 * (1 / 400 + 1 / 900))
     assert score_difference.high - score_difference.mean > half
     assert not math.isnan(score_difference.low)
 
 
 def test_only_seeds_that_both_have_are_paired() -> None:
-    both = difference(measured({0: 0.8, 1: 0.6, 2: 0.1}), measured({1: 0.5, 0: 0.7, 5: 0.9}))
+    both = paired_difference(measured({0: 0.8, 1: 0.6, 2: 0.1}), measured({1: 0.5, 0: 0.7, 5: 0.9}))
     assert both.mean == pytest.approx(0.1)
-    assert math.isnan(difference(measured({0: 0.8}), measured({1: 0.6})).mean)
+    assert math.isnan(paired_difference(measured({0: 0.8}), measured({1: 0.6})).mean)
 
 
 def test_a_drop_by_the_seeds_shares_is_surer_than_one_by_their_differences() -> None:
@@ -118,17 +118,21 @@ def test_intervals_of_a_metric_of_ones_own_grow_with_its_scale() -> None:
 
     def custom_scores(scale: float, level: float, influence: float) -> SeedScores:
         drawn = measured({0: scale * level, 1: scale * (level + 0.01)}, scale * influence, rows=20)
-        return replace(drawn, unit=unit_of("custom"))
+        return replace(drawn, example_unit=example_unit("custom"))
 
     (original, cell), (large, half) = (
         (custom_scores(scale, 0.7, 0.01), custom_scores(scale, 0.6, 0.02)) for scale in (1.0, 100.0)
     )
-    assert joint(large).high == pytest.approx(100 * joint(original).high)
+    assert interval_over_seeds_and_examples(large).high == pytest.approx(
+        100 * interval_over_seeds_and_examples(original).high
+    )
     assert paired_drop(large, half).high == pytest.approx(paired_drop(original, cell).high)
-    known = paired_drop(replace(large, unit=1.0), replace(half, unit=1.0))
+    known = paired_drop(replace(large, example_unit=1.0), replace(half, example_unit=1.0))
     assert known.high != pytest.approx(paired_drop(large, half).high, rel=1e-5), "a control"
-    assert math.isnan(joint(custom_scores(1.0, 0.7, 0.0)).low), "no two examples differ"
-    assert math.isnan(unit_of("negative_log_perplexity")), "a loss has no scale either"
+    assert math.isnan(interval_over_seeds_and_examples(custom_scores(1.0, 0.7, 0.0)).low), (
+        "no two examples differ"
+    )
+    assert math.isnan(example_unit("negative_log_perplexity")), "a loss has no scale either"
 
 
 def test_an_original_near_zero_has_only_a_difference() -> None:
@@ -136,7 +140,7 @@ def test_an_original_near_zero_has_only_a_difference() -> None:
     cell = measured({0: 0.0, 1: 0.0, 2: 0.0})
     sure, unsure = (measured({0: 0.3, 1: 0.31, 2: 0.3}, influence) for influence in (0.0, 2e-4))
     assert math.isnan(paired_drop(near, cell).mean)
-    assert difference(near, cell).mean == pytest.approx(0.03)
+    assert paired_difference(near, cell).mean == pytest.approx(0.03)
     assert paired_drop(sure, cell).mean == pytest.approx(1)
     assert math.isnan(paired_drop(unsure, cell).mean)
 
@@ -145,7 +149,11 @@ def test_a_drop_of_one_seed_or_example_has_no_interval() -> None:
     drop = paired_drop(measured({0: 0.8}), measured({0: 0.6}))
     assert drop.mean == pytest.approx(0.25)
     assert math.isnan(drop.low)
-    assert math.isnan(joint(SeedScores({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))).low)
+    assert math.isnan(
+        interval_over_seeds_and_examples(
+            SeedScores({0: 0.1, 1: 0.2}, dict.fromkeys((0, 1), np.zeros(1)))
+        ).low
+    )
     worse = paired_drop(measured({0: -2.0, 1: -2.02}), measured({0: -3.0, 1: -3.03}))
     assert (worse.mean, worse.low > 0) == (pytest.approx(0.5), True), "of a log-perplexity"
 

@@ -10,7 +10,7 @@ import pytest
 from papa.ranking.orders import head_order
 from papa.reporting.order_table import order_table
 from papa.reporting.sentences import orders_note
-from papa.scores.intervals import SeedScores, deviation_of_lists
+from papa.scores.intervals import SeedScores
 from papa.scores.order_comparison import (
     StudiedOrder,
     compare_means,
@@ -96,7 +96,9 @@ def test_holm_adjusts_random_pairs_apart_from_all_others() -> None:
     between = rows[rows["fraction"].between(0, 1, inclusive="neither")]
     scores_by_order = {order: mean_by_seed(cells) for order, cells in between.groupby("order")}
     fixed = [scores_by_order[name] for name in ORDERS if name != "random"]
-    spread = deviation_of_lists(scores_by_order["random"], fixed)
+    shared = {seed: np.mean([order.scores[seed] for order in fixed]) for seed in fixed[0].scores}
+    random_scores = scores_by_order["random"].scores
+    spread = float(np.std([random_scores[seed] - shared[seed] for seed in shared], ddof=1))
     for row in means.to_dict("records"):
         pair = row["order"], row["other"]
         # Of two fixed orders both are single lists.

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from papa.scores.intervals import SeedScores, difference
+from papa.scores.intervals import SeedScores, paired_difference
 from papa.scores.p_values import holm, p_value
 from tests.scores.helpers import hits
 
@@ -26,10 +26,10 @@ def scores_of(numbers: np.random.Generator, *shares: float) -> list[SeedScores]:
 def test_the_p_value_is_where_the_interval_meets_zero() -> None:
     first, second = scores_of(np.random.default_rng(0), 0.9, 0.6)
     p = p_value(first, second)
-    score_difference = difference(first, second, confidence=1 - p, rule_of_three=False)
+    score_difference = paired_difference(first, second, confidence=1 - p, rule_of_three=False)
     assert score_difference.low == pytest.approx(0, abs=1e-4)
     assert p == pytest.approx(p_value(second, first))
-    assert (p < 0.05) == (difference(first, second, rule_of_three=False).low > 0)
+    assert (p < 0.05) == (paired_difference(first, second, rule_of_three=False).low > 0)
     assert p_value(first, first) == 1, "equal scores differ by chance"
     single_seed = SeedScores({0: first.scores[0]}, {0: first.influence[0]})
     assert math.isnan(p_value(single_seed, second)), "one seed tells nothing"

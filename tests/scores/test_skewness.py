@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from papa.scores.intervals import ratio
+from papa.scores.intervals import ratio_with_error
 from papa.scores.p_values import holm
 from papa.scores.skewness import p_values_of_skewed
 
@@ -89,7 +89,7 @@ def test_at_most_5_percent_of_families_have_a_false_mean_above_0(
         values += generator.choice(signs, (120, 1)) * skewed
         lengths = generator.integers(1, 40, count).astype(np.float64)
         sums = values * lengths
-        means, errors = ratio(
+        means, errors = ratio_with_error(
             count,
             sums.sum(axis=1),
             (sums**2).sum(axis=1),

@@ -7,8 +7,8 @@ import pytest
 
 from papa.errors import SpecError
 from papa.scores.drops import MaxDrop
-from papa.scores.summary import LINE
 from papa.scores.verdicts import heads_within
+from papa.spec.columns import LINE
 from papa.spec.orders import Cell
 
 

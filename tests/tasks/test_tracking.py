@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from papa.errors import PapaError, TransientError
-from papa.scores.summary import LINE, read_table
+from papa.scores.summary import read_table
+from papa.spec.columns import LINE
 from papa.storage.artifacts import published, read_metadata, remove, verified
 from papa.storage.store import Store
 from papa.tasks.manifest import open_study

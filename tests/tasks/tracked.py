@@ -5,8 +5,8 @@ from pathlib import Path
 import pandas
 import pytest
 
-from papa.scores.summary import LINE
 from papa.spec import StudySpec
+from papa.spec.columns import LINE
 from papa.spec.file import load_study
 from papa.storage.store import Store
 from papa.tasks.inputs import resolve_inputs
