@@ -62,7 +62,7 @@ def test_the_study_is_one(tmp_path: Path) -> None:
     (written,) = re.findall(r"^```yaml\n(.*?)^```$", section("Your own study"), re.M | re.S)
     path = tmp_path / "mine.yaml"
     path.write_text(written)
-    assert [task.name for task in load_study(path).tasks] == ["cola", "tickets"]
+    assert [task.name for task in load_study(path).tasks] == ["cola", "sst2"]
 
 
 @pytest.mark.server

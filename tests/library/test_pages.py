@@ -32,7 +32,7 @@ def test_the_page_runs_when_pasted(
 def test_the_page_on_head_masks_runs_when_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     pasted(HOW_TO / "head-mask.md")
     printed = capsys.readouterr().out.splitlines()
-    assert printed[:2] == ["True True", "torch.Size([1, 2])"]
+    assert printed[:2] == ["True", "torch.Size([1, 2])"]
     assert printed[2].startswith("8 ['agreement', 'divergence', 'loss_after'")
 
 
