@@ -130,7 +130,7 @@ def _lambda_agreement(
                 "task": pair.task.name,
                 "objective": _objective(pair.task),
                 "units": UNIT_LABELS[study.unit],
-                **trained.facts(study.keep),
+                **trained.agreement(study.keep),
             }
 
 

@@ -2,9 +2,11 @@
 
 from contextlib import suppress
 from hashlib import sha256
+from typing import cast
 
 from papa.errors import DamagedError
 from papa.heads.constants import ConstantMatrices
+from papa.ranking.head_scores import LambdaAgreement
 from papa.reporting.cite import citation
 from papa.reporting.heads import AttentionAverage
 from papa.reporting.reference import read_reference
@@ -36,7 +38,7 @@ def findings_of(finished: FinishedStudy) -> Findings:
         orders=finished.orders,
         joint_effects=finished.joint_effects,
         averages=averages,
-        agreement=manifest.agreement,
+        agreement=cast(tuple[LambdaAgreement, ...], manifest.agreement),
         texts=manifest.texts,
         paper=read_reference(paper) if paper.exists() else None,
         provenance=manifest.provenance,

@@ -9,7 +9,7 @@ from safetensors.numpy import load_file, save_file
 
 from papa.ranking.causal_gates import CausalGateScores
 from papa.ranking.head_scores import HeadScores, TrainedLambda
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.storage.artifacts import ArtifactReference, read_metadata, verified
 from papa.tasks.context import Context
 from papa.tasks.step import Step
@@ -17,7 +17,7 @@ from papa.tasks.step import Step
 StepsBySeed: TypeAlias = Mapping[int, Step]
 """The steps that score heads by one method, by ranking seed."""
 Rankings: TypeAlias = Mapping[str, StepsBySeed]
-"""The steps that score heads, by method: "lambda", or a name of ``HEAD_SCORES``."""
+"""The steps that score heads, by method: "lambda", or a name of ``SCORING_METHODS``."""
 ArtifactsBySeed: TypeAlias = Mapping[int, ArtifactReference]
 """Their finished artifacts, by ranking seed."""
 LAMBDA = "lambda.safetensors"
@@ -33,11 +33,11 @@ _STANDARD_ERROR = "{} ± 1"
 def publish_head_scores(
     context: Context,
     scores_by_method: Mapping[str, HeadScores],
-    shuffle_seed: int | None,
+    partition: int | None,
     **facts: Any,
 ) -> None:
     """Publish the scores of one seed, [L, H] by method, as the artifact of the step that runs.
-    ``shuffle_seed`` is of the shuffle of all rows of which it read a part; None if it read all.
+    ``partition`` is of the shuffle of all rows of which it read a part; None if it read all.
     """
     tensors: dict[str, np.ndarray] = {}
     for method, scores in scores_by_method.items():
@@ -49,9 +49,9 @@ def publish_head_scores(
             tensors[_PULLED_OPEN] = scores.pulled_open
             tensors[_SETTLED] = scores.settled
     with context.published(
-        order_of_rows=shuffle_seed,
+        order_of_rows=partition,
         evaluations={method: scores.evaluations for method, scores in scores_by_method.items()},
-        draws={method: scores.draws for method, scores in scores_by_method.items()},
+        draws={method: scores.samples for method, scores in scores_by_method.items()},
         **facts,
     ) as folder:
         save_file(tensors, folder / SCORES)
@@ -60,8 +60,8 @@ def publish_head_scores(
 def read_head_scores(
     method: str, artifacts: ArtifactsBySeed, controls: ArtifactsBySeed = MappingProxyType({})
 ) -> HeadScores | TrainedLambda:
-    """Read the scores of all heads by "lambda", or a name of ``HEAD_SCORES``; ``controls`` are λ
-    trained on shuffled labels.
+    """Read the scores of all heads by "lambda", or a name of ``SCORING_METHODS``; ``controls`` are
+    λ trained on shuffled labels.
     """
     native = method == "causal_gates" or any(
         read_metadata(artifact.path).get("native") for artifact in artifacts.values()
@@ -80,21 +80,21 @@ def read_head_scores(
         if method == "causal_gates":
             scores.append(CausalGateScores(by_seed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
             continue
-        draws = int(read_metadata(artifact.path)["draws"][method])
+        samples = int(read_metadata(artifact.path)["draws"][method])
         error = tensors.get(_STANDARD_ERROR.format(method))
-        scores.append(HeadScores(by_seed, error, draws))
+        scores.append(HeadScores(by_seed, error, samples=samples))
     # Trained on a native head, seeds differ in nothing but their rows and their order.
-    differ_by_rows = native and "epochs" in HEAD_SCORES[method].reads
-    certain = not differ_by_rows or _have_distinct_rows(artifacts)
-    return type(scores[0]).joined(scores, certain)
+    differ_by_rows = native and SCORING_METHODS[method].is_trained
+    has_interval = not differ_by_rows or _have_distinct_rows(artifacts)
+    return type(scores[0]).from_seeds(scores, has_interval)
 
 
 def _have_distinct_rows(artifacts: ArtifactsBySeed) -> bool:
     """Return whether ranking seeds share no row: all read parts of one shuffle of the rows."""
-    shuffles = {
+    partitions = {
         read_metadata(artifact.path).get("order_of_rows") for artifact in artifacts.values()
     }
-    return len(shuffles) == 1 and None not in shuffles
+    return len(partitions) == 1 and None not in partitions
 
 
 def _read_lambdas(artifacts: ArtifactsBySeed) -> dict[int, np.ndarray]:

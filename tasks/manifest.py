@@ -104,7 +104,7 @@ class Manifest(_Frozen):
     """The content of ``manifest.json``.
 
     Attributes:
-        agreement: How much the orders by λ of several seeds agree, by encoder and task.
+        agreement: ``papa.ranking.head_scores.LambdaAgreement`` of each encoder and task.
         texts: By task, how many rows and tokens its text has, and how many texts were truncated.
         provenance: When, where and from which content results were computed.
     """

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from papa.errors import SpecError, meant
 from papa.models.reference import EncoderReference
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, is_known, scoring_method
+from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS, is_known, scoring_method
 from papa.spec import StudySpec, SubstituteSpec, TaskSpec
 from papa.spec.orders import REVERSED
 from papa.spec.substitutes import entry_of
@@ -23,13 +23,15 @@ def misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[
                 "layout",
                 f"the native head of task {task.name} needs segment_ids: follow for pairs",
             )
-    methods = sorted(HEAD_SCORES.keys() & {*map(scoring_method, filter(is_known, study.orders))})
+    methods = sorted(
+        SCORING_METHODS.keys() & {*map(scoring_method, filter(is_known, study.orders))}
+    )
     for encoder in encoders:
         yield from _misfits_of_encoder(encoder, study)
         units = encoder.layers * encoder.heads // encoder.heads_per_unit(study.unit)
         for method in methods:
             try:
-                HEAD_SCORES[method].evaluations(study.ranking, units)
+                SCORING_METHODS[method].evaluations(study.ranking, units)
             except SpecError as error:
                 yield "ranking", str(error)
 
@@ -54,7 +56,9 @@ def _unfit_substitute(substitute: SubstituteSpec, task: TaskSpec) -> Iterator[st
 
 def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
     """Yield each order that is unknown or that a task of the study cannot have: where, and why."""
-    fitting = [name for name in (*HEAD_ORDERS, *HEAD_SCORES) if not [*_why_unscored(study, name)]]
+    fitting = [
+        name for name in (*HEAD_ORDERS, *SCORING_METHODS) if not [*_why_unscored(study, name)]
+    ]
     advice = f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
     for index, order in enumerate(study.orders):
         if is_known(order):
@@ -69,7 +73,7 @@ def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
 
 def _why_unscored(study: StudySpec, method: str) -> Iterator[str]:
     """Yield, for each task whose heads the method cannot score, the reason."""
-    entry = HEAD_SCORES.get(method)
+    entry = SCORING_METHODS.get(method)
     if entry is None:
         return
     if not entry.in_studies:
@@ -77,12 +81,12 @@ def _why_unscored(study: StudySpec, method: str) -> Iterator[str]:
         return
     for task in study.tasks:
         of_words = task.kind in ("mlm", "causal") and task.head == "native"
-        if entry.native_head == "words" and not of_words:
+        if entry.native_tasks == "words" and not of_words:
             yield (
                 f"{method} follows the loss of a language model's native head, and task "
                 f"{task.name} has none"
             )
-        if entry.native_head == "with a loss" and task.ranks_by_divergence:
+        if entry.native_tasks == "with a loss" and task.ranks_by_divergence:
             yield (
                 f"{method} follows the loss against labels, and task {task.name} compares the "
                 f"model with its own answers (metric {task.metric})"

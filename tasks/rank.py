@@ -16,13 +16,13 @@ from safetensors.numpy import save_file
 
 from papa.models.reference import EncoderReference
 from papa.ranking.head_scores import (
-    VALUED_ROWS,
+    EVALUATION_ROWS,
     HeadScores,
-    divided_rows,
+    partition_of,
+    rows_and_partition,
     rows_of_seed,
-    shuffle_seed_of,
 )
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.spec import ProbeSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Unit
 from papa.storage.artifacts import verified
@@ -69,7 +69,7 @@ def train_lambda(
     if shuffled:
         corpus = replace(corpus, shuffled=seed)
     count = len(corpus.split("train"))
-    rows, shuffle_seed = divided_rows(count, ranking.rows, seed, rows_divided_by)
+    rows, partition = rows_and_partition(count, ranking.rows, seed, rows_divided_by)
     constants = ConstantMatrices.load(context.artifacts[average])
     if task.head == "native":
         native = open_native_loss(context, encoder, corpus, task, unit)
@@ -97,7 +97,7 @@ def train_lambda(
         )
         values = trained.numpy()
     with context.published(
-        epochs=task.probe.epochs, order_of_rows=shuffle_seed, native=task.head == "native"
+        epochs=task.probe.epochs, order_of_rows=partition, native=task.head == "native"
     ) as folder:
         save_file({"lambda": values}, folder / LAMBDA)
 
@@ -173,7 +173,7 @@ def score_heads(
     constants = ConstantMatrices.load(context.artifacts[average])
     drawn_seed = seed or 0
     count = len(corpus.split("train"))
-    rows, shuffle_seed = divided_rows(count, ranking.rows, drawn_seed, rows_divided_by)
+    rows, partition = rows_and_partition(count, ranking.rows, drawn_seed, rows_divided_by)
     loss = _head_loss(context, encoder, corpus, task, drawn_seed, frozen_probe, unit)
     if loss is None:
         request = ScoringRequest(
@@ -186,14 +186,14 @@ def score_heads(
             execution=context.execution,
             progress=context.progress,
         )
-        publish_head_scores(context, _scores_without_loss(methods, request), shuffle_seed)
+        publish_head_scores(context, _scores_without_loss(methods, request), partition)
         return
-    entry = HEAD_SCORES[methods[0]]
-    valued_rows = ranking.rows or VALUED_ROWS
-    if entry.values_sets:
-        shuffle_seed = shuffle_seed_of(count, valued_rows, drawn_seed)
+    entry = SCORING_METHODS[methods[0]]
+    valued_rows = ranking.rows or EVALUATION_ROWS
+    if entry.evaluates_head_sets:
+        partition = partition_of(count, valued_rows, drawn_seed)
     training: ProbeSpec | None = None
-    if "epochs" in entry.reads:
+    if entry.is_trained:
         training = training_spec(methods[0], ranking, task.probe, len(rows))
     layers, units = loss.size
     loss_request = LossRequest(
@@ -207,7 +207,7 @@ def score_heads(
         progress=context.progress,
     )
     scores_by_method = score_heads_by(methods, loss_request)
-    publish_head_scores(context, scores_by_method, shuffle_seed, native=is_native(task))
+    publish_head_scores(context, scores_by_method, partition, native=is_native(task))
 
 
 def _head_loss(
@@ -238,8 +238,8 @@ def _scores_without_loss(
     """Score all heads by methods that read the encoder's attention, or train a probe themselves."""
     from papa.ranking.streamed import score_by_row_means
 
-    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-    if HEAD_SCORES[methods[0]].streamed:
+    functions = {method: resolve_name(SCORING_METHODS[method].function) for method in methods}
+    if SCORING_METHODS[methods[0]].is_row_mean:
         return score_by_row_means(request, functions)
     return {method: score(request) for method, score in functions.items()}
 

@@ -6,8 +6,8 @@ are compared on the same heads.
 
 import sys
 
-from papa.ranking.head_scores import shuffle_seed_of
-from papa.ranking.orders import HEAD_SCORES, has_joint_effects
+from papa.ranking.head_scores import partition_of
+from papa.ranking.orders import SCORING_METHODS, has_joint_effects
 from papa.spec import TaskSpec
 from papa.spec.study import CONTROL_SEEDS
 from papa.tasks.cell import ConstantHeads
@@ -33,7 +33,7 @@ def ranking_steps(pair: Pair, method: str) -> StepsBySeed:
     if method == "lambda":
         return {seed: _lambda_step(pair, seed) for seed in study.ranking_seeds}
     # A pass over all rows draws nothing: one serves all seeds.
-    one_for_all_seeds = HEAD_SCORES[method].streamed and study.ranking.rows is None
+    one_for_all_seeds = SCORING_METHODS[method].is_row_mean and study.ranking.rows is None
     seeds = study.ranking_seeds[:1] if one_for_all_seeds else study.ranking_seeds
     if method == SWEPT_METHOD and pair.task.head == "native":
         return {seed: _sweep_step(pair, seed) for seed in seeds}
@@ -63,7 +63,7 @@ def _sweep_step(pair: Pair, seed: int) -> Step:
         text=pair.text,
         average=pair.average,
         task=_task_of_loss(pair.task, probe=pair.task.probe),
-        ranking=reduced(study.ranking, "rows", *HEAD_SCORES[SWEPT_METHOD].reads),
+        ranking=reduced(study.ranking, "rows", *SCORING_METHODS[SWEPT_METHOD].ranking_settings),
         seed=seed,
         unit=study.unit,
     )
@@ -74,16 +74,18 @@ def _scores_step(
 ) -> Step:
     """Return the step that scores heads; methods that are means over rows of attention share it."""
     study = pair.study
-    method = HEAD_SCORES[name]
+    method = SCORING_METHODS[name]
     streamed = tuple(
-        sorted(key for key, entry in HEAD_SCORES.items() if entry.streamed and entry.in_studies)
+        sorted(
+            key for key, entry in SCORING_METHODS.items() if entry.is_row_mean and entry.in_studies
+        )
     )
     frozen_probe: Step | None = None
     average = pair.average
     task: TaskSpec | None
     if not method.label_free:
         task = _task_of_loss(pair.task, probe=pair.task.probe)
-        if pair.task.head == "probe" and method.frozen_probe:
+        if pair.task.head == "probe" and method.uses_frozen_probe:
             frozen_probe = train_frozen_probe.step(
                 pair.name_of("train_frozen_probe", seed, study.ranking_seeds),
                 encoder=pair.encoder,
@@ -91,21 +93,21 @@ def _scores_step(
                 task=task,
                 seed=seed,
             )
-    elif method.streamed and pair.task.head == "native":
+    elif method.is_row_mean and pair.task.head == "native":
         task = native_task(pair.task)
     else:
         # A plain encoder in the layout; it alone keeps hidden states.
-        task = task_of_only(pair.task, *(["probe"] if "epochs" in method.reads else []))
+        task = task_of_only(pair.task, *(["probe"] if method.is_trained else []))
         average = average_step(pair, pair.task, plain=True)
-    methods = "all in one pass" if method.streamed else name
+    methods = "all in one pass" if method.is_row_mean else name
     return score_heads.step(
         pair.name_of(f"score_heads · {methods}", seed, seeds),
         encoder=pair.encoder,
         text=pair.text,
         average=average,
         task=task,
-        ranking=reduced(study.ranking, "rows", *method.reads),
-        methods=streamed if method.streamed else (name,),
+        ranking=reduced(study.ranking, "rows", *method.ranking_settings),
+        methods=streamed if method.is_row_mean else (name,),
         seed=None if one_for_all_seeds else seed,
         frozen_probe=frozen_probe,
         rows_divided_by=() if method.label_free else _seeds_of_native(pair),
@@ -127,9 +129,9 @@ def control_steps(pair: Pair, lambda_steps: StepsBySeed) -> StepsBySeed:
     study = pair.study
     task = pair.task
     rows = task.train_rows or sys.maxsize
-    shuffles = {shuffle_seed_of(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
+    partitions = {partition_of(rows, study.ranking.rows, seed) for seed in study.ranking_seeds}
     # Seeds have different rows where all take disjoint parts of one shuffle of the rows.
-    share_rows = len(shuffles) > 1 or None in shuffles
+    share_rows = len(partitions) > 1 or None in partitions
     has_labels = task.columns.label is not None or task.kind in ("mlm", "causal")
     if (
         not study.ranking.control

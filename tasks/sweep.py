@@ -21,7 +21,7 @@ from safetensors.numpy import load_file, save_file
 from papa.errors import DamagedError
 from papa.files import sha256_of_json
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed, shuffle_seed_of
+from papa.ranking.head_scores import EVALUATION_ROWS, partition_of, rows_of_seed
 from papa.spec import RankingSpec, TaskSpec
 from papa.spec.orders import Head, Unit
 from papa.storage.artifacts import SHARDS, has_metadata, published, read_metadata, remove, verified
@@ -212,7 +212,7 @@ def batches_to_sweep(context: Context) -> tuple[list[_Rows], bool]:
     step = context.step
     corpus = open_corpus(context.artifacts[step["text"]])
     native = open_native_loss(context, step["encoder"], corpus, step["task"], step["unit"])
-    count = step["ranking"].rows or VALUED_ROWS
+    count = step["ranking"].rows or EVALUATION_ROWS
     rows = np.sort(rows_of_seed(len(native.texts), count, step["seed"]))
     batches = [batch.rows for batch in native.texts.batches(rows)]
     return batches, bool(native.reuse.layers)
@@ -273,6 +273,6 @@ def publish_effect(
     publish_head_scores(
         context,
         {SWEPT_METHOD: scores},
-        shuffle_seed_of(texts, ranking.rows or VALUED_ROWS, step["seed"]),
+        partition_of(texts, ranking.rows or EVALUATION_ROWS, step["seed"]),
         worker_seconds=worker_seconds,
     )

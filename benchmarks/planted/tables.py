@@ -10,7 +10,7 @@ import numpy as np
 import pandas
 from scipy.stats import bootstrap
 
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 
 RESULTS = Path(__file__).with_name("measured.csv")
 ALL_TABLES = Path(__file__).with_name("measured.md")
@@ -25,7 +25,7 @@ GROUPS = {
     "embeddings": "embeddings",
 }
 """What a model outputs, as a column of the page."""
-NAMES = frozenset({"lambda", *HEAD_SCORES})
+NAMES = frozenset({"lambda", *SCORING_METHODS})
 """The methods of PAPA, by the names that users write."""
 FEWEST_MODELS = 3
 """For an interval over models."""

@@ -1,15 +1,16 @@
 """``papa heads``: how many and which heads may become constant within a drop of the score."""
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 from pandas import DataFrame
 
 from papa.errors import printable
 from papa.flows.cli import options
+from papa.ranking.head_scores import LambdaAgreement
 from papa.ranking.orders import scoring_method
-from papa.reporting.sentences import certainty, seed_warnings, seeds_differ
+from papa.reporting.sentences import certainty_sentences, seed_warnings, seeds_differ
 from papa.reporting.wording import order_label, percent_label
 from papa.scores.drops import MaxDrop, perplexity_ratio
 from papa.scores.verdicts import drops_of_all_lines, heads_within
@@ -71,7 +72,10 @@ def _records(frame: DataFrame) -> list[dict[str, Any]]:
 def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, Any]]:
     """Yield what a study says, for every encoder, task, kind of constants and head order."""
     manifest = finished.manifest
-    agreement = {(facts["encoder"], facts["task"]): facts for facts in manifest.agreement}
+    agreement = {
+        (entry["encoder"], entry["task"]): cast(LambdaAgreement, entry)
+        for entry in manifest.agreement
+    }
     constant = {Cell.from_row(vars(entry)): entry.constant_heads for entry in manifest.cells}
     frame = heads_within(drops_of_all_lines(finished.results), constant, max_drop)
     for key, line in frame.groupby(LINE, sort=False):
@@ -89,7 +93,7 @@ def _answers(finished: FinishedStudy, max_drop: MaxDrop) -> Iterator[dict[str, A
             "constant_heads": most and most["constant_heads"],
             "heads": most and most["heads"],
             "reason": reason,
-            "certainty": certainty(of_lambda)
+            "certainty": certainty_sentences(of_lambda)
             if of_lambda and scoring_method(key[3]) == "lambda"
             else "",
             "counts": counts,

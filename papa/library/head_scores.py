@@ -35,7 +35,7 @@ from papa.native.scores import score_native_heads
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores, group_size_in, with_group_column
-from papa.ranking.orders import HEAD_SCORES, head_order
+from papa.ranking.orders import SCORING_METHODS, head_order
 from papa.scores.custom import RequestedScore
 from papa.spec import RankingSpec
 from papa.spec.faults import sentence
@@ -143,7 +143,7 @@ def head_scores(
         check_measurable(
             model, tokenizer=tokenizer, substitute_data=substitute_data, score=score, part=part
         )
-    studied = (name for name, entry in HEAD_SCORES.items() if entry.in_studies)
+    studied = (name for name, entry in SCORING_METHODS.items() if entry.in_studies)
     known = METHODS if isinstance(model, nn.Module) else ("lambda", *studied)
     if method is not None and method not in known:
         near = f"there is no method {shown(method)} for this model{meant(method, known)}"
@@ -168,7 +168,7 @@ def head_scores(
         native = open_scored(pretrained, batches, score, part, unit)
         if method != "lambda":
             # Too few are refused before averages are computed.
-            HEAD_SCORES[method].evaluations(ranking, len(native.units))
+            SCORING_METHODS[method].evaluations(ranking, len(native.units))
         computed_from = batches if substitute_data is None else substitute_data
         replacement = substitute_for(model, substitute, computed_from, seeds[0], tokenizer, part)
         frame = _scores_of_native_head(native, method, replacement, seeds, ranking, progress)

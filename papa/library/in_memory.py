@@ -32,11 +32,16 @@ from papa.native.passes import NativeHead
 from papa.native.scores import native_joint_effects, score_native_heads
 from papa.progress import bar
 from papa.ranking.external_scores import CustomOrder
-from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, TrainedLambda
+from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, LambdaAgreement, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.orders import has_joint_effects
 from papa.reporting.redundancy import redundancy
-from papa.reporting.sentences import certainty, examples_sentence, score_sentences, seed_warnings
+from papa.reporting.sentences import (
+    certainty_sentences,
+    examples_sentence,
+    score_sentences,
+    seed_warnings,
+)
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import RankingSpec
@@ -184,10 +189,10 @@ def _certainty(scores: HeadScores, native: NativeHead, keep: Sequence[float]) ->
             f"The certainty of λ is unknown: it needs two seeds or more with {LEAST_TEXTS} texts "
             f"each, and {len(scores.by_seed)} seeds shared {len(native.texts)} texts."
         ]
-    facts = {
-        **scores.facts(keep),
+    agreement: LambdaAgreement = {
+        **scores.agreement(keep),
         "objective": native.loss.objective,
         "label_free": native.loss.is_label_free,
         "units": UNIT_LABELS[native.unit],
     }
-    return [certainty(facts)]
+    return [certainty_sentences(agreement)]

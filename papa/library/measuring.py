@@ -28,7 +28,7 @@ from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.reporting.redundancy import redundancy
 from papa.reporting.sentences import (
-    certainty,
+    certainty_sentences,
     corpus_warnings,
     examples_sentence,
     score_sentences,
@@ -262,8 +262,9 @@ def _measurement(
     ]
     trained = scores.get("lambda")
     if isinstance(trained, TrainedLambda):
-        facts = {**trained.facts(study.keep), "units": UNIT_LABELS[study.unit]}
-        sentences.append(certainty(facts))
+        agreement = trained.agreement(study.keep)
+        agreement["units"] = UNIT_LABELS[study.unit]
+        sentences.append(certainty_sentences(agreement))
     sentences += seed_warnings(results) + corpus_warnings(results, {pair.task.name: text})
     heads: dict[Cell, tuple[Head, ...] | None] = {}
     for cell, steps in pair.cells.items():

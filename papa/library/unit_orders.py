@@ -15,11 +15,11 @@ from papa.native.passes import NativeHead
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.kv_groups import group_scores
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, head_order, scoring_method
+from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS, head_order, scoring_method
 from papa.scores.custom import RequestedScore
 from papa.spec.orders import REVERSED, Head, Unit, scores_in
 
-METHODS = ("lambda", *(name for name, method in HEAD_SCORES.items() if method.in_memory))
+METHODS = ("lambda", *(name for name, method in SCORING_METHODS.items() if method.in_memory))
 """That score the heads of an in-memory model."""
 
 
@@ -37,7 +37,7 @@ def reads_score(method: str, score: RequestedScore) -> bool:
     """
     if method == "lambda":
         return not callable(score)
-    return not HEAD_SCORES[method].label_free
+    return not SCORING_METHODS[method].label_free
 
 
 @dataclass(frozen=True)

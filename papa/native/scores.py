@@ -22,16 +22,16 @@ from papa.native.passes import NativeHead
 from papa.native.training import NativeRequest, train_gates, train_lambda, training_spec
 from papa.progress import Progress, bar, ignore_progress
 from papa.ranking.head_scores import (
-    VALUED_ROWS,
+    EVALUATION_ROWS,
     HeadScores,
     TrainedLambda,
-    divided_rows,
+    rows_and_partition,
     rows_of_seed,
 )
 from papa.ranking.loss_scores import HeadLoss, LossRequest
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.ranking.redundancy import joint_effects_of_order
-from papa.ranking.streamed import RowMeans, ScoreRows, output_norms
+from papa.ranking.streamed import RowMeans, ScoreRows, norm_preserving_maps
 from papa.spec import ProbeSpec, RankingSpec
 from papa.spec.orders import Head
 from papa.spec.task import NATIVE_TRAINING
@@ -62,7 +62,7 @@ def score_by_row_means(
         constants = substitute
     maps = None
     if "output_distance" in methods:
-        maps = output_norms(output_weights(native, next(native.texts.batches(rows[:1]))))
+        maps = norm_preserving_maps(output_weights(native, next(native.texts.batches(rows[:1]))))
     means = RowMeans(methods, constants, native.size, native.device, maps, native.heads_per_unit)
     done = 0
     for batch in native.texts.batches(rows):
@@ -131,8 +131,8 @@ def score_heads_by(methods: Sequence[str], request: LossRequest[HeadLoss]) -> di
     """Score all heads by the loss of a native head or a frozen probe, for one seed: by one method,
     or by those that share a pass of a native head.
     """
-    functions = {method: resolve_name(HEAD_SCORES[method].function) for method in methods}
-    if HEAD_SCORES[methods[0]].streamed:
+    functions = {method: resolve_name(SCORING_METHODS[method].function) for method in methods}
+    if SCORING_METHODS[methods[0]].is_row_mean:
         native = request.loss
         assert isinstance(native, NativeHead)
         return score_by_row_means(
@@ -153,29 +153,29 @@ def score_native_heads(
     show_progress: bool = False,
 ) -> HeadScores:
     """Score all heads of a native head by one method, "lambda" or a name of
-    ``papa.ranking.orders.HEAD_SCORES``, with each of the seeds.
+    ``papa.ranking.orders.SCORING_METHODS``, with each of the seeds.
     """
     if method == "gradient" and native.loss.compares:
         raise SpecError(
             "gradient is zero where answers are compared with the original model's: use "
             "effect, or for labels score='accuracy'"
         )
-    entry = None if method == "lambda" else HEAD_SCORES[method]
+    entry = None if method == "lambda" else SCORING_METHODS[method]
     evaluations = 0 if entry is None else entry.evaluations(ranking, len(native.units))
     count = len(native.texts)
     seeds = list(dict.fromkeys(seeds))
-    shuffles: set[int | None] = set()
+    partitions: set[int | None] = set()
     requests: dict[object, NativeRequest] = {}
     for seed in seeds:
-        rows, shuffle_seed = divided_rows(count, ranking.rows, seed, seeds)
-        if entry is not None and entry.streamed and ranking.rows is None:
+        rows, partition = rows_and_partition(count, ranking.rows, seed, seeds)
+        if entry is not None and entry.is_row_mean and ranking.rows is None:
             rows = np.arange(count)
-        shuffles.add(shuffle_seed)
+        partitions.add(partition)
         request = NativeRequest(
             loss=native,
             substitute=substitute,
             rows=rows,
-            valued_rows=rows_of_seed(count, ranking.rows or VALUED_ROWS, seed),
+            valued_rows=rows_of_seed(count, ranking.rows or EVALUATION_ROWS, seed),
             evaluations=evaluations,
             seed=seed,
             training=training_spec(method, ranking, ProbeSpec(**NATIVE_TRAINING), len(rows)),
@@ -183,7 +183,7 @@ def score_native_heads(
         request_key: object = seed
         if entry is not None and entry.is_deterministic:
             # Seeds that read the same rows, and draw nothing, have the same scores.
-            request_key = (request.valued_rows if entry.values_sets else rows).tobytes()
+            request_key = (request.valued_rows if entry.evaluates_head_sets else rows).tobytes()
         requests.setdefault(request_key, request)
     by_seed: dict[int, HeadScores] = {}
     for number, request in enumerate(requests.values(), start=1):
@@ -195,13 +195,13 @@ def score_native_heads(
             else:
                 scores = score_heads_by([method], request)[method]
         by_seed[request.seed] = scores
-    distinct_rows = len(seeds) > 1 and len(shuffles) == 1 and None not in shuffles
+    distinct_rows = len(seeds) > 1 and len(partitions) == 1 and None not in partitions
     if entry is None:
         lambdas = {seed: scores.by_seed[0] for seed, scores in by_seed.items()}
         return TrainedLambda(lambdas, distinct_rows, native=True)
-    is_trained = "epochs" in entry.reads
+    is_trained = entry.is_trained
     all_scores = [*by_seed.values()]
-    return type(all_scores[0]).joined(all_scores, certain=distinct_rows or not is_trained)
+    return type(all_scores[0]).from_seeds(all_scores, has_interval=distinct_rows or not is_trained)
 
 
 def native_joint_effects(
@@ -219,14 +219,14 @@ def native_joint_effects(
         substitute: What heads output instead.
         order: All units, the first to become constant first.
         keep: Shares of units that stay input-dependent.
-        rows: The number of texts; None takes ``VALUED_ROWS``.
+        rows: The number of texts; None takes ``EVALUATION_ROWS``.
         progress: Called with (done, total) passes.
 
     Returns:
         As ``joint_effects_of_order``, with ``count`` in heads, and instead of the heads of each set
         the names of a ``pair``, "" of the first units.
     """
-    sample = np.sort(rows_of_seed(len(native.texts), rows or VALUED_ROWS, 0))
+    sample = np.sort(rows_of_seed(len(native.texts), rows or EVALUATION_ROWS, 0))
     effects = joint_effects_of_order(
         native, substitute.to(native.device), order, keep, sample, progress
     )

@@ -29,21 +29,23 @@ class CausalGateScores(HeadScores):
         pulled_open: Float[np.ndarray, "layers heads"],
         settled: Bool[np.ndarray, "layers heads"],
         evaluations: int = 0,
-        certain: bool = True,
+        has_interval: bool = True,
     ) -> None:
-        super().__init__(pulled_closed, evaluations=evaluations, certain=certain)
+        super().__init__(pulled_closed, evaluations=evaluations, has_interval=has_interval)
         self.pulled_open = pulled_open
         self.settled = settled
 
     @classmethod
-    def joined(cls, scores: Sequence[HeadScores], certain: bool = True) -> CausalGateScores:
+    def from_seeds(
+        cls, scores: Sequence[HeadScores], has_interval: bool = True
+    ) -> CausalGateScores:
         """Return the scores of all seeds, from those of each."""
-        gates = [of_seed for of_seed in scores if isinstance(of_seed, CausalGateScores)]
+        gates = [seed_gates for seed_gates in scores if isinstance(seed_gates, CausalGateScores)]
         return cls(
-            np.concatenate([of_seed.by_seed for of_seed in gates]),
-            np.mean([of_seed.pulled_open for of_seed in gates], axis=0),
-            np.all([of_seed.settled for of_seed in gates], axis=0),
-            certain=certain,
+            np.concatenate([seed_gates.by_seed for seed_gates in gates]),
+            np.mean([seed_gates.pulled_open for seed_gates in gates], axis=0),
+            np.all([seed_gates.settled for seed_gates in gates], axis=0),
+            has_interval=has_interval,
         )
 
     def frame(self, method: str) -> pandas.DataFrame:

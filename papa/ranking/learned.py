@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -20,19 +21,32 @@ from papa.spec import TaskSpec
 from papa.text.batches import micro_batch
 from papa.text.corpus import TokenisedCorpus
 
-Trainable = tuple[Groups, LossOn]
-"""What is trained, and its loss."""
 GATE_TEMPERATURE = 0.33
 """β of the hard concrete distribution."""
 GATE_LOW = -0.1
 GATE_HIGH = 1.1
-"""γ and ζ: a draw is stretched from (0, 1) to (γ, ζ), and what lies beyond 0 and 1 is cut off."""
+"""ζ, as GATE_LOW is γ: a draw is stretched from (0, 1) to (γ, ζ), and clamped to 0 and 1."""
 GATE_COST = 0.01
-"""Of an open gate, in units of the loss."""
+"""Loss per open gate."""
 SELF_LAMBDA_RATE = 0.02
-"""The learning rate of self-λ, where nobody names one."""
+"""The default learning rate of self-λ."""
 SELF_LAMBDA_PENALTY = 0.05
-"""Of the mean self-λ, in units of the loss (DuoAttention's)."""
+"""Loss per unit of the mean self-λ (DuoAttention's)."""
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """What a method trains.
+
+    Attributes:
+        theta: A number for every head, 0 at the start.
+        groups: The parameters, those of a probe after θ.
+        loss_on: Returns the loss on an encoder.
+    """
+
+    theta: nn.Parameter
+    groups: Groups
+    loss_on: LossOn
 
 
 def train_lambda(
@@ -50,10 +64,10 @@ def train_lambda(
     encoder, as the task's ``probe`` says, on ``rows`` of the seed's or all.
     """
     split = corpus.split("train")
-    groups, loss_on = trainable_mix(encoder, constants, corpus, task, seed)
+    mix = build_mix(encoder, constants, corpus, task, seed)
     train_in_chunks(
-        groups,
-        loss_on,
+        mix.groups,
+        mix.loss_on,
         encoder,
         split,
         task.probe,
@@ -62,11 +76,10 @@ def train_lambda(
         progress=progress,
         on_epoch=on_epoch,
     )
-    (theta,) = groups[0]["params"]
-    return theta.detach().sigmoid().cpu()
+    return mix.theta.detach().sigmoid().cpu()
 
 
-def trainable_mix(
+def build_mix(
     encoder: Encoder,
     constants: ConstantMatrices,
     corpus: TokenisedCorpus,
@@ -74,7 +87,9 @@ def trainable_mix(
     seed: int,
     shares: Callable[[Tensor, Chunk], Tensor] = lambda theta, chunk: theta.sigmoid(),
 ) -> Trainable:
-    """Return θ, 0 at the start, and the probe, where heads keep ``shares`` of A; and their loss."""
+    """Return θ and a new probe, trained on an encoder whose heads output share·A·V +
+    (1 - share)·C·V; ``shares`` maps θ to the share of A.
+    """
     theta = nn.Parameter(torch.zeros(encoder.layers, encoder.heads, device=encoder.device))
     on_device = constants.to(encoder.device)
     probe = build_probe(encoder, corpus, task, [seed]).to(encoder.device)
@@ -88,7 +103,8 @@ def trainable_mix(
             block=lambda chunk: mixed_by(running, on_device, shares(theta, chunk)),
         )
 
-    return [{"params": [theta]}, {"params": [*probe.parameters()]}], loss_on
+    groups: Groups = [{"params": [theta]}, {"params": [*probe.parameters()]}]
+    return Trainable(theta, groups, loss_on)
 
 
 def drawn_gates(
@@ -107,28 +123,27 @@ def open_probability(location: Float[Tensor, "layers heads"]) -> Float[Tensor, "
     return (location - GATE_TEMPERATURE * math.log(-GATE_LOW / GATE_HIGH)).sigmoid()
 
 
-def trainable_gates(request: ScoringRequest) -> Trainable:
-    """Return log α of every gate, 0 at the start, and the task's probe; and their loss."""
+def build_gates(request: ScoringRequest) -> Trainable:
+    """Return log α of every gate as θ, and the task's probe."""
 
     def drawn(location: Tensor, chunk: Chunk) -> Tensor:
         # Not a seed that dropout draws from.
         seed = seed_of(chunk.dropout_seed, 2)
         return drawn_gates(location, torch.Generator().manual_seed(seed))
 
-    groups, probe_loss_on = trainable_mix(
+    mix = build_mix(
         request.encoder, request.constants, request.corpus, request.task, request.seed, drawn
     )
-    (location,) = groups[0]["params"]
 
     def loss_on(running: Encoder) -> ChunkLoss:
-        of_probe = probe_loss_on(running)
+        probe_loss = mix.loss_on(running)
 
         def loss(chunk: Chunk) -> Tensor:
-            return of_probe(chunk) + chunk.share * GATE_COST * open_probability(location).sum()
+            return probe_loss(chunk) + chunk.share * GATE_COST * open_probability(mix.theta).sum()
 
         return loss
 
-    return groups, loss_on
+    return replace(mix, loss_on=loss_on)
 
 
 def gates(request: ScoringRequest) -> HeadScores:
@@ -136,13 +151,13 @@ def gates(request: ScoringRequest) -> HeadScores:
     (Voita et al., 2019, Section 5.1; Louizos et al., 2018, Section 2.2), after as many epochs as λ:
     a head outputs g·A·V + (1-g)·C·V, with g drawn anew for each chunk of a minibatch.
     """
-    return _trained(request, trainable_gates(request), open_probability, passes=2)
+    return _trained(request, build_gates(request), open_probability, passes=2)
 
 
-def trainable_self_lambda(request: ScoringRequest) -> Trainable:
-    """Return θ, 0 at the start, and its loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the
-    penalty, with h a token's last hidden state and h' that of the encoder whose heads output λ·A·V
-    + (1-λ)·C·V. The mean is the same in whatever chunks a device takes a minibatch.
+def build_self_lambda(request: ScoringRequest) -> Trainable:
+    """Return θ with the loss: the mean over tokens of ‖h' - h‖² over ‖h‖², and the penalty, with h
+    a token's last hidden state and h' that of the encoder whose heads output λ·A·V + (1-λ)·C·V.
+    The mean is the same in whatever chunks a device takes a minibatch.
     """
     encoder = request.encoder
     split = request.corpus.split("train")
@@ -161,7 +176,7 @@ def trainable_self_lambda(request: ScoringRequest) -> Trainable:
 
         return loss
 
-    return [{"params": [theta]}], loss_on
+    return Trainable(theta, [{"params": [theta]}], loss_on)
 
 
 def self_lambda(request: ScoringRequest) -> HeadScores:
@@ -169,7 +184,7 @@ def self_lambda(request: ScoringRequest) -> HeadScores:
     after DuoAttention (Xiao et al., 2025, Section 2.2), with C as the substitute.
     """
     return _trained(
-        request, trainable_self_lambda(request), torch.sigmoid, passes=3, rate=SELF_LAMBDA_RATE
+        request, build_self_lambda(request), torch.sigmoid, passes=3, rate=SELF_LAMBDA_RATE
     )
 
 
@@ -181,10 +196,9 @@ def _trained(
     rate: float | None = None,
 ) -> HeadScores:
     spec = request.ranking.training(request.task.probe, rate)
-    groups, loss_on = trainable
     train_in_chunks(
-        groups,
-        loss_on,
+        trainable.groups,
+        trainable.loss_on,
         request.encoder,
         request.corpus.split("train"),
         spec,
@@ -192,6 +206,5 @@ def _trained(
         request.rows,
         progress=request.progress,
     )
-    (theta,) = groups[0]["params"]
-    values = score(theta.detach()).cpu().numpy()
+    values = score(trainable.theta.detach()).cpu().numpy()
     return HeadScores(values[None], evaluations=passes * spec.epochs)

@@ -225,4 +225,4 @@ def gradient(request: LossRequest[HeadLoss]) -> HeadScores:
     by_input = np.concatenate(by_batch, axis=1)
     error = by_input.std(axis=1, ddof=1) / np.sqrt(done) if done > 1 else None
     # Each row takes a pass forward and one backward.
-    return HeadScores(by_input.mean(axis=1)[None], error, draws=done, evaluations=2)
+    return HeadScores(by_input.mean(axis=1)[None], error, samples=done, evaluations=2)

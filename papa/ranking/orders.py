@@ -22,34 +22,42 @@ class ScoringMethod:
     Attributes:
         label: What a score is, in tables and figures.
         function: ``module:name`` of what computes it from a ``ScoringRequest``; from a
-            ``LossRequest`` where it reads a ``frozen_probe`` or is for native heads alone; or,
-            where it is ``streamed``, a mean over rows of attention, from ``AttentionRows``.
-        native_head: which native-head tasks it supports: all; "with a loss": not those scored
-            against the model's own answers; "words": language models.
-        is_deterministic: whether seeds with the same rows have the same scores.
-        values_sets: whether it reads the losses of sets of heads, on a sample of the rows.
-        label_free, frozen_probe: whether it reads text alone, and a probe of the plain encoder.
-        reads: the settings of ``ranking`` that it follows, besides ``rows`` and ``seeds``.
-        in_studies: whether studies and loaded encoders have it.
-        in_memory: whether in-memory models have it.
-        minimum_evaluations: how many ``evaluations`` an estimate takes at least, of so many heads.
+            ``LossRequest`` where it uses a frozen probe or is for native heads alone; from
+            ``AttentionRows`` where it is a row mean.
+        native_tasks: The tasks of native heads that it supports: all; "with a loss": not those
+            scored against the model's own answers; "words": language models.
+        label_free: Whether it reads text alone.
+        uses_frozen_probe: Whether it reads the loss of a probe of the plain encoder.
+        is_row_mean: Whether it is a mean over rows of attention.
+        is_deterministic: Whether seeds with the same rows have the same scores.
+        evaluates_head_sets: Whether it reads the losses of sets of heads, on a sample of the rows.
+        ranking_settings: The settings of ``ranking`` that it follows, besides ``rows`` and
+            ``seeds``.
+        in_studies: Whether studies and loaded encoders have it.
+        in_memory: Whether in-memory models have it.
+        minimum_evaluations: How many ``evaluations`` an estimate of so many heads takes at least.
     """
 
     label: str
     function: str
-    native_head: Literal["all", "with a loss", "words"] = "all"
+    native_tasks: Literal["all", "with a loss", "words"] = "all"
     label_free: bool = False
-    frozen_probe: bool = False
-    streamed: bool = False
+    uses_frozen_probe: bool = False
+    is_row_mean: bool = False
     is_deterministic: bool = False
-    values_sets: bool = False
-    reads: tuple[str, ...] = ()
+    evaluates_head_sets: bool = False
+    ranking_settings: tuple[str, ...] = ()
     in_studies: bool = True
     in_memory: bool = True
     minimum_evaluations: Callable[[int], int] = lambda heads: 0
 
+    @property
+    def is_trained(self) -> bool:
+        """Whether it trains a number for every head."""
+        return "epochs" in self.ranking_settings
+
     def evaluations(self, ranking: RankingSpec, heads: int) -> int:
-        """Return how often sets of heads may be valued, 0 for methods that value none.
+        """Return how often sets of heads may be evaluated, 0 for methods without such a limit.
 
         Args:
             ranking: Its ``evaluations``; None takes ``EVALUATIONS`` or more where more are needed.
@@ -58,7 +66,7 @@ class ScoringMethod:
         Raises:
             SpecError: They are too few for an estimate.
         """
-        if "evaluations" not in self.reads:
+        if "evaluations" not in self.ranking_settings:
             return 0
         fewest = self.minimum_evaluations(heads)
         if ranking.evaluations is None:
@@ -72,50 +80,50 @@ class ScoringMethod:
 
 
 EVALUATIONS = 2_000
-"""How often sets of heads are valued where nobody says it, of models with up to 500 heads."""
+"""The default number of evaluations of sets of heads, for models with up to 500 heads."""
 _RANKING = "papa.ranking"
 _COMPARED_UNITS = 512
-"""Of how many units at most joint effects are computed unasked: GPT-2 medium has 384 heads."""
-_streamed = partial(ScoringMethod, label_free=True, streamed=True, is_deterministic=True)
-_trained = partial(ScoringMethod, reads=("epochs", "learning_rate"))
-_valued = partial(ScoringMethod, frozen_probe=True, values_sets=True)
-HEAD_SCORES: dict[str, ScoringMethod] = {
-    "confidence": _streamed("confidence", f"{_RANKING}.streamed:confidence"),
-    "variance": _streamed("variance", f"{_RANKING}.streamed:variance"),
-    "distance": _streamed("distance", f"{_RANKING}.streamed:distance"),
-    "output_distance": _streamed("output distance", f"{_RANKING}.streamed:output_distance"),
-    "first_token_attention": _streamed(
+"""The most units of which studies compute joint effects: GPT-2 medium has 384 heads."""
+_row_mean = partial(ScoringMethod, label_free=True, is_row_mean=True, is_deterministic=True)
+_trained = partial(ScoringMethod, ranking_settings=("epochs", "learning_rate"))
+_evaluated = partial(ScoringMethod, uses_frozen_probe=True, evaluates_head_sets=True)
+SCORING_METHODS: dict[str, ScoringMethod] = {
+    "confidence": _row_mean("confidence", f"{_RANKING}.streamed:confidence"),
+    "variance": _row_mean("variance", f"{_RANKING}.streamed:variance"),
+    "distance": _row_mean("distance", f"{_RANKING}.streamed:distance"),
+    "output_distance": _row_mean("output distance", f"{_RANKING}.streamed:output_distance"),
+    "first_token_attention": _row_mean(
         "first-token attention", f"{_RANKING}.streamed:first_token_attention"
     ),
     # No model that studies load has learned sinks.
-    "sink_share": _streamed("sink share", f"{_RANKING}.streamed:sink_share", in_studies=False),
-    "output_norm": _streamed("output norm", f"{_RANKING}.streamed:output_norm"),
+    "sink_share": _row_mean("sink share", f"{_RANKING}.streamed:sink_share", in_studies=False),
+    "output_norm": _row_mean("output norm", f"{_RANKING}.streamed:output_norm"),
     # What compares answers with themselves has no gradient there.
     "gradient": ScoringMethod(
         "gradient",
         f"{_RANKING}.loss_scores:gradient",
-        native_head="with a loss",
-        frozen_probe=True,
+        native_tasks="with a loss",
+        uses_frozen_probe=True,
         is_deterministic=True,
     ),
     # At least the value of all heads, that of none, and two pairs of orders: an error takes two.
-    "shapley": _valued(
+    "shapley": _evaluated(
         "Shapley value",
         f"{_RANKING}.set_values:shapley",
-        reads=("evaluations",),
+        ranking_settings=("evaluations",),
         minimum_evaluations=lambda heads: 4 * heads - 2,
     ),
-    "greedy": _valued(
+    "greedy": _evaluated(
         "greedy step",
         f"{_RANKING}.set_values:greedy",
         is_deterministic=True,
-        reads=("evaluations",),
+        ranking_settings=("evaluations",),
         minimum_evaluations=lambda heads: heads,
     ),
-    "effect": _valued("effect", f"{_RANKING}.set_values:effect", is_deterministic=True),
+    "effect": _evaluated("effect", f"{_RANKING}.set_values:effect", is_deterministic=True),
     "gates": _trained("L0 gate", f"{_RANKING}.learned:gates"),
     "causal_gates": _trained(
-        "causal gate", "papa.native.training:train_causal_gates", native_head="words"
+        "causal gate", "papa.native.training:train_causal_gates", native_tasks="words"
     ),
     "self_lambda": _trained(
         "λ of hidden states", f"{_RANKING}.learned:self_lambda", label_free=True, in_memory=False
@@ -124,15 +132,19 @@ HEAD_SCORES: dict[str, ScoringMethod] = {
 Scores: TypeAlias = np.ndarray | None
 """[layers, heads]; None for orders that follow no scores."""
 Draw: TypeAlias = int | Sequence[int]
-"""What an order is drawn from; of ``scores:FILE`` the positions of its heads."""
+"""The seed of a random order; of ``scores:FILE`` the positions of the heads in the order."""
 
 
 @dataclass(frozen=True)
 class HeadOrder:
-    """One way to order heads: ``arrange`` takes all heads, their scores and a seed.
+    """One way to order heads.
 
     Attributes:
-        label: The order in words, ``reversed_label`` that of its reverse.
+        label: The order in words.
+        arrange: Sorts all heads, by their scores and by what the order is drawn from.
+        scored_by: The method whose scores it follows; None for none.
+        differs_by_seed: Whether each probe seed has an order of its own.
+        reversed_label: The reverse order in words; "" is ``label``, reversed.
     """
 
     label: str
@@ -188,8 +200,8 @@ def order_named(order: str) -> HeadOrder:
     name = scores_in(order)
     if name is not None:
         return HeadOrder(name if module_of(name) else f"scores of {name}", _as_listed)
-    if order in HEAD_SCORES:
-        return _by_score(HEAD_SCORES[order].label, order)
+    if order in SCORING_METHODS:
+        return _by_score(SCORING_METHODS[order].label, order)
     if order not in HEAD_ORDERS:
         raise SpecError(f"orders: there is no order '{order}'")
     return HEAD_ORDERS[order]
@@ -199,12 +211,12 @@ def is_known(order: str) -> bool:
     """Return whether there is an order of this name."""
     if order.startswith(REVERSED):
         return is_known(order.removeprefix(REVERSED))
-    return scores_in(order) is not None or order in HEAD_ORDERS or order in HEAD_SCORES
+    return scores_in(order) is not None or order in HEAD_ORDERS or order in SCORING_METHODS
 
 
 def scoring_method(order: str) -> str | None:
-    """Return the method whose scores an order follows: "lambda" or a key of ``HEAD_SCORES``; None
-    for orders that follow no method.
+    """Return the method whose scores an order follows: "lambda" or a key of ``SCORING_METHODS``;
+    None for orders that follow no method.
     """
     return order_named(order).scored_by
 

@@ -12,9 +12,9 @@ from papa.scores.intervals import ratio_with_error
 from papa.spec.orders import Head
 
 SHAPLEY_TOLERANCE = 0.01
-"""Of v(all) - v(none): an order ends once what is left of it is worth less."""
+"""The share of v(all) - v(none) below which the last heads of an order are not evaluated."""
 Value = Callable[[Set[Head]], float]
-"""v: from the heads that stay input-dependent."""
+"""v(S): the value of the model while only the heads S depend on the input."""
 
 
 class LossValue:
@@ -43,10 +43,12 @@ class LossValue:
         self,
         values: Float[np.ndarray, " heads"],
         errors: Float[np.ndarray, " heads"] | None = None,
-        draws: int = 0,
+        samples: int = 0,
     ) -> HeadScores:
+        """Return the scores of all heads, from those in the order of ``heads``."""
         error = None if errors is None else errors.reshape(self.size)
-        return HeadScores(values.reshape(1, *self.size), error, draws, self.evaluations)
+        by_seed = values.reshape(1, *self.size)
+        return HeadScores(by_seed, error, samples=samples, evaluations=self.evaluations)
 
 
 def effect(request: LossRequest[HeadLoss]) -> HeadScores:
@@ -89,7 +91,9 @@ def effect_of_losses(
         counts.sum(),
         (counts**2).sum(),
     )
-    return HeadScores(mean.reshape(1, *size), error.reshape(size), texts, evaluations)
+    return HeadScores(
+        mean.reshape(1, *size), error.reshape(size), samples=texts, evaluations=evaluations
+    )
 
 
 def greedy(request: LossRequest[HeadLoss]) -> HeadScores:
@@ -104,10 +108,10 @@ def shapley(request: LossRequest[HeadLoss]) -> HeadScores:
     2022).
     """
     value = LossValue(request)
-    values, errors, draws = shapley_values(
+    values, errors, drawn = shapley_values(
         value, value.heads, request.evaluations, request.seed, progress=request.progress
     )
-    return value.scores(values, errors, draws)
+    return value.scores(values, errors, drawn)
 
 
 def greedy_positions(

@@ -113,8 +113,8 @@ def sink_share(rows: AttentionRows) -> RowScores:
 
 
 def output_norm(rows: AttentionRows) -> RowScores:
-    """Compute ‖A·V‖ of each token: the norm of what the head outputs (Sandoval-Segura et al.,
-    2025).
+    """Compute ‖A·V‖ of each token: the norm of what the head outputs, before W_O
+    (Sandoval-Segura et al., 2025).
     """
     return (rows.attention @ rows.value).norm(dim=-1), rows.real
 
@@ -128,7 +128,7 @@ class RowMeans:
         constants: What heads output instead, on the model's device; None if no method reads C.
         size: (layers, units in each); a unit is a head, or ``heads_per_unit`` of them.
         device: Where the sums are.
-        output_maps: From ``output_norms``; None if no method reads them.
+        output_maps: From ``norm_preserving_maps``; None if no method reads them.
         heads_per_unit: How many neighbouring heads share one score, the mean of theirs.
         sums: Σs, Σs², Σsn, Σn and Σn² over inputs, where s is the sum of the scores of an input's
             rows, and n the number of these rows.
@@ -153,6 +153,7 @@ class RowMeans:
         heads = attention.all_heads
         probabilities = attention.probabilities(heads)
         value = attention.value.to(probabilities.dtype)
+        # Without constants no method reads C: any matrices of this shape will do.
         constant = probabilities
         if self.constants is not None:
             constant = self.constants.matrices_of(attention, layer, heads)
@@ -166,11 +167,13 @@ class RowMeans:
             attention.sinks is not None,
         )
         for index, score_rows in enumerate(self.methods.values()):
-            by_head, counted = score_rows(rows)
-            values = by_head.unflatten(1, (-1, self.heads_per_unit)).mean(2)
-            s = torch.where(counted[:, None], values, 0).double().sum(-1)
-            n = counted.sum(-1, keepdim=True).double().expand_as(s)
-            moments = torch.stack([s, s * s, s * n, n, n * n], dim=-1).sum(0)
+            by_head, is_counted = score_rows(rows)
+            by_unit = by_head.unflatten(1, (-1, self.heads_per_unit)).mean(2)
+            sums = torch.where(is_counted[:, None], by_unit, 0).double().sum(-1)
+            counts = is_counted.sum(-1, keepdim=True).double().expand_as(sums)
+            moments = torch.stack(
+                [sums, sums * sums, sums * counts, counts, counts * counts], dim=-1
+            ).sum(0)
             self.sums[layer, :, index] += moments.to(self.device)
         return torch.matmul(probabilities, value)
 
@@ -183,15 +186,17 @@ class RowMeans:
         scores: dict[str, HeadScores] = {}
         for index, method in enumerate(self.methods):
             error = errors[..., index] if inputs > 1 else None
-            scores[method] = HeadScores(means[..., index][None], error, inputs, evaluations=1)
+            scores[method] = HeadScores(
+                means[..., index][None], error, samples=inputs, evaluations=1
+            )
         return scores
 
 
-def output_norms(
+def norm_preserving_maps(
     weights: Float[Tensor, "layers heads head_width width"],
 ) -> Float[Tensor, "layers heads head_width head_width"]:
-    """Return R of W_O = R·Q, where the rows of Q are orthonormal: A·V·R has the same norms as
-    A·V·W_O, and only the width of a head.
+    """Return R of W_O = R·Q for each head, where the rows of Q are orthonormal: A·V·R has the same
+    norms as A·V·W_O, and only the width of a head.
     """
     return torch.linalg.qr(weights.float().mT).R.mT
 
@@ -210,7 +215,7 @@ def score_by_row_means(
         request.constants.to(encoder.device),
         (encoder.layers, encoder.heads),
         encoder.device,
-        output_norms(encoder.output_maps),
+        norm_preserving_maps(encoder.output_maps),
     )
 
     def observe(attention: LayerAttention, layer: int) -> Tensor:

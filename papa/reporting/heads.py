@@ -15,7 +15,7 @@ from torch import Tensor
 
 from papa.descriptions.patterns import HeadPatterns, head_patterns
 from papa.ranking.kv_groups import COLUMN
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.reporting.figures import TOOLTIP, Figure, Spec, figure, layer, nominal, number
 from papa.reporting.wording import WrittenTable
 from papa.scores.levels import LEVEL
@@ -69,7 +69,7 @@ def head_panels(heads: pandas.DataFrame) -> list[Figure]:
             # The heads of a group have one score.
             unit = "kv_group"
             scores = scores.drop_duplicates(["layer", COLUMN])
-        label = {"lambda": "λ"}.get(method) or getattr(HEAD_SCORES.get(method), "label", method)
+        label = {"lambda": "λ"}.get(method) or getattr(SCORING_METHODS.get(method), "label", method)
         neutral = 0.5 if method == "lambda" else None
         if neutral is None or scores[["low", "high"]].isna().any(axis=None):
             scores = scores.assign(nearer=scores["score"])

@@ -15,13 +15,14 @@ import vl_convert
 import yaml
 
 from papa.files import write_atomically
+from papa.ranking.head_scores import LambdaAgreement
 from papa.reporting import figures, heads, score_figures
 from papa.reporting.order_table import order_table
 from papa.reporting.redundancy import effects_table, redundancy
 from papa.reporting.redundancy_figures import joint_effect_panels
 from papa.reporting.reference import comparison_table
 from papa.reporting.sentences import (
-    certainty,
+    certainty_sentences,
     corpus_warnings,
     counts,
     mean_drops,
@@ -43,9 +44,19 @@ _vega_script = cache(vl_convert.javascript_bundle)
 class Findings:
     """The stored tables of a study and facts of its manifest, from which its report is written.
 
-    ``orders`` are ``orders.csv`` and ``order_scores.csv`` (docs/results.md), ``agreement`` of each
-    encoder and task the facts of λ's certainty, ``texts`` the metadata of each corpus, and
-    ``paper`` the paper's numbers (``papa.reporting.reference.read_reference``).
+    Attributes:
+        study: The study.
+        results: ``results.parquet`` (docs/results.md, as of all tables).
+        summary: ``summary.csv``.
+        heads: ``heads.parquet``.
+        orders: ``orders.csv`` and ``order_scores.csv``; None without a second order.
+        joint_effects: ``joint_effects.csv``; None if there is none.
+        averages: The average attention of each encoder and task that has one.
+        agreement: How much seeds agree on λ, by encoder and task.
+        texts: The metadata of each corpus.
+        paper: The paper's numbers (``papa.reporting.reference.read_reference``).
+        provenance: When, where and from which content results were computed.
+        citation: BibTeX.
     """
 
     study: StudySpec
@@ -55,7 +66,7 @@ class Findings:
     orders: tuple[pandas.DataFrame, pandas.DataFrame] | None = None
     joint_effects: pandas.DataFrame | None = None
     averages: Sequence[heads.AttentionAverage] = ()
-    agreement: Sequence[Mapping[str, Any]] = ()
+    agreement: Sequence[LambdaAgreement] = ()
     texts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     paper: pandas.DataFrame | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
@@ -97,8 +108,8 @@ def page(findings: Findings) -> str:
     summary = findings.summary
     sections = list(_sections(findings))
     agreement = [
-        f"{facts['encoder']} on {facts['task']}, λ: {certainty(facts)}"
-        for facts in findings.agreement
+        f"{entry['encoder']} on {entry['task']}, λ: {certainty_sentences(entry)}"
+        for entry in findings.agreement
     ]
     # Without a snippet (None) the bundle defines its libraries as globals of the window.
     scripts = [

@@ -6,6 +6,7 @@ from typing import Any
 import pandas
 from pandas.api.typing import SeriesGroupBy
 
+from papa.ranking.head_scores import LambdaAgreement
 from papa.ranking.orders import scoring_method
 from papa.reporting.wording import (
     axis_labels,
@@ -21,6 +22,7 @@ from papa.reporting.wording import (
     score_label,
     varying_axes,
 )
+from papa.scores.levels import LEVEL
 from papa.scores.order_comparison import RANDOM, fewest_random_lists
 from papa.scores.summary import (
     ONE_ANSWER,
@@ -191,45 +193,47 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
     ]
 
 
-def certainty(facts: Mapping[str, Any]) -> str:
-    """Return in words whether seeds agree significantly on λ's order and its constant heads, by
-    ``papa.ranking.head_scores.TrainedLambda.facts``; ``units`` names what is ordered, if not heads.
-    """
-    objective = f" λ was trained on {facts['objective']}." if facts.get("objective") else ""
-    if "is_significant" not in facts:
-        seeds = "the same for every seed" if facts["seeds"] > 1 else "from one seed"
-        return f"λ is {seeds}: its certainty is unknown.{objective}"
+def certainty_sentences(agreement: LambdaAgreement) -> str:
+    """Return in words whether seeds agree significantly on λ's order and its constant heads."""
+    objective = agreement.get("objective")
+    trained_on = f" λ was trained on {objective}." if objective else ""
+    if "is_significant" not in agreement:
+        seeds = "the same for every seed" if agreement["seeds"] > 1 else "from one seed"
+        return f"λ is {seeds}: its certainty is unknown.{trained_on}"
     shares = [
         f"{100 * share['share']:.0f} % at {fraction_label(share['fraction'])} (by chance "
         f"{100 * share['by_chance']:.0f} %{'' if share['is_significant'] else ', not significant'})"
-        for share in facts["shared"]
+        for share in agreement["shared"]
     ]
     shared = f"; of the constant heads two seeds share {', '.join(shares)}" if shares else ""
-    agreement = "agree significantly" if facts["is_significant"] else "do not agree significantly"
+    verdict = "agree significantly" if agreement["is_significant"] else "do not agree significantly"
     return (
-        f"The head orders by λ of {facts['seeds']} seeds {agreement}: Kendall's τ is "
-        f"{facts['kendall_tau']:z.2f} between two of them (of random orders below "
-        f"{facts['tau_by_chance']:.2f} in 95 % of studies), and λ of {facts['significant_heads']} "
-        f"of {facts['heads']} {facts.get('units', 'heads')} differs significantly from .5 (by "
-        f"chance {0.05 * facts['heads']:.0f}){shared}.{_label_sentences(facts)}{objective}"
+        f"The head orders by λ of {agreement['seeds']} seeds {verdict}: Kendall's τ is "
+        f"{agreement['kendall_tau']:z.2f} between two of them (of random orders below "
+        f"{agreement['tau_by_chance']:.2f} in 95 % of studies), and λ of "
+        f"{agreement['significant_heads']} of {agreement['heads']} "
+        f"{agreement.get('units', 'heads')} differs significantly from .5 (by chance "
+        f"{LEVEL * agreement['heads']:.0f}){shared}.{_control_sentences(agreement)}{trained_on}"
     )
 
 
-def _label_sentences(facts: Mapping[str, Any]) -> str:
-    """Return what an order on which seeds agree owes to the labels, in words; else ""."""
-    if not facts["is_significant"]:
+def _control_sentences(agreement: LambdaAgreement) -> str:
+    """Return what the control (λ on shuffled labels) says about the agreement of seeds; "" if they
+    do not agree.
+    """
+    if not agreement["is_significant"]:
         return ""
-    if not facts["distinct_rows"]:
+    if not agreement["distinct_rows"]:
         return " Seeds share their rows, and would also agree on labels without meaning."
     rows = " No two seeds share a row."
-    if facts.get("label_free"):
+    if agreement.get("label_free"):
         return f"{rows} No labels were read."
-    if facts["control"] is None:
+    if agreement["control"] is None:
         return (
             f"{rows} To learn whether the order follows from the labels, train λ on shuffled "
             f"labels, too, with {CONTROL_SEEDS} seeds or more."
         )
-    tau, is_informative = facts["control"]
+    tau, is_informative = agreement["control"]
     control = f"{rows} On the same rows with shuffled labels τ is {tau:z.2f}"
     if is_informative:
         return f"{control}, significantly less, so the order is informative."

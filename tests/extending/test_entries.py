@@ -23,7 +23,7 @@ from papa.models.encoder import Encoder
 from papa.models.reference import EMBEDDED, load_tokenizer, resolve_encoder
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import ScoringRequest
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES, HeadOrder, ScoringMethod
+from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS, HeadOrder, ScoringMethod
 from papa.reporting.described import described_tables
 from papa.reporting.wording import order_label
 from papa.scores.constant_answers import best_constant_answer
@@ -148,7 +148,7 @@ def score(request: ScoringRequest) -> HeadScores:
 @pytest.mark.unchecked
 def test_a_method_entry_is_a_head_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     method = ScoringMethod("norm of values", f"{__name__}:score", label_free=True)
-    monkeypatch.setitem(HEAD_SCORES, "values", method)
+    monkeypatch.setitem(SCORING_METHODS, "values", method)
     document = {**SMALL, "orders": ["values", "reversed:values"], "keep": [0.5]}
     study = resolve_study(document, folder=tmp_path, origin="test")
     steps = build_pipeline(resolve_inputs(study).inputs())
@@ -210,9 +210,7 @@ def test_an_entry_of_the_orders_is_a_head_order(monkeypatch: pytest.MonkeyPatch)
     arranged = HeadOrder("every second head first", lambda heads, *_: heads[::2] + heads[1::2])
     monkeypatch.setitem(HEAD_ORDERS, "every_second", arranged)
     steps = steps_of(orders=["every_second", "first_to_last"], keep=[0.5])
-    heads = {
-        cell.order: step["heads"].constant_heads({}) for cell, (step, *_) in cells_of(steps).items()
-    }
+    heads = {cell.order: step["heads"].select({}) for cell, (step, *_) in cells_of(steps).items()}
     assert heads["every_second"] == tuple(np.ndindex(6, 12))[::2]
     assert "train_lambda" not in {step.stage.name for step in steps.steps}, "it needs no λ"
     assert order_label("every_second") == "every second head first"

@@ -11,7 +11,7 @@ from papa.heads.constants import control
 from papa.models.encoder import Encoder
 from papa.probes.chunks import Chunk, ChunkLoss, accumulate_gradients, chunks_of, train_in_chunks
 from papa.probes.training import Groups, adamw, take_step
-from papa.ranking.learned import trainable_mix
+from papa.ranking.learned import build_mix
 from papa.spec import ProbeSpec
 from papa.text.corpus import TokenisedSplit
 from papa.text.tokens import IGNORED
@@ -31,8 +31,8 @@ def build(encoder: Encoder, tasks: Tasks, corpora: Corpora) -> Build:
     def built(name: str, dropout: bool = False) -> tuple[Learned, TokenisedSplit]:
         task = with_probe(tasks[name], encoder_dropout=dropout)
         constants = control("toeplitz", encoder.layers, encoder.heads, task.slots)
-        groups, loss_on = trainable_mix(encoder, constants, corpora[name], task, seed=0)
-        return (groups, loss_on(encoder)), corpora[name].split("train")
+        mix = build_mix(encoder, constants, corpora[name], task, seed=0)
+        return (mix.groups, mix.loss_on(encoder)), corpora[name].split("train")
 
     return built
 

@@ -16,7 +16,7 @@ from papa.probes.evaluate import build_probe
 from papa.probes.features import compute_features
 from papa.probes.packed_features import PackedFeatures
 from papa.probes.training import MinibatchLosses, adamw, take_step
-from papa.ranking.learned import trainable_mix
+from papa.ranking.learned import build_mix
 from papa.spec import Columns, FilesSource, ProbeSpec, TaskSpec
 from papa.text.corpus import TokenisedCorpus, write_shard
 from papa.text.layout import PackedTokens
@@ -130,17 +130,17 @@ def probing(
 def mixed(
     golden: Golden, encoder: Encoder, spec: ProbeSpec, chunk_tokens: int = 10**6
 ) -> dict[str, float]:
-    groups, loss_on = trainable_mix(encoder, golden.constants, golden.corpus, TASK, seed=0)
-    parameters = [parameter for group in groups for parameter in group["params"]]
-    golden.set_start(groups[1]["params"])
+    mix = build_mix(encoder, golden.constants, golden.corpus, TASK, seed=0)
+    parameters = [parameter for group in mix.groups for parameter in group["params"]]
+    golden.set_start(mix.groups[1]["params"])
     split = golden.corpus.split("train")
 
     def losses(batch: Tensor, step: int) -> Tensor:
         chunks = chunks_of(split, batch[0].numpy(), chunk_tokens, (0, 0, step))
-        return accumulate_gradients([loss_on(encoder)], chunks, parameters)
+        return accumulate_gradients([mix.loss_on(encoder)], chunks, parameters)
 
     rows = torch.arange(ROWS).view(1, STEPS, BATCH)
-    return golden.ten_steps("lambda", groups, losses, rows, spec)
+    return golden.ten_steps("lambda", mix.groups, losses, rows, spec)
 
 
 def matches(differences: dict[str, float]) -> bool:

@@ -26,7 +26,7 @@ from papa.native.loading import open_native
 from papa.native.losses import LABELS
 from papa.native.passes import NativeHead
 from papa.probes.evaluate import train_probes
-from papa.ranking.head_scores import VALUED_ROWS, rows_of_seed
+from papa.ranking.head_scores import EVALUATION_ROWS, rows_of_seed
 from papa.ranking.loss_scores import LossRequest, ProbeLoss, ScoringRequest
 from papa.spec import EncoderSpec, ExecutionSpec, FilesSource, LayoutSpec, RankingSpec, TaskSpec
 from papa.spec.orders import Head
@@ -138,7 +138,7 @@ class Planted(NamedTuple):
         """By the loss of the native head or of the probe."""
         constants = self.scoring_request.constants
         rows = self.scoring_request.rows
-        valued = rows_of_seed(len(rows), VALUED_ROWS, 0)
+        valued = rows_of_seed(len(rows), EVALUATION_ROWS, 0)
         return LossRequest(self.loss, constants, rows, valued, 100, 0)
 
     def weight(self, layer: int) -> Tensor:

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import kendalltau
 
 from papa.ranking.head_scores import TrainedLambda
-from papa.reporting.sentences import certainty
+from papa.reporting.sentences import certainty_sentences
 from papa.scores.intervals import interval_over_seeds
 
 LAYERS = 6
@@ -23,7 +23,7 @@ def trained(values: np.ndarray) -> TrainedLambda:
 
 
 def sentence(lambdas: TrainedLambda) -> str:
-    return certainty(lambdas.facts(FRACTIONS))
+    return certainty_sentences(lambdas.agreement(FRACTIONS))
 
 
 def test_a_head_has_the_interval_of_its_seeds() -> None:
@@ -48,13 +48,13 @@ def test_where_seeds_cannot_differ_nothing_is_known(values: np.ndarray, expected
     lambdas = trained(values)
     assert np.array_equal(lambdas.mean.ravel(), values[0])
     assert not lambdas.differs_from_start.any()
-    assert lambdas.facts(FRACTIONS) == {"seeds": len(values), "heads": 72}
+    assert lambdas.agreement(FRACTIONS) == {"seeds": len(values), "heads": 72}
     assert expected in sentence(lambdas)
 
 
 def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
     values = np.random.default_rng(2).random((4, LAYERS * HEADS))
-    facts = trained(values).facts(FRACTIONS)
+    facts = trained(values).agreement(FRACTIONS)
     pairs = list(combinations(values, 2))
     tau = np.mean([kendalltau(*pair).statistic for pair in pairs])
     assert facts["kendall_tau"] == pytest.approx(tau)
@@ -70,7 +70,7 @@ def test_agreement_is_the_mean_over_pairs_of_seeds() -> None:
 def test_random_orders_are_told_from_chance_in_five_percent_of_studies(seeds: int) -> None:
     numbers = np.random.default_rng(seeds)
     drawn = (trained(numbers.random((seeds, LAYERS * HEADS))) for _ in range(STUDIES))
-    agreements = [lambdas.facts(FRACTIONS) for lambdas in drawn]
+    agreements = [lambdas.agreement(FRACTIONS) for lambdas in drawn]
     significant = sum(
         facts["is_significant"] or any(overlap["is_significant"] for overlap in facts["shared"])
         for facts in agreements

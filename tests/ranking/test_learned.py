@@ -12,11 +12,11 @@ from papa.probes.chunks import accumulate_gradients, chunks_of
 from papa.ranking.learned import (
     GATE_COST,
     SELF_LAMBDA_PENALTY,
+    build_gates,
+    build_self_lambda,
     drawn_gates,
     open_probability,
     self_lambda,
-    trainable_gates,
-    trainable_self_lambda,
 )
 from papa.ranking.loss_scores import ScoringRequest, gradient
 from papa.spec import RankingSpec
@@ -55,10 +55,10 @@ def test_gates_are_drawn_from_the_hard_concrete_distribution() -> None:
 
 def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringRequest) -> None:
     """Finite differences; of a head that carries nothing what remains is the cost."""
-    groups, loss_on = trainable_gates(scoring_request)
-    loss = loss_on(scoring_request.encoder)
+    gates_and_probe = build_gates(scoring_request)
+    loss = gates_and_probe.loss_on(scoring_request.encoder)
     step = 1e-2
-    (location,) = groups[0]["params"]
+    location = gates_and_probe.theta
     (chunk,) = chunks_of(scoring_request.corpus.split("train"), np.arange(16), 10_000, (0,))
     (derivative,) = torch.autograd.grad(loss(chunk), location)
     with torch.no_grad():
@@ -78,11 +78,11 @@ def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringReque
 
 def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringRequest) -> None:
     """By hand at θ = 0, where heads output the middle of A·V and C·V, in one part and in two."""
-    groups, loss_on = trainable_self_lambda(scoring_request)
-    of_part = loss_on(scoring_request.encoder)
+    trainable = build_self_lambda(scoring_request)
+    theta = trainable.theta
+    of_part = trainable.loss_on(scoring_request.encoder)
     rows = np.arange(16)
     split = scoring_request.corpus.split("train")
-    (theta,) = groups[0]["params"]
     (chunk,) = chunks_of(split, rows, 10_000, (0,))
     loss = float(accumulate_gradients([of_part], [chunk], [theta]))
     batch = micro_batch(split, chunk.rows)

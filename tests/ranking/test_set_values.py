@@ -15,7 +15,7 @@ from papa.native.passes import NativeHead
 from papa.probes.packed_features import live_features
 from papa.ranking.head_scores import HeadScores
 from papa.ranking.loss_scores import gradient
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.ranking.set_values import LossValue, Value, effect, greedy_positions, shapley_values
 from papa.spec import RankingSpec
 from papa.spec.orders import Head
@@ -75,7 +75,7 @@ def test_evaluations_are_as_requested_or_as_many_as_heads_need(
     method: str, requested: int | None, heads: int, expected: int
 ) -> None:
     ranking = RankingSpec(evaluations=requested)
-    assert HEAD_SCORES[method].evaluations(ranking, heads) == expected
+    assert SCORING_METHODS[method].evaluations(ranking, heads) == expected
 
 
 @pytest.mark.parametrize("budget", [22, 41, 42, 100])
@@ -169,7 +169,7 @@ def test_the_interval_of_shapley_values_covers_what_it_says() -> None:
             budget = 2 + 2 * (len(HEADS) - 1) * 8
             values, errors, draws = shapley_values(value, HEADS, budget, seed, tolerance=0)
             assert draws == 8
-            scores = HeadScores(values.reshape(1, 2, 3), errors.reshape(2, 3), draws)
+            scores = HeadScores(values.reshape(1, 2, 3), errors.reshape(2, 3), samples=draws)
             low, high = (bound.ravel() for bound in scores.interval)
             covered.append((low <= exact) & (exact <= high))
     assert 0.92 < np.mean(covered) < 0.975

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from papa.ranking.orders import HEAD_ORDERS, HEAD_SCORES
+from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS
 from papa.spec.file import resolve_study
 from papa.tasks.misfits import misfits
 from tests.spec.documents import TEXT_TASK
@@ -66,4 +66,4 @@ def test_orders_that_are_suggested_are_possible(
 ) -> None:
     ((_, reason),) = misfits_of(tasks=[task], orders=["nothing"])
     listed = {*reason.partition("give one of ")[2].partition(", scores:")[0].split(", ")}
-    assert listed == {*HEAD_ORDERS, *HEAD_SCORES} - impossible
+    assert listed == {*HEAD_ORDERS, *SCORING_METHODS} - impossible

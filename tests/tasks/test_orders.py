@@ -8,7 +8,7 @@ import pytest
 
 from papa.errors import SpecError
 from papa.flows.cli.export import export_cell
-from papa.ranking.orders import HEAD_SCORES
+from papa.ranking.orders import SCORING_METHODS
 from papa.scores.metrics import influence
 from papa.tasks.cell import read_examples, read_scores
 from papa.tasks.manifest import ORDER_TABLES
@@ -75,7 +75,7 @@ def scorings(steps: Pipeline) -> list[Step]:
 
 def test_deterministic_streamed_methods_share_a_pass() -> None:
     (step,) = scorings(steps_of(orders=ORDERS))
-    streamed = {name for name, method in HEAD_SCORES.items() if method.streamed}
+    streamed = {name for name, method in SCORING_METHODS.items() if method.is_row_mean}
     streamed -= {"sink_share"}  # Of models in memory alone.
     assert set(step["methods"]) == streamed
     assert {"confidence", "variance"} < streamed
