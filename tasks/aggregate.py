@@ -60,8 +60,9 @@ def aggregate(
         results.to_parquet(folder / manifest.RESULTS, index=False)
         summarise(results).to_csv(folder / manifest.SUMMARY, index=False)
         comparison = compare_orders(results, head_orders(pairs, artifacts, study.unit))
-        for name, table in zip(manifest.ORDER_TABLES, comparison or (), strict=False):
-            table.to_csv(folder / name, index=False)
+        if comparison is not None:
+            comparison.pairs.to_csv(folder / manifest.ORDERS, index=False)
+            comparison.scores.to_csv(folder / manifest.ORDER_SCORES, index=False)
         effects = joint_effects_table(pairs, artifacts)
         if effects is not None:
             effects.to_csv(folder / manifest.JOINT_EFFECTS, index=False)

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from papa.errors import ArtifactError, DamagedError, SpecError, nearest_first
 from papa.models.reference import EMBEDDED, EncoderReference, resolve_encoder
+from papa.scores.order_comparison import OrderComparison
 from papa.scores.summary import read_table
 from papa.spec import EncoderSpec, StudySpec, SubstituteSpec, TaskSpec
 from papa.spec.file import load_study, read_yaml
@@ -32,12 +33,13 @@ SPECIFICATION = "study.yaml"
 SUMMARY = "summary.csv"
 RESULTS = "results.parquet"
 HEADS = "heads.parquet"
-ORDER_TABLES = ("orders.csv", "order_scores.csv")
-"""Of a study with two head orders or more."""
+ORDERS = "orders.csv"
+ORDER_SCORES = "order_scores.csv"
+"""Both are there if the study has at least two head orders."""
 JOINT_EFFECTS = "joint_effects.csv"
-"""Of a study with an order by effect of a native head."""
+"""It is there if the study has an order by effect of a native head."""
 PAPER = "paper.csv"
-"""Of a study whose ``reference`` names numbers to compare with."""
+"""It is there if the study's ``reference`` names numbers to compare with."""
 _PAGE = re.compile(r"\.(html|svg|png|pdf|tex)$|^table\.csv$")
 """Files that are drawn from the others, and drawn again by ``papa report``."""
 
@@ -53,7 +55,8 @@ class ScoringEntry(_Frozen):
         artifact: Its artifact, as ``stage/key``.
         seeds: The probe seeds.
         constant_heads: The constant heads as (layer, head), sorted.
-        constants: The artifact of what the substitute is made of, if any.
+        constants: The artifact that the substitute is, or is derived from, as ``stage/key``; None
+            where it needs none.
     """
 
     artifact: str
@@ -66,6 +69,7 @@ class CellEntry(_Frozen):
     """A cell.
 
     Attributes:
+        constants: The label of its substitute in tables.
         probes: The steps that scored it: a probe for each seed; of a native head its answers, one
             step for all seeds with the same constant heads.
     """
@@ -79,7 +83,7 @@ class CellEntry(_Frozen):
 
     @property
     def line(self) -> tuple[str, str, str, str]:
-        """What it has in common with the cells of other fractions."""
+        """Its line in a figure: what it has in common with the cells of other fractions."""
         return self.encoder, self.task, self.constants, self.order
 
     @property
@@ -154,12 +158,11 @@ class FinishedStudy:
         return self._table(HEADS)
 
     @cached_property
-    def orders(self) -> tuple[DataFrame, DataFrame] | None:
-        """The tables ``ORDER_TABLES``; None of a study with one head order."""
-        if not (self.folder / ORDER_TABLES[0]).exists():
+    def orders(self) -> OrderComparison | None:
+        """The comparison of its head orders; None of a study with one."""
+        if not (self.folder / ORDERS).exists():
             return None
-        pairs, scores = map(self._table, ORDER_TABLES)
-        return pairs, scores
+        return OrderComparison(self._table(ORDERS), self._table(ORDER_SCORES))
 
     @cached_property
     def joint_effects(self) -> DataFrame | None:

@@ -160,13 +160,12 @@ def page() -> str:
     scores, *_drops_and_contrasts = score_tables(stored("embeddings").summary)
     by_order = stored("embeddings-orders")
     assert by_order.orders is not None
-    pairs, scores_by_order = by_order.orders
     effects = read_table(JOINT_EFFECTS)
     head_of_effects = effects_table(effects).markdown.splitlines()[:EFFECT_LINES]
     compared_scores, *_differences = _printed("compare", *_COMPARED).split("\n\nRelative drop ")
     return _PAGE.format(
         scores=scores.markdown.strip(),
-        orders=order_table(scores_by_order, pairs, by_order.summary).titled_markdown.strip(),
+        orders=order_table(by_order.orders, by_order.summary).titled_markdown.strip(),
         redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
         effects="\n".join(head_of_effects),
         heads=_shown(_HEADS, _printed(*_HEADS)),

@@ -15,6 +15,7 @@ from papa.reporting.wording import (
     varying_axes,
     with_dagger,
 )
+from papa.scores.order_comparison import OrderComparison
 from papa.spec.columns import GROUP
 
 _ORDERS = (
@@ -24,17 +25,13 @@ _ORDERS = (
 )
 
 
-def order_table(
-    scores: pandas.DataFrame, pairs: pandas.DataFrame, summary: pandas.DataFrame
-) -> WrittenTable:
+def order_table(comparison: OrderComparison, summary: pandas.DataFrame) -> WrittenTable:
     """Return a row for every order of each encoder, task and kind of constants, the best first,
-    with its difference to the study's first order. A single metric is in the heading.
-
-    Args:
-        scores: ``order_scores.csv``.
-        pairs: ``orders.csv``, the comparisons of every two orders.
-        summary: ``summary.csv``, for metrics and daggers.
+    with its difference to the study's first order. A single metric is in the heading; ``summary``
+    is ``summary.csv``, for metrics and daggers.
     """
+    scores = comparison.scores
+    pairs = comparison.pairs
     first_order = pairs["order"].iloc[0]
     varying = varying_axes(scores)
     axes = [axis for axis in GROUP if axis == "constants" or axis in varying]
@@ -59,12 +56,10 @@ def order_table(
             comparisons = comparisons_of_order.get_group((*group, row["order"]))
             difference = NOTHING
             tau = NOTHING
-            for comparison in comparisons[comparisons["other"] == first_order].to_dict("records"):
-                difference = score_label(
-                    comparison["difference"], comparison["low"], comparison["high"]
-                )
-                difference += " *" if comparison["beyond_chance"] else ""
-                tau = number_label(comparison["kendall_tau"], "z.2f")
+            for pair in comparisons[comparisons["other"] == first_order].to_dict("records"):
+                difference = score_label(pair["difference"], pair["low"], pair["high"])
+                difference += " *" if pair["beyond_chance"] else ""
+                tau = number_label(pair["kendall_tau"], "z.2f")
             is_significant = comparisons["beyond_chance"].astype(bool)
             significant = comparisons.loc[is_significant, "difference"]
             rows.append(

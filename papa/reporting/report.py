@@ -34,6 +34,7 @@ from papa.reporting.sentences import (
 )
 from papa.reporting.tables import by_task, inconclusive_sentences, score_tables
 from papa.reporting.wording import WrittenTable, dagger_note
+from papa.scores.order_comparison import OrderComparison
 from papa.spec import StudySpec
 
 _vega_script = cache(vl_convert.javascript_bundle)
@@ -49,7 +50,7 @@ class Findings:
         results: ``results.parquet`` (docs/results.md, as of all tables).
         summary: ``summary.csv``.
         heads: ``heads.parquet``.
-        orders: ``orders.csv`` and ``order_scores.csv``; None without a second order.
+        orders: The comparison of head orders; None without a second order.
         joint_effects: ``joint_effects.csv``; None if there is none.
         averages: The average attention of each encoder and task that has one.
         agreement: How much seeds agree on λ, by encoder and task.
@@ -63,7 +64,7 @@ class Findings:
     results: pandas.DataFrame
     summary: pandas.DataFrame
     heads: pandas.DataFrame
-    orders: tuple[pandas.DataFrame, pandas.DataFrame] | None = None
+    orders: OrderComparison | None = None
     joint_effects: pandas.DataFrame | None = None
     averages: Sequence[heads.AttentionAverage] = ()
     agreement: Sequence[LambdaAgreement] = ()
@@ -198,11 +199,10 @@ def _sections(findings: Findings) -> Iterator[Section]:
         note = " ".join(mean_drops(summary))
         yield {"heading": "Encoders compared", "note": note, "figures": [encoders]}
     if findings.orders is not None:
-        pairs, scores = findings.orders
         yield {
             "heading": "Head orders compared",
-            "note": orders_note(pairs),
-            "tables": [order_table(scores, pairs, summary)],
+            "note": orders_note(findings.orders.pairs),
+            "tables": [order_table(findings.orders, summary)],
         }
     if findings.joint_effects is not None:
         yield {

@@ -46,6 +46,19 @@ class StudiedOrder:
     evaluations: int | None = None
 
 
+@dataclass(frozen=True)
+class OrderComparison:
+    """The head orders of a study, compared (docs/results.md).
+
+    Attributes:
+        pairs: ``orders.csv``, the comparisons of every two orders.
+        scores: ``order_scores.csv``, the mean score of every order.
+    """
+
+    pairs: pandas.DataFrame
+    scores: pandas.DataFrame
+
+
 class OrderTest(TypedDict):
     """A test whether the mean scores of two orders differ, as columns of ``orders.csv``."""
 
@@ -56,7 +69,7 @@ class OrderTest(TypedDict):
 
 def compare_orders(
     results: pandas.DataFrame, orders: Mapping[tuple[str, str], Mapping[str, StudiedOrder]]
-) -> tuple[pandas.DataFrame, pandas.DataFrame] | None:
+) -> OrderComparison | None:
     """Compare every two head orders, by name, of each (encoder, task) and kind of constants.
 
     A difference is significant if it exceeds what single random lists differ by: the random order's
@@ -64,8 +77,8 @@ def compare_orders(
     order nothing is significant.
 
     Returns:
-        ``orders.csv`` and ``order_scores.csv`` (docs/results.md); None if there is one order only,
-        or no fraction at which some heads are constant and others not.
+        The comparison; None if there is one order only, or no fraction at which some heads are
+        constant and others not.
     """
     is_partial = results["constant_heads"].between(0, results["heads"], inclusive="neither")
     rows: list[dict[str, object]] = []
@@ -114,7 +127,7 @@ def compare_orders(
                         "kept_by_chance": 1 - constant_share,
                     }
                 )
-    return (pandas.DataFrame(rows), pandas.DataFrame(mean_rows)) if rows else None
+    return OrderComparison(pandas.DataFrame(rows), pandas.DataFrame(mean_rows)) if rows else None
 
 
 def _mean_columns(mean: SeedScores, metric: str, order: StudiedOrder | None) -> dict[str, object]:

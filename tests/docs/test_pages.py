@@ -155,8 +155,8 @@ def test_columns_and_metrics_are_those_there_are() -> None:
     assert compared is not None
     assert set(rows.columns) <= set(meanings["results.parquet"])
     assert list(summarise(rows)) == meanings["summary.csv"]
-    assert list(compared[0]) == meanings["orders.csv"]
-    assert list(compared[1]) == meanings["order_scores.csv"]
+    assert list(compared.pairs) == meanings["orders.csv"]
+    assert list(compared.scores) == meanings["order_scores.csv"]
     assert set(meanings["metrics"]) == set(get_args(NamedMetric))
     page = study_file.columns_page()
     assert all(f"| `{name}` | " in page for names in meanings.values() for name in names)

@@ -42,8 +42,9 @@ def frame(better: float = 0.0, seeds: Sequence[int] = SEEDS) -> pandas.DataFrame
 
 
 def compared(rows: pandas.DataFrame, orders: Any = None) -> tuple[pandas.DataFrame, ...]:
-    pairs, scores = compare_orders(rows, orders or {}) or pytest.fail("one order")
-    return pairs, pairs[pairs["fraction"].isna()], scores
+    comparison = compare_orders(rows, orders or {}) or pytest.fail("one order")
+    pairs = comparison.pairs
+    return pairs, pairs[pairs["fraction"].isna()], comparison.scores
 
 
 def mean_by_seed(cells: pandas.DataFrame) -> SeedScores:
@@ -122,9 +123,10 @@ def test_the_table_of_orders_counts_significant_differences() -> None:
     # Of two orders with one list each the p value is usually two in all lists, three by Holm's.
     seeds = range(119)
     rows = frame(better=0.2, seeds=seeds)
-    pairs, _, scores = compared(rows, studied_orders(seeds))
-    assert f"{fewest_random_lists(3)} random lists" in orders_note(pairs)
-    table = order_table(scores, pairs, summarise(rows))
+    comparison = compare_orders(rows, studied_orders(seeds))
+    assert comparison is not None
+    assert f"{fewest_random_lists(3)} random lists" in orders_note(comparison.pairs)
+    table = order_table(comparison, summarise(rows))
     assert table.heading == "Head orders (accuracy)"
     assert table.rows[0][1] == "smallest λ first"
     assert [row[-4:-2] for row in table.rows] == [["3", "0"], *[["0", "1"]] * 3]

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import numpy as np
-import pandas
 import pytest
 
 from papa.errors import SpecError
@@ -11,7 +10,6 @@ from papa.flows.cli.export import export_cell
 from papa.ranking.orders import SCORING_METHODS
 from papa.scores.metrics import influence
 from papa.tasks.cell import read_examples, read_scores
-from papa.tasks.manifest import ORDER_TABLES
 from papa.tasks.pipeline import Pipeline
 from papa.tasks.results import head_orders
 from papa.tasks.step import Step
@@ -111,7 +109,9 @@ def test_methods_that_read_labels_share_a_probe() -> None:
 def test_a_study_by_scores_of_heads(shallow: str, tmp_path: Path) -> None:
     document = {**TINY, "encoders": [shallow], "orders": [*ORDERS, "gradient"]}
     steps, _, _, artifacts = scored = score_study(document, Path(), tmp_path / "store")
-    pairs = pandas.read_csv(opened(scored).folder / ORDER_TABLES[0])
+    comparison = opened(scored).orders
+    assert comparison is not None
+    pairs = comparison.pairs
     assert {"gradient", "variance"} <= {*pairs["order"], *pairs["other"]}
     assert "train_lambda" not in {step.stage.name for step in steps.steps}
     ((_, orders),) = head_orders(steps.pairs, artifacts, "head").items()
