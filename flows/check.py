@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -74,6 +74,11 @@ class Checked:
         """Whether a missing step runs an encoder: texts and the report need no worker."""
         return any(step.stage.runs_on != "driver's machine" for step in self.missing)
 
+    @property
+    def needs_ray(self) -> bool:
+        """Whether Ray has to run. One worker is this process: Ray takes seconds to start."""
+        return self.cluster is not None or (self.workers != 1 and self.needs_workers)
+
 
 def check_study(
     study: StudySpec,
@@ -99,39 +104,41 @@ def check_study(
         from papa.reporting.reference import read_reference
 
         problems += problems_of("reference", partial(read_reference, study.reference))
+    checked: Checked | None = None
     if not problems:
         inputs = resolved.inputs()
         pipeline = build_pipeline(inputs)
-        missing = [step for step in pipeline.steps if not step.is_complete(store)]
+        missing = frozenset(step for step in pipeline.steps if not step.is_complete(store))
+        checked = Checked(inputs, pipeline, missing, workers, cluster)
         if not missing and purpose != "check":
             # Nothing is to be computed: no text is read.
-            return Checked(inputs, pipeline, frozenset(), workers, cluster)
-    unchecked = resolved.unchecked
-    notes = resolved.notes
-    _check_encoders(resolved, tokenizers=bool(problems or missing))
+            return checked
+    # With problems it is unknown which steps are missing.
+    computes = checked is None or bool(checked.missing)
+    _check_encoders(resolved, tokenizers=computes)
     previews = _check_texts(resolved)
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
     if here and resolved.study.precision == "bfloat16":
         check = partial(check_precision, "bfloat16", device_of(resolved.study))
         problems += problems_of("precision", check)
-    if cluster and runs and (problems or missing):
+    if cluster and runs and computes:
         problems += problems_of("Ray", partial(check_answers, cluster))
-    if problems:
+    if checked is None or problems:
         raise errors.CheckError(problems)
-    for step in missing:
+    for step in checked.pipeline.steps:
         custom = step.arguments.get("code")
-        if custom and runs:
+        if custom and runs and step in checked.missing:
             for name in (custom.metric, custom.probe):
                 load_code(name)  # Refused where its file was not given.
-    if here and missing:
-        _check_memory(inputs, workers or usable_cores())
+    if here and checked.missing:
+        _check_memory(checked.inputs, workers or usable_cores())
     if 1 not in study.keep:
-        notes["keep holds no 1: without the original there is no drop to report: add 1"] = None
+        no_original = "keep holds no 1: without the original there is no drop to report: add 1"
+        resolved.notes[no_original] = None
     by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
-    return Checked(
-        inputs, pipeline, frozenset(missing), workers, cluster, by_commit, unchecked, [*notes]
-    )
+    notes = [*resolved.notes]
+    return replace(checked, previews=by_commit, unchecked=resolved.unchecked, notes=notes)
 
 
 def problems_of_part(study: StudySpec, code: Sequence[Path]) -> list[errors.Problem]:

@@ -28,13 +28,13 @@ _DEATH_SECONDS = 1.0
 
 class Interruption:
     """Inside its block SIGINT, SIGTERM and SIGHUP end the process, with exit code 128 and the
-    signal's number; a second one ends it at once. ``saved`` says what is kept; ``calls`` are made
-    first, for two seconds at most.
+    signal's number; a second one ends it at once. ``saved`` says what is kept;
+    ``on_interrupt`` are called first, for two seconds in all.
     """
 
     def __init__(self) -> None:
         self.saved: Callable[[], str] = lambda: ""
-        self.calls: list[Callable[[], object]] = []
+        self.on_interrupt: list[Callable[[], object]] = []
         self._ending = False
         self._lock = threading.Lock()
 
@@ -98,7 +98,7 @@ class Interruption:
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
         def call() -> None:
-            for function in self.calls:
+            for function in self.on_interrupt:
                 with suppress(Exception):
                     function()
 

@@ -34,25 +34,23 @@ from papa.tasks.step import Stage, Step, StepGroup, group_by_seed
 from papa.tasks.study_files import place_results
 
 _RETRY_SECONDS = [5.0, 30.0]
-"""How long each repetition of a failed step waits."""
+"""The delay before each retry of a failed step."""
 _CONCURRENT_CHECKS = 16
 """How many finished steps are checked in the store at a time."""
 
 
 @dataclass(eq=False)
-class StudyRun:
+class StudyRun(Session):
     """What the steps of a run of a study share.
 
     Attributes:
-        session: Store, workers and settings.
+        reporter: Shows how far the study is.
         tracking: The study's run in MLflow.
-        progress: Shows how far the study is.
         failures: The error of each step that failed for good, by its name.
     """
 
-    session: Session
-    tracking: Tracking
-    progress: StudyProgress
+    reporter: StudyProgress
+    tracking: Tracking = field(kw_only=True)
     failures: dict[str, Exception] = field(default_factory=dict)
 
 
@@ -80,19 +78,20 @@ def run_steps(
     futures: dict[StepGroup, PrefectFuture[Any]] = {}
     submitted: dict[PrefectFuture[Any], StepGroup] = {}
     ended: SimpleQueue[PrefectFuture[Any]] = SimpleQueue()
-    # How many groups are being computed (True) and how many checked (False).
-    running: Counter[bool] = Counter()
+    running: set[StepGroup] = set()
     while sorter.is_active():
         ready.extend(sorter.get_ready())
         ready.sort(key=lambda group: -dependents[group])
         waiting: list[StepGroup] = []
         for group in ready:
-            computes = group in to_compute
-            limit = workers if computes else _CONCURRENT_CHECKS
-            if running[computes] >= limit:
+            if group in to_compute:
+                is_full = len(running & to_compute) >= workers
+            else:
+                is_full = len(running - to_compute) >= _CONCURRENT_CHECKS
+            if is_full:
                 waiting.append(group)
                 continue
-            running[computes] += 1
+            running.add(group)
             future = prefect_task(group.first.stage).submit(
                 # Quoted: Prefect would look for futures in every cell that a step names.
                 quote(group),
@@ -105,7 +104,7 @@ def run_steps(
             submitted[future] = group
         ready = waiting
         group = submitted[ended.get()]
-        running[group in to_compute] -= 1
+        running.remove(group)
         # Also of a failed step: Prefect starts no step of which an input failed.
         sorter.done(group)
 
@@ -119,20 +118,20 @@ def prefect_task(stage: Stage) -> Task[..., State[Any]]:
 
     def run_group(group: StepGroup, run: StudyRun) -> State[Any]:
         try:
-            was_run = run_once(group, run.session)
+            was_run = run_once(group, run)
             if stage is aggregate:
                 publish_results(group.first, run)
             for step in group.steps:
                 run.tracking.log_step(step)
         except Exception as error:
-            reason = reason_of(error)
+            reason = failure_sentence(error)
             if is_worth_retrying(error) and task_run.run_count <= len(_RETRY_SECONDS):
-                run.progress.note(group.name, f"will be tried again: {reason}")
+                run.reporter.note(group.name, f"will be tried again: {reason}")
             else:
-                run.progress.note(group.name, f"failed: {reason}")
+                run.reporter.note(group.name, f"failed: {reason}")
                 run.failures[group.name] = error
             raise
-        run.progress.finished(group.name, was_run, len(group.steps))
+        run.reporter.finished(group.name, was_run, len(group.steps))
         return Completed() if was_run else Completed(name="Cached")
 
     return task(
@@ -147,19 +146,21 @@ def prefect_task(stage: Stage) -> Task[..., State[Any]]:
     )(run_group)
 
 
-def reason_of(error: BaseException) -> str:
+def failure_sentence(error: BaseException) -> str:
     """Return why a step failed, in one sentence."""
     if isinstance(error, PapaError):
         return str(error)
     return f"{in_short(error)} (papa run --verbose shows more)"
 
 
-def failure_of(failures: Mapping[str, Exception]) -> PapaError:
-    """Return the error of a study's first step that failed, in its class; it names the step."""
+def first_failure(failures: Mapping[str, Exception]) -> PapaError:
+    """Return the error of a study's first step that failed, in its class; it names the step and
+    says how many others failed.
+    """
     name, error = next(iter(failures.items()))
     failure = error
     if not isinstance(failure, PapaError):
-        failure = PapaError(reason_of(error))
+        failure = PapaError(failure_sentence(error))
         failure.__cause__ = error
     count = len(failures) - 1
     failure.step = name
@@ -175,7 +176,7 @@ def is_worth_retrying(error: object) -> bool:
 
 def publish_results(step: Step, run: StudyRun) -> None:
     """Put a study's results where people look for them: its folder, MLflow and Prefect's page."""
-    store = run.session.store
+    store = run.store
     study = run.tracking.study.name
     artifact = step.reference(store)
     place_results(store, study, artifact)

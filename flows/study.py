@@ -28,12 +28,11 @@ from papa.files import sha256_of_json
 from papa.flows.check import Checked, check_study
 from papa.flows.environment import settle_environment, settle_umask
 from papa.flows.progress import StudyProgress
-from papa.flows.stages import StudyRun, failure_of, reason_of, run_steps
+from papa.flows.stages import StudyRun, failure_sentence, first_failure, run_steps
 from papa.spec import StudySpec
 from papa.storage.locks import in_use
 from papa.storage.store import Store
 from papa.tasks.mlflow import Tracking
-from papa.tasks.run import Session
 from papa.tasks.stored import load_to_run
 from papa.tasks.study_files import save_study
 from papa.worker import Worker
@@ -51,8 +50,7 @@ class PreparedRun:
         executor: Its workers.
         on_interrupt: Called at Ctrl-C, for two seconds in all. The process then ends at once, so no
             ``finally`` of the run is reached.
-        link: The address of its page in MLflow, or the error of the study; not done before the
-            study ends.
+        outcome: Done when the study ends: the address of its page in MLflow, or its error.
     """
 
     checked: Checked
@@ -60,7 +58,7 @@ class PreparedRun:
     progress: StudyProgress
     executor: Executor
     on_interrupt: list[Callable[[], object]] = field(default_factory=list)
-    link: Future[str] = field(default_factory=Future)
+    outcome: Future[str] = field(default_factory=Future)
 
 
 prepared_run: ContextVar[PreparedRun] = ContextVar("prepared_run")
@@ -119,7 +117,7 @@ def run_study(
             stack.enter_context(_failure_recorded(opened, spec.name))
         save_study(opened, spec)
         checked = check_study(spec, opened, workers=workers, ray_address=ray_address)
-        with workers_of(checked, opened) as executor:
+        with start_workers(checked, opened) as executor:
             progress = StudyProgress(len(checked.pipeline.steps))
             return _run_in_prefect(PreparedRun(checked, opened, progress, executor))
 
@@ -134,8 +132,8 @@ def _run_prepared(prepared: PreparedRun) -> str:
             return _run_in_prefect(prepared)
     except PapaError as error:
         # The store may fail before the run does.
-        if not prepared.link.done():
-            prepared.link.set_exception(error)
+        if not prepared.outcome.done():
+            prepared.outcome.set_exception(error)
         raise
 
 
@@ -159,37 +157,35 @@ def _absolute(parameter: str, path: str) -> str:
 
 @contextmanager
 def _failure_recorded(
-    store: Store, study: str, is_interrupted: Callable[[], bool] = lambda: False
+    store: Store, study_name: str, is_interrupted: Callable[[], bool] = lambda: False
 ) -> Iterator[None]:
     """Write why the block fails beside the study's results, for ``papa list``, in place of why an
     earlier run did.
     """
-    failed = f"{study}.failed"
+    failed = f"{study_name}.failed"
     store.remove_study_file(failed)
     try:
         yield
     except BaseException as error:
         # What fails after Ctrl-C fails because processes are being ended.
         if not is_interrupted():
-            store.write_study_file(failed, f"{reason_of(error)}\n".encode())
+            store.write_study_file(failed, f"{failure_sentence(error)}\n".encode())
         raise
 
 
 @contextmanager
-def workers_of(checked: Checked, store: Store) -> Iterator[Executor]:
-    """Yield the workers of a run, which begin at once: their imports take seconds, in which
-    Prefect's server starts.
+def start_workers(checked: Checked, store: Store) -> Iterator[Executor]:
+    """Yield the workers of a run; while the block runs the store is in use. Workers begin at once:
+    their imports take seconds, in which Prefect's server starts.
     """
     device = checked.inputs.study.execution.device
     with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor
-        is_here = checked.workers == 1 or not checked.needs_workers
-        if is_here and checked.cluster is None:
-            # One worker needs no Ray, which takes seconds to start: it is this process.
-            executor = Worker(device)
-        else:
+        if checked.needs_ray:
             pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
             executor = started.enter_context(pool)
+        else:
+            executor = Worker(device)
         if checked.needs_workers:
             executor.begin()
         yield executor
@@ -207,7 +203,7 @@ def _run_in_prefect(prepared: PreparedRun) -> str:
     try:
         _run_all_steps(prepared)
     except BaseException as error:
-        prepared.link.set_exception(error)
+        prepared.outcome.set_exception(error)
         raise
     return str(prepared.store.study_path(spec.name))
 
@@ -218,7 +214,7 @@ def _mark_crashed(run: UUID) -> None:
 
 
 def _run_all_steps(prepared: PreparedRun) -> None:
-    """Run every step of a study, then set its ``link``."""
+    """Run every step of a study, then set the run's ``outcome``."""
     checked = prepared.checked
     store = prepared.store
     progress = prepared.progress
@@ -229,8 +225,7 @@ def _run_all_steps(prepared: PreparedRun) -> None:
     report_failure = partial(progress.note, spec.name)
     with closing(progress.bar), Tracking(store, spec, pipeline, report_failure) as tracking:
         prepared.on_interrupt.extend([partial(tracking.end, "KILLED"), executor.abandon])
-        session = Session(store, executor, spec.execution, progress)
-        run = StudyRun(session, tracking, progress)
+        run = StudyRun(store, executor, spec.execution, progress, tracking=tracking)
         workers = 1
         if checked.needs_workers:
             workers = executor.size
@@ -238,7 +233,7 @@ def _run_all_steps(prepared: PreparedRun) -> None:
                 progress.note(spec.name, executor.shortage)
         run_steps(pipeline.steps, run, missing=checked.missing, workers=workers)
         if run.failures:
-            raise failure_of(run.failures)
+            raise first_failure(run.failures)
         if not pipeline.steps[-1].is_complete(store):
             raise PapaError("the study did not finish: see its log in Prefect")
-    prepared.link.set_result(tracking.link)
+    prepared.outcome.set_result(tracking.link)

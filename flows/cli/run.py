@@ -175,16 +175,16 @@ def _run_flow(
         with uncollected(), Console(stderr=True).status("starting Prefect …"):
             # Prefect reads its settings when it is imported, among them the server's address.
             from papa.flows.named_server import watch_named_server
-            from papa.flows.study import PreparedRun, prepared_run, run_study, workers_of
+            from papa.flows.study import PreparedRun, prepared_run, run_study, start_workers
 
-            executor = stack.enter_context(workers_of(checked, store))
+            executor = stack.enter_context(start_workers(checked, store))
             connect(tracking_address())  # Its tables are made while the server starts.
             if server:
                 server.wait(interruption.fail)
         is_silent = threading.Event()
         if server is None:
             is_silent = watch_named_server(partial(progress.note, name))
-        prepared = PreparedRun(checked, store, progress, executor, interruption.calls)
+        prepared = PreparedRun(checked, store, progress, executor, interruption.on_interrupt)
         prepared_run.set(prepared)
         reason = "it says that the study is over"
         try:
@@ -194,17 +194,17 @@ def _run_flow(
                 reason = (state.message or state.name or "").partition("\n")[0]
         except Exception as error:
             reason = str(error).partition("\n")[0] or type(error).__name__
-        if not prepared.link.done():
+        if not prepared.outcome.done():
             raise PapaError(
                 f"Prefect's server did not record the study ({reason}): check that it runs "
                 "and that PREFECT_API_AUTH_STRING is its login, and run again; finished "
                 "steps are cached"
             )
-        failure = prepared.link.exception()
+        failure = prepared.outcome.exception()
         if failure and is_silent.is_set():
             # Prefect would try for minutes to hand on what it has recorded.
             interruption.fail(str(failure))
-    return prepared.link.result(), is_silent.is_set()
+    return prepared.outcome.result(), is_silent.is_set()
 
 
 def _print_results(store: Store, name: str, mlflow_page: str) -> None:

@@ -95,7 +95,7 @@ from papa.flows.interrupt import Interruption
 if sys.argv[1:]:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 with Interruption() as interruption:
-    interruption.calls.append(lambda: time.sleep(3600))
+    interruption.on_interrupt.append(lambda: time.sleep(3600))
     print("ready", flush=True)
     {what}
 """
