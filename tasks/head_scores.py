@@ -78,7 +78,11 @@ def read_head_scores(
         tensors = load_file(verified(artifact) / SCORES)
         by_seed = tensors[method][None]
         if method == "causal_gates":
-            scores.append(CausalGateScores(by_seed, tensors[_PULLED_OPEN], tensors[_SETTLED]))
+            scores.append(
+                CausalGateScores(
+                    by_seed, pulled_open=tensors[_PULLED_OPEN], settled=tensors[_SETTLED]
+                )
+            )
             continue
         samples = int(read_metadata(artifact.path)["draws"][method])
         error = tensors.get(_STANDARD_ERROR.format(method))

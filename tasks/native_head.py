@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import load_file, save_file
 
 from papa.models.reference import EncoderReference
-from papa.scores.answers import classes_in_words, native_score, same_answer
+from papa.scores.answers import classes_in_words, same_answer, score_on_task
 from papa.scores.constant_answers import best_constant_answer
 from papa.scores.custom import CustomCode
 from papa.scores.metrics import positive_name
@@ -90,7 +90,7 @@ def score_answers(
     original, _ = read_answers(context.artifacts[original_answers])
     answered, about = read_answers(context.artifacts[answers])
     classes = tuple(about["classes"])
-    scored = native_score(
+    scored = score_on_task(
         task, original, answered, corpus.split("validation"), corpus.label_names, classes, code
     )
     scores = CellScores(

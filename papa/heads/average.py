@@ -252,8 +252,8 @@ class AverageByDistance:
         boundary_weights: list[Tensor] = []
         for _, sums in sorted(self.sums.items()):
             means = sums[:-1] / sums[-1].clamp(min=1)
-            nearest = _nearest_observed(sums[-1, _BOUNDARY:] > 0)
-            weights.append(means[:, _BOUNDARY:][:, nearest])
+            observed = _last_observed_towards_zero(sums[-1, _BOUNDARY:] > 0)
+            weights.append(means[:, _BOUNDARY:][:, observed])
             boundary_weights.append(means[:, :_BOUNDARY])
         sinks: Tensor | None = None
         if len(self.sink_sums) == len(self.sums):
@@ -264,9 +264,9 @@ class AverageByDistance:
         )
 
 
-def _nearest_observed(observed: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
-    """Return each distance itself, or where no text had it the farthest nearer one that a text
-    had.
+def _last_observed_towards_zero(observed: Bool[Tensor, " distances"]) -> Int[Tensor, " distances"]:
+    """Return, for each distance d, the index of the largest observed distance of the same sign that
+    is at most |d|; the index of distance 0 where there is none.
     """
     middle = len(observed) // 2
     behind, ahead = (

@@ -28,25 +28,28 @@ FILE = "constants.safetensors"
 
 
 class EntryCounts:
-    """Entries of the constants that inputs read, in all layers: each reads the same."""
+    """Counts of the entries of the constants that inputs read. All layers read the same entries, so
+    one count serves all.
+    """
 
     def __init__(self) -> None:
-        self._sums = torch.zeros(2, dtype=torch.float64)
+        self._unobserved_and_read = torch.zeros(2, dtype=torch.float64)
 
     def add(self, observed: Bool[Tensor, "slots slots"], batch: MicroBatch) -> None:
+        """Count the entries that a batch reads, and those of them that no average observed."""
         real = batch.attention_mask.double()
         slots = batch.columns
         # rᵀ·U·r summed over the inputs, without a matrix for each of them.
-        unseen = ((real @ (~observed[slots[:, None], slots]).double()) * real).sum()
+        unobserved = ((real @ (~observed[slots[:, None], slots]).double()) * real).sum()
         # On the device, which is not waited for.
-        added = torch.stack([unseen, real.sum(dim=1).square().sum()])
-        self._sums = self._sums.to(added.device) + added
+        added = torch.stack([unobserved, real.sum(dim=1).square().sum()])
+        self._unobserved_and_read = self._unobserved_and_read.to(added.device) + added
 
     @property
     def unseen_share(self) -> float:
         """The share of entries read that no input of the average had; 0 before any input."""
-        unseen, read = self._sums.tolist()
-        return unseen / read if read else 0.0
+        unobserved, read = self._unobserved_and_read.tolist()
+        return unobserved / read if read else 0.0
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ INPUTS = ("input_ids", "pixel_values", "input_values", "input_features", "inputs
 """What a model may be called with in place of token ids."""
 
 
-def check_rows(mask: object, real: Bool[Tensor, "batch observed"] | None) -> None:
+def check_rows(mask: object, real: Bool[Tensor, "batch tokens"] | None) -> None:
     """Raise an error if a mask of queries and keys splits a row into texts: a token that does not
     attend to the one before it begins another text.
     """
@@ -34,7 +34,7 @@ def check_rows(mask: object, real: Bool[Tensor, "batch observed"] | None) -> Non
 
 
 def lost_tokens(
-    inputs: Mapping[str, object], real: Bool[Tensor, "batch observed"] | None
+    inputs: Mapping[str, object], real: Bool[Tensor, "batch tokens"] | None
 ) -> Int[Tensor, "batch 1"] | int:
     """Return how many tokens each text has before those of a mask that holds the keys of a window
     alone, as generation with a cache of a fixed size gives it.
@@ -65,9 +65,12 @@ def _whole_mask(mask: object) -> object:
     return mask
 
 
-def real_tokens(mask: object) -> Bool[Tensor, "batch observed"] | None:
-    """Return which tokens are real, up to the last of the pass: from a mask of tokens, or of
-    queries and keys, where a key is real if a later query attends to it; so is the last key.
+def real_tokens(mask: object) -> Bool[Tensor, "batch tokens"] | None:
+    """Return which tokens are no padding; None without a mask that says it.
+
+    A mask of tokens [batch, tokens] says it directly. In a mask of queries and keys a token is real
+    if the query of a later one attends to it, and so is the last token; the axis is cut off after
+    the last token of the pass.
     """
     mask = _whole_mask(mask)
     if not isinstance(mask, Tensor) or mask.dim() not in (2, 4):

@@ -77,14 +77,16 @@ def ablated(
         ArtifactError: The matrices do not fit the model.
     """
     layers = attention_layers(model, part)
-    chosen = layers.indexed(checked_heads(heads, layers.head_counts))
+    chosen = layers.indexed(parse_heads(heads, layers.head_counts))
     rules = rules_of(substitute_for(model, substitute, data, seed, tokenizer, part), chosen)
     with routed(cast("PreTrainedModel", model), layers.modules, rules):
         yield
 
 
-def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
-    """Return the heads to replace, each once, first layer first; a layer of size 0 has none."""
+def parse_heads(heads: object, heads_per_layer: Sequence[int]) -> list[Head]:
+    """Return the heads to replace, each once, sorted: of pairs (layer, head), of {layer: heads}, or
+    of a mask that is 0 for them. Raises a SpecError for a head that there is not.
+    """
     if isinstance(heads, pandas.DataFrame):
         raise SpecError(
             "heads is a data frame: give papa.constant_heads(scores, keep=…), or the column "
@@ -92,13 +94,14 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
         )
     if is_head(heads):
         raise SpecError(f"heads is the head {heads}: give a list of heads, [{heads}]")
-    most = max(sizes)
+    largest = max(heads_per_layer)
     if isinstance(heads, Tensor | np.ndarray):
         mask = torch.as_tensor(heads)
-        if mask.shape != (len(sizes), most) or not ((mask == 0) | (mask == 1)).all():
+        if mask.shape != (len(heads_per_layer), largest) or not ((mask == 0) | (mask == 1)).all():
             raise SpecError(
-                f"the head mask has the shape {tuple(mask.shape)}, expected ({len(sizes)}, "
-                f"{most}): give 0 for heads to replace and 1 for all others"
+                f"the head mask has the shape {tuple(mask.shape)}, expected "
+                f"({len(heads_per_layer)}, {largest}): give 0 for heads to replace and 1 for all "
+                "others"
             )
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
@@ -106,14 +109,15 @@ def checked_heads(heads: object, sizes: Sequence[int]) -> list[Head]:
     checked: set[Head] = set()
     for pair in _listed(heads):
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
-        if layer not in range(len(sizes)) or head not in range(sizes[layer]):
-            last = len(sizes) - 1, most - 1
-            with_attention = [str(number) for number, size in enumerate(sizes) if size]
+        layers = range(len(heads_per_layer))
+        if layer not in layers or head not in range(heads_per_layer[layer]):
+            last = layers[-1], largest - 1
+            with_attention = [str(number) for number in layers if heads_per_layer[number]]
             hint = f"; of the layers only {joined(with_attention)} have attention"
             raise SpecError(
                 f"there is no head {shown(pair)}: give pairs (layer, head), from (0, 0) to {last}, "
                 "{layer: [heads]}, or a mask [layers, heads]"
-                f"{hint if len(with_attention) < len(sizes) else ''}"
+                f"{hint if len(with_attention) < len(layers) else ''}"
             )
         checked.add((layer, head))
     return sorted(checked)
@@ -180,7 +184,7 @@ def fidelity(
     replacement = substitute_for(model, substitute, computed_from, seed, tokenizer, part)
     texts = InMemoryTexts.from_batches(batches, pretrained)
     native = NativeHead(pretrained, texts, score=score, part=part)
-    chosen = native.layers.indexed(checked_heads(heads, native.layers.head_counts))
+    chosen = native.layers.indexed(parse_heads(heads, native.layers.head_counts))
     before, after = _answers_beside(native, native.rules(replacement, chosen))
     lengths = before["lengths"]
     if "embeddings" in before:

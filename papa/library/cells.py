@@ -14,7 +14,7 @@ from papa.native.in_memory import labels_of_texts
 from papa.native.outputs import class_names, has_many_labels
 from papa.native.passes import NativeHead
 from papa.progress import bar
-from papa.scores.answers import AnswerArrays, same_answer, score_answers
+from papa.scores.answers import AnswerArrays, same_answer, score_by_metric
 from papa.scores.constant_answers import commonest_answer
 from papa.scores.metrics import influence
 from papa.spec import Metric
@@ -59,7 +59,7 @@ class Cells:
             answers = self.original
             if units:
                 answers = self.native.all_answers(substitute, units)
-            scored = score_answers(self.metric, self.original, answers, self._labels)
+            scored = score_by_metric(self.metric, self.original, answers, self._labels)
             self._results[key] = {
                 "score": scored.score,
                 "seconds": time.monotonic() - start,

@@ -10,7 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from papa.descriptions.registry import checked_descriptions, describe_texts
 from papa.descriptions.treebank import LaidTrees, Tree, has_trees, lay_out, trees_of
-from papa.library.ablating import Heads, checked_heads
+from papa.library.ablating import Heads, parse_heads
 from papa.library.encoder import (
     Encoder,
     LaidOut,
@@ -86,5 +86,5 @@ def describe(
             names,
             lambda done: report(done, len(inputs)),
             laid_trees,
-            None if heads is None else checked_heads(heads, [encoder.heads] * encoder.layers),
+            None if heads is None else parse_heads(heads, [encoder.heads] * encoder.layers),
         )

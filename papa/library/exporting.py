@@ -16,7 +16,7 @@ from papa.errors import ArtifactError, EncoderError, SpecError, shown
 from papa.exported.model import CLASS_SETTINGS, KINDS, ConstantHeadsConfig
 from papa.files import scratch_beside
 from papa.heads.constants import ConstantMatrices
-from papa.library.ablating import Heads, checked_heads
+from papa.library.ablating import Heads, parse_heads
 from papa.library.substitutes import substitute_for
 from papa.models.supported import family_for
 from papa.spec.orders import Head
@@ -70,7 +70,7 @@ def export(
     _check_exportable(model, substitute, folder)
     matrices = cast("ConstantMatrices", substitute_for(model, substitute))
     layers, count, slots, _ = matrices.matrices.shape
-    chosen = checked_heads(heads, [count] * layers)
+    chosen = parse_heads(heads, [count] * layers)
     if not chosen:
         raise SpecError("heads is empty: give at least one head that becomes constant")
     if pairs is None:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from papa.errors import SpecError, shown
 from papa.heads.attention_layers import attention_layers
-from papa.library.ablating import checked_heads, is_head
+from papa.library.ablating import is_head, parse_heads
 from papa.library.batches import Data, batches_of, check_answering
 from papa.library.substitutes import RequestedSubstitute, substitute_for
 from papa.native.in_memory import open_scored
@@ -102,7 +102,7 @@ def joint_effects(
     head_sets = [*head_sets]
     if head_sets and all(map(is_head, head_sets)):
         raise SpecError(f"head_sets holds heads, expected sets of heads: [{shown(head_sets)}]")
-    named = [checked_heads(heads, head_counts) for heads in head_sets]
+    named = [parse_heads(heads, head_counts) for heads in head_sets]
     if not named or not all(named):
         raise SpecError(f"head_sets is {named}, expected one set or more, each of one head or more")
     batches = batches_of(data, model, tokenizer)

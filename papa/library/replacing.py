@@ -11,7 +11,7 @@ from torch import Tensor
 
 from papa.heads import replacement
 from papa.heads.constants import EntryCounts
-from papa.library.ablating import Heads, checked_heads
+from papa.library.ablating import Heads, parse_heads
 from papa.library.encoder import Encoder, Texts, check_loaded, lay_out_texts
 from papa.library.substitutes import RequestedMatrices, constants_for
 from papa.progress import bar
@@ -50,7 +50,7 @@ def replaced(
     """
     check_loaded(encoder)
     matrices = constants_for(encoder, substitute)
-    chosen = checked_heads(heads, [encoder.heads] * encoder.layers)
+    chosen = parse_heads(heads, [encoder.heads] * encoder.layers)
     with replacement.replaced(encoder.encoder, matrices, chosen) as entries:
         yield entries
 
@@ -63,7 +63,7 @@ def features(
     text: str = "text",
     text_pair: str | None = None,
     progress: bool = True,
-) -> list[Float[Tensor, "tokens layers width"]]:
+) -> list[Float[Tensor, "tokens states width"]]:
     """Return the frozen hidden states of each text, as probes read them (paper, Section 3.3).
 
     Examples:

@@ -48,12 +48,10 @@ class Loss:
 def kl_divergence(
     before: Float[Tensor, "answers classes"], after: Float[Tensor, "answers classes"]
 ) -> Float[Tensor, " answers"]:
-    """Return the divergence of the answers after from those before, in nats, from logits; gradients
-    pass.
-    """
-    first = before.float().log_softmax(-1)
-    second = after.float().log_softmax(-1)
-    return F.kl_div(second, first, reduction="none", log_target=True).sum(-1)
+    """Return KL(before‖after) of each answer in nats, from logits; gradients pass."""
+    log_before = before.float().log_softmax(-1)
+    log_after = after.float().log_softmax(-1)
+    return F.kl_div(log_after, log_before, reduction="none", log_target=True).sum(-1)
 
 
 def _of_words(before: Answers, after: Answers, batch: Batch) -> AnswerLosses:

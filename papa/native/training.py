@@ -25,15 +25,15 @@ from papa.spec import ProbeSpec, RankingSpec
 
 NativeRequest: TypeAlias = LossRequest[NativeHead]
 """Which heads of a native head are scored, and how."""
-OfTheta = Callable[[Float[Tensor, "layers heads"]], Float[Tensor, "..."]]
+FunctionOfTheta = Callable[[Float[Tensor, "layers heads"]], Float[Tensor, "..."]]
 CAUSAL_GATE_PULL = 0.01
-"""On the logit of every causal gate, in nats of the mean loss: gates that change it by less give
-way."""
+"""Nats of the mean loss per unit of a causal gate's logit: gates that change it by less give way.
+"""
 CAUSAL_GATE_BOUND = 4.0
 """How far logits are pulled."""
 CAUSAL_GATE_STEPS = 240
-"""Of AdamW in each of the three runs of causal gates: at a rate of .05 a gate needs 160 from one
-bound of the pull to the other."""
+"""Steps of AdamW in each of the three runs of causal gates: at a rate of .05 a gate needs 160 from
+one bound of the pull to the other."""
 _WINDOW = 20
 """Steps over which a gate's movement is judged."""
 
@@ -41,8 +41,8 @@ _WINDOW = 20
 def train_shares(
     request: NativeRequest,
     *,
-    shares: OfTheta = torch.sigmoid,
-    penalty: OfTheta | None = None,
+    shares: FunctionOfTheta = torch.sigmoid,
+    penalty: FunctionOfTheta | None = None,
     start: Float[np.ndarray, "layers heads"] | None = None,
     on_epoch: OnEpoch = ignore_epoch,
 ) -> list[Float[Tensor, "layers heads"]]:
@@ -165,7 +165,10 @@ def train_causal_gates(request: NativeRequest) -> CausalGateScores:
         settled &= has_settled(logits, request.training.learning_rate)
     pulled_open, pulled_closed = means
     return CausalGateScores(
-        pulled_closed[None], pulled_open, settled, evaluations=6 * request.training.epochs
+        pulled_closed[None],
+        pulled_open=pulled_open,
+        settled=settled,
+        evaluations=6 * request.training.epochs,
     )
 
 

@@ -153,7 +153,10 @@ class TokenProbe(Probe):
             hidden = dropped(hidden, self.dropout, dropout_seeds)
         return self.classifier(hidden)
 
-    def loss(self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None) -> Tensor:
+    def loss(
+        self, inputs: Inputs, labels: Labels, dropout_seeds: Sequence[int] | None
+    ) -> Float[Tensor, " seeds"]:
+        """Return each seed's mean loss over the labels of its rows."""
         outputs = self(inputs, dropout_seeds)
         if self.regression:
             return (outputs.squeeze(-1) - labels).square().mean(1)

@@ -3,37 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
-from papa.ranking.head_scores import HeadScores
+from papa.ranking.head_scores import HeadArray, HeadScores
 
 
+@dataclass(eq=False, kw_only=True)
 class CausalGateScores(HeadScores):
-    """Causal gates (Nam et al., 2025): G⁻ is the score.
+    """Causal gates (Nam et al., 2025): G⁻, of gates pulled closed, is the score.
 
     A head is facilitating by G⁻, interfering by 1 - G⁺, and irrelevant by G⁺(1 - G⁻): the largest
     names its role. A head whose gates still moved at the end of a run has none.
 
-    Args:
-        pulled_closed: G⁻ of each seed.
+    Attributes:
         pulled_open: G⁺, the mean over seeds.
         settled: Whether gates no longer moved, of all seeds.
     """
 
-    def __init__(
-        self,
-        pulled_closed: Float[np.ndarray, "seeds layers heads"],
-        pulled_open: Float[np.ndarray, "layers heads"],
-        settled: Bool[np.ndarray, "layers heads"],
-        evaluations: int = 0,
-        has_interval: bool = True,
-    ) -> None:
-        super().__init__(pulled_closed, evaluations=evaluations, has_interval=has_interval)
-        self.pulled_open = pulled_open
-        self.settled = settled
+    pulled_open: HeadArray
+    settled: Bool[np.ndarray, "layers heads"]
 
     @classmethod
     def from_seeds(
@@ -43,8 +35,8 @@ class CausalGateScores(HeadScores):
         gates = [seed_gates for seed_gates in scores if isinstance(seed_gates, CausalGateScores)]
         return cls(
             np.concatenate([seed_gates.by_seed for seed_gates in gates]),
-            np.mean([seed_gates.pulled_open for seed_gates in gates], axis=0),
-            np.all([seed_gates.settled for seed_gates in gates], axis=0),
+            pulled_open=np.mean([seed_gates.pulled_open for seed_gates in gates], axis=0),
+            settled=np.all([seed_gates.settled for seed_gates in gates], axis=0),
             has_interval=has_interval,
         )
 

@@ -1,6 +1,6 @@
 """A study's question and its answers, in sentences."""
 
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Any
 
 import pandas
@@ -33,7 +33,6 @@ from papa.scores.summary import (
 )
 from papa.spec import StudySpec
 from papa.spec.columns import GROUP, LINE, PAIR
-from papa.spec.orders import AnsweringHead
 from papa.spec.study import CONTROL_SEEDS
 from papa.spec.substitutes import entry_of
 from papa.spec.task import LOSS
@@ -76,47 +75,43 @@ def method_sentences(study: StudySpec, results: pandas.DataFrame) -> list[str]:
         study: The study.
         results: ``results.parquet``, which says what baselines its tasks have.
     """
-    labels_by_origin: dict[str, list[str]] = {}
-    for substitute in study.substitutes:
-        origin = entry_of(substitute.initial_kind).origin
-        labels_by_origin.setdefault(origin, []).append(substitute.label)
-    outputs = ", ".join(labels_by_origin.get("outputs", ()))
-    attention = ", ".join(labels_by_origin.get("attention", ()))
+    no_matrices = [
+        substitute.label
+        for substitute in study.substitutes
+        if entry_of(substitute.initial_kind).origin in ("outputs", "attention")
+    ]
     kinds = {substitute.kind for substitute in study.substitutes}
     heads = {task.head for task in study.tasks}
-    has_lambda = orders_matter(study.keep) and "lambda" in map(scoring_method, study.orders)
-    layout = study.layout
-    sentences = {
+    has_baselines = results[["always_one_answer", "word_embeddings"]].notna().any()
+    truncation = study.layout.one_text_truncation
+    segment_ids = study.layout.segment_ids
+    applies_by_sentence = {
         "The weights of the model stay frozen.": True,
         "The constant matrix of a head replaces its attention; rows are divided by their sum over "
-        "the real slots.": bool({"slots", "average"} & labels_by_origin.keys()),
-        "Rows of trained matrices are divided by the sum of absolute entries.": "trained" in kinds,
+        "the real slots, of trained matrices by that of absolute entries.": len(no_matrices)
+        < len(study.substitutes),
         "An average matrix holds, for each pair of slots, the mean attention over the training "
         "texts in which both are real.": "average" in kinds,
-        f"The output of a head, not its attention, is replaced: {outputs}.": bool(outputs),
-        "A head attends to the first and the most recent tokens alone, so its attention still "
-        f"depends on the input: {attention}.": bool(attention),
-        _lambda_sentence(study, heads): has_lambda,
+        f"Substitutes without matrices: {', '.join(no_matrices)}.": bool(no_matrices),
+        _lambda_sentence(study): orders_matter(study.keep)
+        and "lambda" in map(scoring_method, study.orders),
         "A probe is trained on the frozen features for each cell and seed and scored on the "
         "validation split after its last epoch.": "probe" in heads,
         "A native head is scored on the validation split without training.": "native" in heads,
         "Relative drop: (original − score) / |original|; its interval follows from differences "
         "paired by seed and example.": any(task.metric != LOSS for task in study.tasks),
-        "Baseline: the best single answer for every example.": (
-            results["always_one_answer"].notna().any()
+        "Baseline: the best single answer for every example.": has_baselines["always_one_answer"],
+        "Baseline: the same probe on the word embeddings alone.": has_baselines["word_embeddings"],
+        f"As in the authors' code: one-text truncation {truncation}, segment ids {segment_ids}.": (
+            (truncation, segment_ids) != ("full", "follow")
         ),
-        "Baseline: the same probe on the word embeddings alone.": (
-            results["word_embeddings"].notna().any()
-        ),
-        f"As in the authors' code: one-text truncation {layout.one_text_truncation}, segment ids "
-        f"{layout.segment_ids}.": (layout.one_text_truncation, layout.segment_ids)
-        != ("full", "follow"),
     }
-    return [sentence for sentence, applies in sentences.items() if applies]
+    return [sentence for sentence, applies in applies_by_sentence.items() if applies]
 
 
-def _lambda_sentence(study: StudySpec, heads: Set[AnsweringHead]) -> str:
-    """Return how λ was trained, together with probes, native ``heads`` or both."""
+def _lambda_sentence(study: StudySpec) -> str:
+    """Return how λ was trained."""
+    heads = {task.head for task in study.tasks}
     trained_with = "together with a probe"
     if "native" in heads:
         trained_with = "together with a probe or with the native head,"

@@ -26,10 +26,10 @@ AnswerArrays = dict[str, np.ndarray]
 user's own."""
 
 
-def native_score(
+def score_on_task(
     task: TaskSpec,
-    before: AnswerArrays,
-    after: AnswerArrays,
+    original: AnswerArrays,
+    replaced: AnswerArrays,
     split: TokenisedSplit,
     names: Sequence[str] | None,
     head_names: Sequence[str],
@@ -39,62 +39,64 @@ def native_score(
 
     Args:
         task: The task, whose metric says whether labels or the original's answers are compared.
-        before: The original model's answers.
-        after: The answers with some heads constant.
+        original: The answers of the original model.
+        replaced: The answers with some heads constant.
         split: The rows that are answered, with their labels.
         names: The task's classes.
         head_names: The head's classes.
         code: A custom metric.
     """
-    if "score" in after:
-        return score_answers(task.metric, before, after)
+    is_unlabelled = task.metric in UNLABELLED_METRICS or task.metric == LOSS
+    if "score" in replaced or is_unlabelled:
+        check_sentences(task, len(split))
+        return score_by_metric(task.metric, original, replaced)
     if task.kind == "similarity":
-        unit = normalised(after["embeddings"])
+        unit = normalised(replaced["embeddings"])
         cosines = (unit[::2] * unit[1::2]).sum(1)
         return score_predictions(task.metric, cosines, labels_and_lengths(split)[0][::2])
-    if task.metric in UNLABELLED_METRICS or task.metric == LOSS:
-        check_sentences(task, len(split))
-        return score_answers(task.metric, before, after)
     labels, lengths = labels_and_lengths(split)
     if task.regression:
-        return score_answers(task.metric, before, after, labels)
+        return score_by_metric(task.metric, original, replaced, labels)
     ids = class_ids(names or (), head_names, task)
     if code and code.metric:
-        # With the task's numbers of classes, as beside a probe; a class of the head alone is -1.
-        numbers = np.full(len(head_names), -1)
-        numbers[ids] = np.arange(len(ids))
-        return score_by_custom_metric(code.metric, numbers[_top(after)], labels, lengths)
+        # The task's numbers of classes, as beside a probe; -1 for a class of the head alone.
+        class_of_head_class = np.full(len(head_names), -1)
+        class_of_head_class[ids] = np.arange(len(ids))
+        predictions = class_of_head_class[_top(replaced)]
+        return score_by_custom_metric(code.metric, predictions, labels, lengths)
     positive = int(ids[positive_class(task, names)]) if task.metric == "f1" else 1
-    return score_predictions(task.metric, _top(after), ids[labels], head_names, lengths, positive)
+    return score_predictions(
+        task.metric, _top(replaced), ids[labels], head_names, lengths, positive
+    )
 
 
-def score_answers(
+def score_by_metric(
     metric: Metric,
-    before: AnswerArrays,
-    after: AnswerArrays,
+    original: AnswerArrays,
+    replaced: AnswerArrays,
     labels: Shaped[np.ndarray, " answers"] | None = None,
 ) -> Scored:
     """Return what the answers of a native head score, against the original's or against labels in
     the head's numbering, where a negative class counts for nothing.
     """
-    lengths = after["lengths"]
-    if "score" in after:
-        score, influence = mean_of(after["score"])
+    lengths = replaced["lengths"]
+    if "score" in replaced:
+        score, influence = mean_of(replaced["score"])
         return Scored(score, influence[:, None])
     if metric in EMBEDDING_METRICS:
-        score, influence = embedding_score(metric, before["embeddings"], after["embeddings"])
+        score, influence = embedding_score(metric, original["embeddings"], replaced["embeddings"])
         return Scored(score, influence[:, None])
     if metric == "agreement":
-        return score_predictions(metric, _top(after), _top(before), lengths=lengths)
-    if "log_probabilities" in after:
-        values = after["log_probabilities"]
+        return score_predictions(metric, _top(replaced), _top(original), lengths=lengths)
+    if "log_probabilities" in replaced:
+        values = replaced["log_probabilities"]
         return score_predictions(metric, values, values, lengths=lengths)
     assert labels is not None, f"{metric} compares answers with labels"
-    if "numbers" in after:
-        return score_predictions(metric, after["numbers"], labels)
+    if "numbers" in replaced:
+        return score_predictions(metric, replaced["numbers"], labels)
     labelled = labels >= 0
     known = labels[labelled]
-    answers = after["logits"][labelled]
+    answers = replaced["logits"][labelled]
     examples = np.repeat(np.arange(len(lengths)), lengths)[labelled]
     lengths = np.bincount(examples, minlength=len(lengths))
     if metric == LOSS:

@@ -8,7 +8,7 @@ import pytest
 
 from papa.reporting.sentences import method_sentences, score_sentences, seed_warnings
 from papa.scores.summary import summarise
-from papa.spec.study import ConstantsSpec
+from papa.spec.study import SubstituteSpec
 from tests.reporting.studies import results, study
 
 
@@ -85,7 +85,7 @@ def test_the_method_of_a_native_head_names_no_probe() -> None:
 
 
 def test_the_method_of_a_replaced_output_names_no_matrix() -> None:
-    substitutes = (ConstantsSpec(kind="mean_output"),)
+    substitutes = (SubstituteSpec(kind="mean_output"),)
     of_outputs = study(results()).model_copy(update={"substitutes": substitutes})
     text = " ".join(method_sentences(of_outputs, results()))
     assert "mean_output" in text

@@ -39,9 +39,7 @@ def probes(study: StudySpec) -> list[Step]:
 
 def test_a_file_of_scores_is_a_head_order(tmp_path: Path) -> None:
     orders = ["scores:heads.tsv", "reversed:scores:heads.tsv", "reversed:last_to_first"]
-    chosen_heads = [
-        step["heads"].constant_heads({}) for step in probes(written(tmp_path, orders))[::2]
-    ]
+    chosen_heads = [step["heads"].select({}) for step in probes(written(tmp_path, orders))[::2]]
     expected_heads = ASCENDING[:36], ASCENDING[36:], head_order("last_to_first", None, 6, 12)[36:]
     assert chosen_heads == [tuple(sorted(heads)) for heads in expected_heads]
     assert order_label(orders[1]) == "scores of heads.tsv, reversed"
