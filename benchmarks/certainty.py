@@ -21,7 +21,7 @@ from papa.probes.training import SummedLoss
 from papa.progress import Progress, ignore_progress
 from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.redundancy import joint_effects_of_order
-from papa.ranking.search import search_number
+from papa.ranking.search import search_head_count
 from papa.scores.drops import MaxDrop
 from papa.scores.intervals import SeedScores
 from papa.scores.levels import LEVEL
@@ -256,8 +256,8 @@ def search_rows() -> Iterator[str]:
                 noise=generator.normal(0, noise, size=texts),
             )
             original = losses(0, np.arange(texts))
-            trials = search_number(losses, original, heads, limit, seed)
-            within = [trial.number for trial in trials if trial.verdict == "within"]
+            trials = search_head_count(losses, original, heads, limit, seed)
+            within = [trial.head_count for trial in trials if trial.verdict == "within"]
             numbers_found.append(max(within, default=0))
             errors += bool(effects[numbers_found[-1]] > limit)
             passes += losses.passes

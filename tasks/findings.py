@@ -7,7 +7,7 @@ from typing import cast
 from papa.errors import DamagedError
 from papa.heads.constants import ConstantMatrices
 from papa.ranking.head_scores import LambdaAgreement
-from papa.reporting.cite import citation
+from papa.reporting.cite import bibtex
 from papa.reporting.heads import AttentionAverage
 from papa.reporting.reference import read_reference
 from papa.reporting.report import Findings
@@ -42,5 +42,5 @@ def findings_of(finished: FinishedStudy) -> Findings:
         texts=manifest.texts,
         paper=read_reference(paper) if paper.exists() else None,
         provenance=manifest.provenance,
-        citation=citation(manifest.study, digest),
+        citation=bibtex(manifest.study, digest),
     )

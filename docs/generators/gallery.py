@@ -23,7 +23,7 @@ from papa.reporting.described import described_tables
 from papa.reporting.figures import FILE, Figure, rows_by_source
 from papa.reporting.heads import chosen_figure, head_panels
 from papa.reporting.order_table import order_table
-from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy import effects_table, redundancy_sentences
 from papa.reporting.redundancy_figures import joint_effect_panels
 from papa.reporting.score_figures import drop_panels, score_panels, scores_figure
 from papa.reporting.tables import score_tables
@@ -166,7 +166,9 @@ def page() -> str:
     return _PAGE.format(
         scores=scores.markdown.strip(),
         orders=order_table(by_order.orders, by_order.summary).titled_markdown.strip(),
-        redundancy="\n".join(f"- {markdown_text(sentence)}" for sentence in redundancy(effects)),
+        redundancy="\n".join(
+            f"- {markdown_text(sentence)}" for sentence in redundancy_sentences(effects)
+        ),
         effects="\n".join(head_of_effects),
         heads=_shown(_HEADS, _printed(*_HEADS)),
         compared=f"{_block('shell', 'papa compare ' + ' '.join(_COMPARED))}\n\n{compared_scores}",

@@ -35,7 +35,7 @@ from papa.ranking.external_scores import CustomOrder
 from papa.ranking.head_scores import LEAST_TEXTS, HeadScores, LambdaAgreement, TrainedLambda
 from papa.ranking.kv_groups import with_group_column
 from papa.ranking.orders import has_joint_effects
-from papa.reporting.redundancy import redundancy
+from papa.reporting.redundancy import redundancy_sentences
 from papa.reporting.sentences import (
     certainty_sentences,
     examples_sentence,
@@ -124,7 +124,7 @@ def measure_in_memory(
             frame = native_joint_effects(compared, first_substitute, order, keep, progress=report)
         effects = JointEffects(frame)
         cell = results[PAIR].iloc[0]
-        sentences += redundancy(frame.assign(**cell))
+        sentences += redundancy_sentences(frame.assign(**cell))
     frames = [
         number_layers(native, method_scores.frame(method))
         for method, method_scores in scores.items()

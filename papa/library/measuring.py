@@ -26,7 +26,7 @@ from papa.library.unit_orders import check_unit
 from papa.ranking.external_scores import CustomOrder, named_orders
 from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.kv_groups import with_group_column
-from papa.reporting.redundancy import redundancy
+from papa.reporting.redundancy import redundancy_sentences
 from papa.reporting.sentences import (
     certainty_sentences,
     corpus_warnings,
@@ -275,5 +275,5 @@ def _measurement(
     effects = joint_effects_table([pair], artifacts)
     if effects is None:
         return Measurement(results, frame, sentences, heads)
-    sentences += redundancy(effects)
+    sentences += redundancy_sentences(effects)
     return Measurement(results, frame, sentences, heads, JointEffects(effects))

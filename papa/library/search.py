@@ -20,7 +20,7 @@ from papa.progress import bar
 from papa.ranking.external_scores import scores_by_head
 from papa.ranking.kv_groups import group_size_in
 from papa.ranking.loss_scores import ExampleValues
-from papa.ranking.search import Rows, search_number
+from papa.ranking.search import Rows, search_head_count
 from papa.scores.custom import RequestedScore
 from papa.spec.orders import Head, Unit, heads_of_units
 
@@ -136,13 +136,13 @@ def search_heads(
         original = loss(0, np.arange(texts))
         if not original.lengths.sum():
             raise DataError(NOTHING_COUNTS)
-        trials = search_number(loss, original, len(units), max_effect)
+        trials = search_head_count(loss, original, len(units), max_effect)
         report(most_passes, most_passes)
-    most = max((trial.number for trial in trials if trial.verdict == "within"), default=0)
+    most = max((trial.head_count for trial in trials if trial.verdict == "within"), default=0)
     heads = heads_of_units(units[:most], native.heads_per_unit)
     frame = pandas.DataFrame([asdict(trial) for trial in trials])
-    frame["number"] *= native.heads_per_unit
+    frame["head_count"] *= native.heads_per_unit
     return HeadSearch(
         tuple((native.layers.numbers[layer], head) for layer, head in heads),
-        frame.rename(columns={"number": "constant_heads"}),
+        frame.rename(columns={"head_count": "constant_heads"}),
     )

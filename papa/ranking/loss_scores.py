@@ -29,10 +29,10 @@ from papa.text.corpus import TokenisedCorpus
 
 @dataclass(frozen=True)
 class ExampleValues:
-    """Losses, added up over each text, or over each batch of a probe's.
+    """Sums of losses: one for each text of a native head, or for each batch of a probe.
 
     Attributes:
-        sums: Float64, in the order of the rows that were asked for.
+        sums: Float64, in the order of the requested rows.
         lengths: How many losses each sum is of.
     """
 

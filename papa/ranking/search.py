@@ -1,10 +1,10 @@
 """The largest number of heads of an order whose joint effect is known to stay within a limit.
 
 Numbers of heads are tried by bisection, each on more and more texts, until the interval of its
-effect decides. Every decision is made at the level α / (numbers · looks), with α = 5 %, where looks
-are how often a number is compared with the limit. By the union bound no decision is wrong in 95 %
-of searches, whatever path a search takes and wherever it stops (Bonferroni; Holm's and closed tests
-would need all numbers).
+effect decides. A look compares one number of heads with the limit, on the texts until then. Every
+look decides at the level α / (numbers · looks at each), with α = 5 %. By the union bound no
+decision is wrong in 95 % of searches, whatever path a search takes and wherever it stops
+(Bonferroni; Holm's and closed tests would need all numbers).
 """
 
 from collections.abc import Callable
@@ -19,16 +19,17 @@ from papa.ranking.set_values import effect_of_losses
 from papa.scores.intervals import t_quantile
 from papa.scores.levels import LEVEL
 
-LossOf = Callable[[int, Rows], ExampleValues]
-"""The losses of texts while the first so many heads of the order output a substitute."""
+LossOfFirstHeads = Callable[[int, Rows], ExampleValues]
+"""From a number of heads, the first of the order, to the losses of texts while they are replaced.
+"""
 Verdict = Literal["within", "beyond", "undecided"]
 
 SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
-"""After which of the texts an effect is looked at."""
+"""The shares of the texts after which there is a look."""
 FEWEST_TEXTS = 8
-"""Of a look: with fewer, Student's t of such a level is wider than any effect."""
+"""The fewest texts at a look: with fewer, the interval at this level is too wide to decide."""
 _ROUNDING = 1e-9
-"""Relative, of sums of losses in float64."""
+"""The relative rounding error of sums of losses in float64."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Trial:
     """What was found of one number of heads.
 
     Attributes:
-        number: How many heads of the order output a substitute.
+        head_count: How many heads of the order output a substitute.
         texts: On how many texts.
         effect: By how much the mean loss grows.
         low: The lower bound of its interval.
@@ -44,7 +45,7 @@ class Trial:
         verdict: Whether the effect is within the limit.
     """
 
-    number: int
+    head_count: int
     texts: int
     effect: float
     low: float
@@ -52,8 +53,8 @@ class Trial:
     verdict: Verdict
 
 
-def search_number(
-    loss: LossOf, original: ExampleValues, heads: int, limit: float, seed: int = 0
+def search_head_count(
+    loss: LossOfFirstHeads, original: ExampleValues, heads: int, limit: float, seed: int = 0
 ) -> list[Trial]:
     """Search for the largest number of heads whose effect is within a limit.
 
@@ -66,7 +67,7 @@ def search_number(
         original: The losses of all texts without.
         heads: How many heads the order has.
         limit: The largest effect, in units of the loss.
-        seed: Of the order in which texts are taken.
+        seed: The seed of the order in which texts are taken.
 
     Returns:
         The trials, in their order.
@@ -77,14 +78,14 @@ def search_number(
     looks = [np.sort(rows) for rows in np.split(order, sorted(sizes))[:-1]]
     level = LEVEL / (heads * len(looks))
 
-    def trial_of(number: int) -> Trial:
+    def try_heads(head_count: int) -> Trial:
         replaced: list[ExampleValues] = []
         for look, new_rows in enumerate(looks, 1):
-            replaced.append(loss(number, new_rows))
+            replaced.append(loss(head_count, new_rows))
             rows = np.concatenate(looks[:look])
             before = ExampleValues(original.sums[rows], original.lengths[rows])
             after = ExampleValues.joined(replaced)
-            trial = compare_with_limit(number, before, after, limit, level)
+            trial = compare_with_limit(head_count, before, after, limit, level)
             if trial.verdict != "undecided":
                 break
         return trial
@@ -93,23 +94,23 @@ def search_number(
     too_few = 0
     too_many = heads + 1
     while too_many - too_few > 1:
-        trial = trial_of((too_few + too_many) // 2)
+        trial = try_heads((too_few + too_many) // 2)
         trials.append(trial)
         # Without any change nothing is known, and more heads may be tried.
         is_unknown = trial.high == np.inf and trial.effect <= limit
         if trial.verdict == "within" or is_unknown:
-            too_few = trial.number
+            too_few = trial.head_count
         else:
-            too_many = trial.number
+            too_many = trial.head_count
     return trials
 
 
 def compare_with_limit(
     head_count: int, original: ExampleValues, replaced: ExampleValues, limit: float, level: float
 ) -> Trial:
-    """Return whether the effect of the first ``head_count`` heads is within a limit, from losses of
-    the same texts without and with these heads replaced. Each bound of the effect's interval is
-    wrong with probability ``level``.
+    """Compare the effect of the first ``head_count`` heads with a limit, from losses of the same
+    texts without and with these heads replaced. Each bound of the effect's interval is wrong with
+    probability ``level``.
     """
     added = replaced.sums - original.sums
     texts = len(added)

@@ -121,7 +121,8 @@ def greedy_positions(
     ``evaluations`` are too few for one head a step, several become constant together, the cheapest
     first.
     """
-    # The last step needs no choice; where evaluations are too few for any, all are one step.
+    # With ``together`` heads a step, a step evaluates each head that remains; the last step needs
+    # no choice. Where evaluations are too few for any, all are one step.
     needed = {size: sum(range(len(heads), 1, -size)) for size in range(1, len(heads) + 1)}
     together = next((size for size in needed if needed[size] <= evaluations), len(heads))
     remaining = sorted(heads)

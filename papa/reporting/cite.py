@@ -17,7 +17,7 @@ YEAR = 2026
 """The year of this version's release, as in CITATION.cff."""
 
 
-def citation(study: str, digest: str) -> str:
+def bibtex(study: str, digest: str) -> str:
     """Return BibTeX; ``digest`` is the SHA-256 of the study's ``manifest.json``."""
     return f"""{PAPER}
 @software{{papa-{study},

@@ -49,6 +49,7 @@ PAGE: Spec = {
 follow the reader's light or dark setting, and the printer's.
 """
 STYLE = (files("papa.reporting") / "templates" / "report.css").read_text()
+# Files have no style sheet: the variables of its light setting become their values.
 _LIGHT = dict(re.findall(r"(--[\w-]+): (#\w+)", STYLE.partition("}")[0]))
 FILE: Spec = {
     **json.loads(re.sub(r"var\((.*?)\)", lambda match: _LIGHT[match[1]], json.dumps(PAGE))),
@@ -68,8 +69,14 @@ _NOT_XML = re.compile(r"\\u(?:00(?:0[0-8bcef]|1[0-9a-f])|fff[ef])")
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure in Vega-Lite, without colours and fonts; a notebook shows it by itself. ``source``
-    is the name of the frame ``data`` in the specification.
+    """A figure in Vega-Lite, without colours and fonts; a notebook shows it by itself.
+
+    Attributes:
+        name: Of its files.
+        title: In words.
+        source: The name of ``data`` in the specification; figures of a page may share it.
+        data: The rows that it draws.
+        specification: In Vega-Lite, without colours, fonts and data.
     """
 
     name: str
@@ -80,7 +87,7 @@ class Figure:
 
     def svg(self) -> str:
         """Return the figure as SVG on white."""
-        with_data = {**self.specification, "datasets": {self.source: records(self.data)}}
+        with_data = {**self.specification, "datasets": {self.source: rows_as_json(self.data)}}
         text = _NOT_XML.sub(r"\\ufffd", json.dumps(with_data))
         return vl_convert.vegalite_to_svg(text, config=FILE)
 
@@ -100,7 +107,7 @@ class Figure:
     _repr_svg_ = svg
 
 
-def records(frame: pandas.DataFrame) -> list[dict[str, Any]]:
+def rows_as_json(frame: pandas.DataFrame) -> list[dict[str, Any]]:
     """Return rows as JSON values: None where a number is missing."""
     rows: list[dict[str, Any]] = json.loads(frame.to_json(orient="records", double_precision=10))
     return rows
@@ -114,7 +121,8 @@ def rows_by_source(figures: Iterable[Figure]) -> dict[str, list[dict[str, Any]]]
     for figure in figures:
         frames.setdefault(figure.source, []).append(figure.data)
     return {
-        source: records(pandas.concat(parts).drop_duplicates()) for source, parts in frames.items()
+        source: rows_as_json(pandas.concat(parts).drop_duplicates())
+        for source, parts in frames.items()
     }
 
 

@@ -152,7 +152,7 @@ def pattern_table(averages: Sequence[AttentionAverage]) -> WrittenTable:
     return WrittenTable("Patterns", rows, note)
 
 
-def matrix(labels: Sequence[str]) -> Spec:
+def matrix_spec(labels: Sequence[str]) -> Spec:
     """Return the specification of one matrix of the frame ``entries``, with columns from, to and
     weight; ``labels`` are the slots' names.
     """
@@ -229,7 +229,7 @@ def heads_figure(average: AttentionAverage, names_of_heads: Mapping[Head, str]) 
     ]
     # Whole pixels an entry: between fractions of pixels the background shows as a grid.
     pixels = {"step": max(1, 200 // len(labels))}
-    one_head = {**matrix(labels), "width": pixels, "height": pixels}
+    one_head = {**matrix_spec(labels), "width": pixels, "height": pixels}
     body = {"facet": nominal("head"), "columns": 4, "spec": one_head}
     title = "Constant matrices of chosen heads."
     return figure("matrices", title, "entries", pandas.concat(frames), body)

@@ -37,16 +37,8 @@ def order_table(comparison: OrderComparison, summary: pandas.DataFrame) -> Writt
     axes = [axis for axis in GROUP if axis == "constants" or axis in varying]
     cells = summary.drop_duplicates(GROUP).set_index(GROUP)
     metrics = metric_labels(summary)
-    means = pairs[pairs["fraction"].isna()]
-    # Every pair is stored once: with its reverse, each order has a row for every other order.
-    reverse = means.assign(
-        order=means["other"],
-        other=means["order"],
-        difference=-means["difference"],
-        low=-means["high"],
-        high=-means["low"],
-    )
-    comparisons_of_order = pandas.concat([means, reverse]).groupby([*GROUP, "order"], sort=False)
+    means = _both_directions(pairs[pairs["fraction"].isna()])
+    comparisons_of_order = means.groupby([*GROUP, "order"], sort=False)
     rows = []
     for group, scores_of_group in scores.groupby(GROUP, sort=False):
         cell = cells.loc[group]
@@ -77,3 +69,17 @@ def order_table(comparison: OrderComparison, summary: pandas.DataFrame) -> Writt
             )
     heading = f"Head orders ({metrics[0]})" if len(metrics) == 1 else "Head orders"
     return WrittenTable(heading, rows, _ORDERS)
+
+
+def _both_directions(pairs: pandas.DataFrame) -> pandas.DataFrame:
+    """Return comparisons, which are stored once, with their reverses: every order has a row for
+    every other one.
+    """
+    reverse = pairs.assign(
+        order=pairs["other"],
+        other=pairs["order"],
+        difference=-pairs["difference"],
+        low=-pairs["high"],
+        high=-pairs["low"],
+    )
+    return pandas.concat([pairs, reverse])

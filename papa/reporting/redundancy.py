@@ -25,7 +25,7 @@ _EFFECTS = (
 )
 
 
-def redundancy(effects: pandas.DataFrame) -> list[str]:
+def redundancy_sentences(effects: pandas.DataFrame) -> list[str]:
     """Return two sentences for each encoder and task of ``joint_effects.csv``: whether heads
     replace each other, so that the effects of single heads do not say what a set of them costs, and
     which pairs do.
@@ -35,11 +35,12 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
     """
     sentences = []
     for (encoder, task), sets in effects.groupby(PAIR, sort=False):
-        of_order = sets[sets["pair"] == ""]
-        # A fraction above 0 may round to no head.
-        all_heads = of_order.loc[of_order["fraction"] == 0, "count"]
-        partial = of_order[~of_order["count"].isin(all_heads)]
-        row = (partial if len(partial) else of_order).nlargest(1, "count").to_dict("records")[0]
+        first_heads = sets[sets["pair"] == ""]
+        # A fraction above 0 may round to no head, and is then a set of all heads too.
+        all_heads = first_heads.loc[first_heads["fraction"] == 0, "count"]
+        partial = first_heads[~first_heads["count"].isin(all_heads)]
+        candidates = partial if len(partial) else first_heads
+        row = candidates.nlargest(1, "count").to_dict("records")[0]
         joint = effect_label("joint", row)
         single = effect_label("single_sum", row)
         difference = effect_label("redundancy", row)
@@ -63,13 +64,13 @@ def redundancy(effects: pandas.DataFrame) -> list[str]:
         pairs = sets[sets["pair"] != ""]
         sentences.append(
             f"{encoder} on {task}: of {len(pairs)} pairs of the heads of the smallest effects, "
-            f"{_redundant_pairs(pairs)}."
+            f"{_redundant_pairs_clause(pairs)}."
         )
     return sentences
 
 
-def _redundant_pairs(pairs: pandas.DataFrame) -> str:
-    """Return which pairs are significantly redundant, in words."""
+def _redundant_pairs_clause(pairs: pandas.DataFrame) -> str:
+    """Return which pairs are significantly redundant, and by which test, as a clause."""
     tested = pairs["p_holm"].notna().sum()
     if not tested:
         return "it is unknown which replace each other: no test was possible"
@@ -108,8 +109,8 @@ def shown_sets(effects: pandas.DataFrame) -> pandas.DataFrame:
     heads of the order, then the most redundant of the significant pairs.
     """
     pairs = significant_pairs(effects).head(_MOSTPAIRS)
-    of_order = effects[effects["pair"] == ""].drop_duplicates("count", keep="last")
-    return pandas.concat([of_order, pairs])
+    first_heads = effects[effects["pair"] == ""].drop_duplicates("count", keep="last")
+    return pandas.concat([first_heads, pairs])
 
 
 def effects_table(effects: pandas.DataFrame) -> WrittenTable:

@@ -18,14 +18,14 @@ from papa.files import write_atomically
 from papa.ranking.head_scores import LambdaAgreement
 from papa.reporting import figures, heads, score_figures
 from papa.reporting.order_table import order_table
-from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy import effects_table, redundancy_sentences
 from papa.reporting.redundancy_figures import joint_effect_panels
 from papa.reporting.reference import comparison_table
 from papa.reporting.sentences import (
     certainty_sentences,
+    corpus_facts,
     corpus_warnings,
-    counts,
-    mean_drops,
+    mean_drops_sentences,
     method_sentences,
     orders_note,
     plan_sentence,
@@ -91,7 +91,7 @@ def write_report(folder: Path, findings: Findings) -> None:
     table = by_task(findings.summary)
     write_atomically(folder / "table.csv", table.csv)
     write_atomically(folder / "table.tex", table.latex)
-    write_atomically(folder / "report.html", page(findings))
+    write_atomically(folder / "report.html", render_page(findings))
 
 
 class Section(TypedDict):
@@ -103,7 +103,7 @@ class Section(TypedDict):
     tables: NotRequired[Sequence[WrittenTable]]
 
 
-def page(findings: Findings) -> str:
+def render_page(findings: Findings) -> str:
     """Return the report as HTML that needs no network."""
     study = findings.study
     summary = findings.summary
@@ -154,7 +154,7 @@ def _facts(findings: Findings) -> dict[str, str]:
     if any(task.head == "probe" for task in study.tasks):
         precision += f", features stored in {study.features.dtype}"
     return {
-        **counts(findings.results, findings.texts),
+        **corpus_facts(findings.results, findings.texts),
         **findings.provenance,
         "Precision": precision,
         "Seeds": ", ".join(map(str, study.probe_seeds)),
@@ -171,7 +171,7 @@ def _page_data(
         "datasets": figures.rows_by_source(drawn),
         "config": {"page": figures.PAGE, "file": figures.FILE},
         "matrices": heads.page_matrices(averages),
-        "matrix": heads.matrix(()),
+        "matrix": heads.matrix_spec(()),
         "top": heads.TOP,
         "unobserved": heads.UNOBSERVED,
     }
@@ -196,7 +196,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
         yield {"heading": "Drop", "note": note, "figures": drops}
     encoders = score_figures.encoders_figure(summary)
     if encoders:
-        note = " ".join(mean_drops(summary))
+        note = " ".join(mean_drops_sentences(summary))
         yield {"heading": "Encoders compared", "note": note, "figures": [encoders]}
     if findings.orders is not None:
         yield {
@@ -207,7 +207,7 @@ def _sections(findings: Findings) -> Iterator[Section]:
     if findings.joint_effects is not None:
         yield {
             "heading": "Redundancy of heads",
-            "note": " ".join(redundancy(findings.joint_effects)),
+            "note": " ".join(redundancy_sentences(findings.joint_effects)),
             "figures": joint_effect_panels(findings.joint_effects),
             "tables": [effects_table(findings.joint_effects)],
         }

@@ -21,8 +21,8 @@ from papa.reporting.figures import (
 from papa.reporting.wording import (
     DAGGER,
     Row,
-    condition,
     fraction_headings,
+    fraction_phrase,
     metric_label,
     order_label,
     varying_axes,
@@ -277,7 +277,9 @@ def encoders_figure(summary: pandas.DataFrame) -> Figure | None:
     coordinates = points[["original", "relative_drop"]]
     if len(points) > 2 and coordinates.nunique().min() > 1:
         title += f", r = {coordinates.corr().iloc[0, 1]:.2f}"
-    drop = f"relative drop {condition(summary['fraction'].min())} ({constants}), mean over tasks"
+    drop = (
+        f"relative drop {fraction_phrase(summary['fraction'].min())} ({constants}), mean over tasks"
+    )
     scale = {"zero": False, "padding": 48}
     encoding = {
         "x": number("relative_drop", drop, scale=scale, axis=_PERCENT["axis"]),

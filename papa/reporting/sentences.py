@@ -10,9 +10,9 @@ from papa.ranking.head_scores import LambdaAgreement
 from papa.ranking.orders import scoring_method
 from papa.reporting.wording import (
     axis_labels,
-    condition,
     drop_label,
     fraction_label,
+    fraction_phrase,
     interval_label,
     mean_label,
     metric_label,
@@ -131,7 +131,8 @@ def _lambda_sentence(study: StudySpec) -> str:
 def score_sentences(summary: pandas.DataFrame) -> list[str]:
     """Return a sentence for each encoder and task: the score with the fewest input-dependent heads,
     over all kinds of constants and, where they matter, head orders; for two encoders or more also
-    ``mean_drops``. If the original does not beat its baselines, drops are called inconclusive.
+    ``mean_drops_sentences``. If the original does not beat its baselines, drops are called
+    inconclusive.
     """
     cells = distinct_results(summary[summary["fraction"] == summary["fraction"].min()])
     originals = summary[summary["fraction"] == 1].drop_duplicates(PAIR).set_index(PAIR)
@@ -150,7 +151,7 @@ def score_sentences(summary: pandas.DataFrame) -> list[str]:
         axes = varying_axes(cells_of_pair, ("constants", "order"))
         for cell in cells_of_pair.to_dict("records") if first["fraction"] < 1 else ():
             substitute = f" ({', '.join(axis_labels(cell, axes).values())})" if axes else ""
-            score = f"{mean_label(cell)} {condition(cell['fraction'])}{substitute}"
+            score = f"{mean_label(cell)} {fraction_phrase(cell['fraction'])}{substitute}"
             clauses.append(score + ("" if cell["reason"] else f", drop {drop_label(cell)}"))
         if not pandas.isna(first["always_one_answer"]):
             answer = f"always '{first['one_answer']}'" if first["one_answer"] else ONE_ANSWER
@@ -159,10 +160,10 @@ def score_sentences(summary: pandas.DataFrame) -> list[str]:
                 baselines += f", {WORDS} {interval_label('word_embeddings', first)}"
             clauses.append(baselines)
         sentences.append(f"{'; '.join(clauses)}.")
-    return sentences + mean_drops(summary)
+    return sentences + mean_drops_sentences(summary)
 
 
-def mean_drops(summary: pandas.DataFrame) -> list[str]:
+def mean_drops_sentences(summary: pandas.DataFrame) -> list[str]:
     """Compare encoders by their drops over tasks, in at most one sentence.
 
     For two or more encoders, the sentence gives each one's mean drop over the tasks and the drop of
@@ -182,7 +183,7 @@ def mean_drops(summary: pandas.DataFrame) -> list[str]:
         for point in points.to_dict("records")
     )
     return [
-        f"The mean relative drop over tasks {condition(summary['fraction'].min())} "
+        f"The mean relative drop over tasks {fraction_phrase(summary['fraction'].min())} "
         f"({summary['constants'].iloc[0]}), and the drop of the mean score: "
         f"{', '.join(drops)}{without}."
     ]
@@ -254,7 +255,9 @@ def orders_note(pairs: pandas.DataFrame) -> str:
     )
 
 
-def counts(results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def corpus_facts(
+    results: pandas.DataFrame, corpora: Mapping[str, Mapping[str, Any]]
+) -> dict[str, str]:
     """Return lines of the report's list of facts, by heading.
 
     They are the rows and tokens of each corpus and how many texts were truncated, training /
@@ -282,8 +285,8 @@ def seeds_differ(results: pandas.DataFrame) -> bool:
 
 
 def seed_warnings(results: pandas.DataFrame) -> list[str]:
-    """Return a warning if scores differ between two seeds, as Student's t over two is so wide that
-    intervals say little.
+    """Return a warning if a cell has two seeds with different scores, as Student's t over two is so
+    wide that intervals say little.
     """
     scores = _scores_by_cell(results)
     if not ((scores.size() == 2) & (scores.nunique() == 2)).any():

@@ -73,7 +73,7 @@ def fraction_label(fraction: float) -> str:
     return str(nearest) if simple and exact else f"{fraction:g}"
 
 
-def condition(fraction: float) -> str:
+def fraction_phrase(fraction: float) -> str:
     """Return a fraction as the condition of a drop: ``with every head constant``, ``at 1/16``."""
     return "with every head constant" if fraction == 0 else f"at {fraction_label(fraction)}"
 

@@ -1,1 +1,1 @@
-"""Metrics of predictions, baselines, and intervals over seeds and over validation examples."""
+"""Metrics, baselines, intervals over seeds and examples, comparisons of head orders, verdicts."""

@@ -67,4 +67,5 @@ def commonest_answer(
         score = score_predictions(metric, shares, known, lengths=lengths)
         return ConstantAnswer(**vars(score), answer=None)
     score = score_predictions(metric, np.full_like(known, commonest), known, lengths=lengths)
-    return ConstantAnswer(**vars(score), answer=dict(enumerate(classes)).get(commonest))
+    answer = classes[commonest] if commonest < len(classes) else None
+    return ConstantAnswer(**vars(score), answer=answer)

@@ -1,6 +1,4 @@
-"""Custom code in a measurement: the user's metric, probe, or score of a model's output; in a study
-it has a name.
-"""
+"""The user's own metric, probe, or score of a model's output; a study names it MODULE:NAME."""
 
 from __future__ import annotations
 
@@ -119,7 +117,7 @@ class CustomCode:
         cannot be known: code of a notebook, a function inside another, or settings such as arrays.
         """
         source = _source([self.metric, self.probe, self.score])
-        return source and hashlib.sha256(source.encode()).hexdigest()
+        return None if source is None else hashlib.sha256(source.encode()).hexdigest()
 
 
 def _source(code: object) -> str | None:
@@ -134,7 +132,7 @@ def _source(code: object) -> str | None:
         sources = [_source(element) for element in code]
         return None if None in sources else f"{type(code).__name__}{sources}"
     definition: object = code
-    settings = _source("")
+    settings: str | None = repr("")  # In every digest of code without settings.
     if not hasattr(code, "__qualname__"):
         if not hasattr(code, "get_params"):
             return None

@@ -129,10 +129,10 @@ def _neighbours_kept(
         lists = nearest
         if sentence is not None:
             lists = nearest[:, np.arange(len(before)) != sentence]
-        remain = lists != (-1 if sentence is None else sentence)
-        counted = remain & (remain.cumsum(axis=2) <= count)
-        # A list of count + 1 loses at most one, so exactly ``count`` of each are counted.
-        neighbours_before, neighbours_after = lists[counted].reshape(2, -1, count)
+        remains = lists != (-1 if sentence is None else sentence)
+        is_among_nearest = remains & (remains.cumsum(axis=2) <= count)
+        # A list of count + 1 loses at most one, so exactly ``count`` of each are among them.
+        neighbours_before, neighbours_after = lists[is_among_nearest].reshape(2, -1, count)
         kept = neighbours_before[:, :, None] == neighbours_after[:, None]
         return float(kept.sum() / neighbours_before.size)
 

@@ -24,18 +24,21 @@ def entities_of(tags: Sequence[str]) -> set[Entity]:
     for position, tag in enumerate([*tags, "O"]):
         prefix = tag[0]
         entity_type = tag[1:].split("-", maxsplit=1)[-1] or "_"
-        other_type = entity_type != type_before
-        if (
+        is_other_type = entity_type != type_before
+        # conlleval treats "." like O.
+        ends = (
             prefix_before in "ES"
             or (prefix_before in "BI" and prefix in "BSO")
-            or (prefix_before not in "O." and other_type)
-        ):
-            entities.add((type_before, first, position - 1))
-        if (
+            or (prefix_before not in "O." and is_other_type)
+        )
+        begins = (
             prefix in "BS"
             or (prefix in "EI" and prefix_before in "ESO")
-            or (prefix not in "O." and other_type)
-        ):
+            or (prefix not in "O." and is_other_type)
+        )
+        if ends:
+            entities.add((type_before, first, position - 1))
+        if begins:
             first = position
         prefix_before = prefix
         type_before = entity_type

@@ -97,7 +97,8 @@ def positive_class(task: TaskSpec, label_names: Sequence[str] | None) -> int:
 def positive_name(task: TaskSpec, label_names: Sequence[str] | None) -> str | None:
     """Return the name of the positive class of metric ``f1``; None for every other metric."""
     names = tuple(label_names or ()) if task.metric == "f1" else ()
-    return dict(enumerate(names)).get(positive_class(task, names)) if names else None
+    positive = positive_class(task, names) if names else 0
+    return names[positive] if positive < len(names) else None
 
 
 def score_of(metric: Metric, totals: Float[np.ndarray, "... k"]) -> Values:

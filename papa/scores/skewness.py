@@ -20,9 +20,10 @@ def p_values_of_skewed(
     of all means, on average, as far as it is opposed to the sign of t. Skewness of the other
     direction counts as 0, so that it hides none, and no p value is smaller than Student's.
 
-    To first order in skewness / √values this is the adjusted t of Johnson (1978). It is written as
-    an exponential to be monotone (after Hall, 1992, whose cubic is flat at the t that corrections
-    for many comparisons need).
+    With s the opposed skewness / √values and r = 2s/3, the adjusted |t| is (1 - exp(-r·|t|)) / r -
+    s/6. To first order in s this is the adjusted t of Johnson (1978): |t| - s·t²/3 - s/6. It is
+    written as an exponential to be monotone (after Hall, 1992, whose cubic is flat at the t that
+    corrections for many comparisons need).
 
     Examples:
         >>> symmetric = np.array([[-1.0, -1.0, 1.0, 1.0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from papa.ranking.loss_scores import ExampleValues
-from papa.ranking.search import LossOf, Trial, search_number
+from papa.ranking.search import LossOfFirstHeads, Trial, search_head_count
 
 HEADS = 30
 TEXTS = 256
@@ -13,15 +13,15 @@ GENERATOR = np.random.default_rng(0)
 NOISE = GENERATOR.normal(0, 1, (HEADS + 1, TEXTS))
 
 
-def search(loss: LossOf, seed: int = 0) -> list[Trial]:
-    return search_number(loss, loss(0, np.arange(TEXTS)), HEADS, LIMIT, seed)
+def search(loss: LossOfFirstHeads, seed: int = 0) -> list[Trial]:
+    return search_head_count(loss, loss(0, np.arange(TEXTS)), HEADS, LIMIT, seed)
 
 
 def values(sums: np.ndarray) -> ExampleValues:
     return ExampleValues(sums, np.ones(len(sums), dtype=np.int64))
 
 
-def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOf:
+def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOfFirstHeads:
     """Losses of texts to which each head adds as much, with noise."""
 
     def loss(number: int, rows: np.ndarray) -> ExampleValues:
@@ -31,7 +31,7 @@ def losses(effect_of_a_head: float, noise: float = 0.005) -> LossOf:
 
 
 def largest(trials: list[Trial]) -> int:
-    return max((trial.number for trial in trials if trial.verdict == "within"), default=0)
+    return max((trial.head_count for trial in trials if trial.verdict == "within"), default=0)
 
 
 @pytest.mark.parametrize(

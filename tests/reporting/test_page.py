@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from papa.reporting.report import page as written
+from papa.reporting.report import render_page as written
 from papa.scores.order_comparison import compare_orders
 from tests.reporting.browser import Page, chromium
 from tests.reporting.studies import average_of, findings, results, scores_of

@@ -6,13 +6,13 @@ import re
 import pandas
 import pytest
 
-from papa.reporting.redundancy import effects_table, redundancy
+from papa.reporting.redundancy import effects_table, redundancy_sentences
 from tests.reporting.studies import joint_effects
 
 
 def conclusion(difference: float, p: float) -> str:
     """What a sentence says of a redundancy after its numbers."""
-    sentence, _ = redundancy(joint_effects(difference, p))
+    sentence, _ = redundancy_sentences(joint_effects(difference, p))
     return sentence.partition(";")[2].partition(":")[2]
 
 
@@ -23,7 +23,7 @@ def test_redundancy_is_concluded_from_its_test() -> None:
 
 
 def test_redundancy_without_a_test_is_unknown() -> None:
-    sentence, _ = redundancy(joint_effects(p=float("nan")))
+    sentence, _ = redundancy_sentences(joint_effects(p=float("nan")))
     assert "unknown" in sentence
     assert "54" in sentence, "the largest set that is not all heads"
 
@@ -31,7 +31,7 @@ def test_redundancy_without_a_test_is_unknown() -> None:
 def test_pairs_without_a_test_are_counted_apart() -> None:
     effects = joint_effects()
     effects.loc[[3, 4], "p_holm"] = math.nan
-    _, sentence = redundancy(effects)
+    _, sentence = redundancy_sentences(effects)
     assert "7 pairs" in sentence
     assert "correction for 5" in sentence
 
@@ -40,7 +40,7 @@ def test_a_set_that_rounds_to_all_heads_is_none_of_the_first_heads() -> None:
     effects = joint_effects()
     effects.loc[2, ["fraction", "count"]] = [0.0, 72]
     effects.loc[1, ["fraction", "count"]] = [0.0625, 72]
-    sentence, _ = redundancy(effects)
+    sentence, _ = redundancy_sentences(effects)
     assert "the 9 heads" in sentence
     assert [row["Constant heads"] for row in effects_table(effects).records] == ["9", "72"]
 
@@ -53,7 +53,7 @@ def test_a_set_that_rounds_to_all_heads_is_none_of_the_first_heads() -> None:
 def test_significant_pairs_of_the_largest_redundancy_are_named(
     difference: float, p_holm: float, expected: list[int]
 ) -> None:
-    _, sentence = redundancy(joint_effects(difference, p_holm=p_holm))
+    _, sentence = redundancy_sentences(joint_effects(difference, p_holm=p_holm))
     assert [int(head) for head in re.findall(r"L0H0 \+ L1H(\d)", sentence)] == expected
     assert ("2 more" in sentence) == bool(expected)
     assert ("unknown" in sentence) == math.isnan(p_holm)

@@ -11,7 +11,7 @@ import pandas
 import pytest
 
 from papa.reporting.reference import REFERENCE_COLUMNS
-from papa.reporting.report import page
+from papa.reporting.report import render_page
 from papa.scores.order_comparison import compare_orders
 from tests.reporting.studies import average_of, findings, joint_effects, results, scores_of
 
@@ -30,14 +30,14 @@ def frame() -> pandas.DataFrame:
 @pytest.fixture(scope="module")
 def plain(frame: pandas.DataFrame) -> str:
     average = average_of()
-    return page(findings(frame, averages=[average], heads=scores_of(average)))
+    return render_page(findings(frame, averages=[average], heads=scores_of(average)))
 
 
 def test_hostile_names_are_text() -> None:
     """Nor does a name end the embedded data: the page's own three scripts are all that it has."""
     name = "</script><script>alert(1)</script><b>bold</b>"
     rows = results(encoders=(name,)).assign(one_answer="<i>yes</i>")
-    text = page(findings(rows, averages=[average_of(encoder=name)]))
+    text = render_page(findings(rows, averages=[average_of(encoder=name)]))
     for hostile in ("<b>bold", "<i>yes", "<script>alert"):
         assert hostile not in text, hostile
     assert "&lt;b&gt;bold" in text
@@ -60,14 +60,14 @@ def test_a_page_runs_only_its_scripts(plain: str, frame: pandas.DataFrame) -> No
 
 def test_the_largest_page_stays_below_5_mb(frame: pandas.DataFrame) -> None:
     """12 × 12 heads at S=128, whose noise nothing compresses."""
-    text = page(findings(frame, averages=[average_of(layers=12, heads=12, slots=128)]))
+    text = render_page(findings(frame, averages=[average_of(layers=12, heads=12, slots=128)]))
     assert 3_000_000 < len(text) < 5_000_000
 
 
 @pytest.mark.parametrize(("slots", "together"), [(8, 1), (200, 2)])
 def test_matrices_to_half_a_level(frame: pandas.DataFrame, slots: int, together: int) -> None:
     average = average_of(slots=slots, unseen=2)
-    data = shown(page(findings(frame, averages=[average])))
+    data = shown(render_page(findings(frame, averages=[average])))
     (drawn,) = data["matrices"]
     rows = len(drawn["labels"])
     levels = np.frombuffer(base64.b64decode(drawn["levels"]), np.uint8).reshape(6, rows, rows)
@@ -86,7 +86,7 @@ def test_a_page_has_its_provenance(frame: pandas.DataFrame) -> None:
     notes = {"warnings": ["every validation label is 'a' (32 of them)"]}
     rows = {"train": 2000, "validation": 500}
     texts = {"reviews": {"rows": rows, "texts_cut": {"train": 3, "validation": 1}, "notes": notes}}
-    text = html.unescape(page(findings(frame, provenance=facts, texts=texts)))
+    text = html.unescape(render_page(findings(frame, provenance=facts, texts=texts)))
     for sentence in (*facts.values(), "2,000 / 500", "3 / 1", "'a' (32 of them)", "0.120 %"):
         assert sentence in text, sentence
 
@@ -95,7 +95,7 @@ def test_a_page_has_its_provenance(frame: pandas.DataFrame) -> None:
 def test_an_original_that_does_not_beat_its_baselines_is_marked(
     frame: pandas.DataFrame, word_embeddings: float, is_marked: bool
 ) -> None:
-    text = page(findings(frame.assign(word_embeddings=word_embeddings)))
+    text = render_page(findings(frame.assign(word_embeddings=word_embeddings)))
     assert ("† all-MiniLM-L6-v2, reviews:" in text) == is_marked
 
 
@@ -112,7 +112,7 @@ def test_a_page_has_sections_of_its_data_alone(frame: pandas.DataFrame) -> None:
     rows = results(("a", "b"), constants=("average", "zeros"), orders=("lambda", "first_to_last"))
     average = average_of()
     paper = ("a", "reviews", "average", "lambda", 1.0, 0.987, "made up")
-    text = page(
+    text = render_page(
         findings(
             rows,
             orders=compare_orders(rows, {}),
@@ -123,7 +123,7 @@ def test_a_page_has_sections_of_its_data_alone(frame: pandas.DataFrame) -> None:
             paper=pandas.DataFrame([paper], columns=list(REFERENCE_COLUMNS)),
         )
     )
-    single = page(findings(frame))
+    single = render_page(findings(frame))
     assert [heading in text for heading in HEADINGS] == [True] * 5
     assert [heading in single for heading in HEADINGS] == [False] * 5
     assert "0.987" in text, "the paper's score"
