@@ -9,7 +9,7 @@ from papa.ranking.causal_gates import CausalGateScores
 def test_the_largest_of_three_scores_names_the_role() -> None:
     """Three heads whose gates came to rest, and one whose gates still move."""
     scores = CausalGateScores(
-        pulled_closed=np.array([[[0.9, 0.1, 0.1, 0.9]]]),
+        np.array([[[0.9, 0.1, 0.1, 0.9]]]),
         pulled_open=np.array([[1.0, 0.2, 0.9, 1.0]]),
         settled=np.array([[True, True, True, False]]),
     )
