@@ -43,7 +43,7 @@ def test_the_number_is_that_of_trying_all(effect_of_a_head: float, number: int) 
 
 def test_a_clear_number_takes_few_texts() -> None:
     trials = search(losses(0.0075))
-    assert trials[0].number == 15
+    assert trials[0].head_count == 15
     assert trials[0].texts == TEXTS // 8
     assert sum(trial.texts for trial in trials) < HEADS * TEXTS / 5
 
@@ -58,7 +58,7 @@ def test_noise_leaves_a_number_undecided() -> None:
 def test_losses_that_do_not_change_decide_nothing() -> None:
     trials = search(losses(0.0, noise=0.0))
     assert {trial.verdict for trial in trials} == {"undecided"}
-    assert trials[-1].number == HEADS, "more heads were tried"
+    assert trials[-1].head_count == HEADS, "more heads were tried"
 
 
 def test_equal_changes_decide_nothing() -> None:
