@@ -9,13 +9,29 @@ import numpy as np
 import pandas
 import pytest
 
-from papa.storage.artifacts import metadata_below, verified
+from papa.models.reference import EncoderReference
+from papa.scores.summary import summarise
+from papa.scores.verdicts import drops_of_all_lines
+from papa.storage.artifacts import metadata_below, published, verified
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
 from papa.tasks.head_scores import read_head_scores
-from papa.tasks.manifest import FinishedStudy, open_study
+from papa.tasks.manifest import (
+    HEADS,
+    MANIFEST,
+    RESULTS,
+    SPECIFICATION,
+    SUMMARY,
+    FinishedStudy,
+    Manifest,
+    open_study,
+    specification,
+)
+from papa.tasks.study_files import place_results
 from tests.finished import finish_study
 from tests.flows.conftest import Finished, invoke, refusal, rows_in, task_on, write_study
+from tests.reporting.studies import results, study
+from tests.storage.artifacts import reference
 
 WORDS = ("good", "bad", "fine", "poor", "great", "awful", "nice", "dull")
 pytestmark = pytest.mark.server
@@ -108,6 +124,50 @@ def test_a_report_is_built_again_as_it_was(store: Path, tmp_path: Path) -> None:
     open_study(Store(tmp_path / "store"), "alone")
     (artifact,) = (tmp_path / "store" / "artifacts" / "aggregate").iterdir()
     assert (artifact / "metadata.json").read_bytes() == after["metadata.json"]
+
+
+def write_invented_study(store: Store, frame: pandas.DataFrame) -> None:
+    """Results that no model gave, as a finished study's."""
+    spec = study(frame)
+    encoder = EncoderReference(
+        name="invented",
+        revision=None,
+        folder="",
+        digest="",
+        tokenizer_digest="",
+        model_type="bert",
+        layers=6,
+        heads=12,
+        width=384,
+        positions=512,
+    )
+    encoders = dict.fromkeys(frame["encoder"], encoder)
+    document = Manifest(study=spec.name, encoders=encoders, cells=())
+    address = store.folder("aggregate", "0" * 64)
+    with published(address, {}) as folder:
+        frame.to_parquet(folder / RESULTS)
+        summarise(frame).to_csv(folder / SUMMARY, index=False)
+        pandas.DataFrame().to_parquet(folder / HEADS)
+        (folder / MANIFEST).write_text(document.model_dump_json())
+        (folder / SPECIFICATION).write_text(specification(spec))
+    place_results(store, spec.name, reference(address))
+
+
+def test_drops_of_many_lines_are_tested_at_once(tmp_path: Path) -> None:
+    frame = results(encoders=[f"encoder {line}" for line in range(10)], fractions=(1.0, 0.0))
+    invented = Store(tmp_path)
+    invented.make()
+    write_invented_study(invented, frame)
+    done = invoke("heads", "example", "--store", str(tmp_path), "--json")
+    assert done.code == 0, done.err
+    answers = json.loads(done.out)["answers"]
+    bounds = [answer["counts"][0]["drop_high"] for answer in answers]
+    of_all, of_each = (
+        summary[summary["fraction"] == 0]["drop_high"].tolist()
+        for summary in (drops_of_all_lines(frame), summarise(frame))
+    )
+    assert bounds == pytest.approx(of_all)
+    assert bounds != pytest.approx(of_each), "negative control"
 
 
 def test_stores_are_compared(store: Path, finished_study: FinishedStudy, tmp_path: Path) -> None:

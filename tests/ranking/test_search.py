@@ -82,3 +82,19 @@ def test_a_number_beyond_the_limit_is_rarely_let_go() -> None:
 
         errors += largest(search(loss, seed)) > 0
     assert errors <= 200 * 0.05
+
+
+@pytest.mark.parametrize("heads", [1, HEADS])
+def test_all_numbers_and_looks_of_a_search_share_its_error(heads: int) -> None:
+    """Every number costs a little more than the limit, with noise of its own."""
+    searches = 200
+    errors = 0
+    for seed in range(searches):
+        noise = np.random.default_rng(seed).normal(size=(heads + 1, TEXTS))
+        added = np.where(np.arange(heads + 1)[:, None] > 0, 1.001 * LIMIT + noise, 0)
+
+        def loss(number: int, rows: np.ndarray, added: np.ndarray = added) -> ExampleValues:
+            return values(added[number, rows])
+
+        errors += largest(search_head_count(loss, values(added[0]), heads, LIMIT, seed)) > 0
+    assert errors <= searches * 0.05

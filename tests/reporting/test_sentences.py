@@ -1,12 +1,19 @@
 """Sentences on what a study shows: drops with their intervals, and where nothing is significant."""
 
+import re
 from collections.abc import Callable
 from functools import partial
 
 import pandas
 import pytest
 
-from papa.reporting.sentences import method_sentences, score_sentences, seed_warnings
+from papa.reporting.sentences import (
+    method_sentences,
+    orders_note,
+    score_sentences,
+    seed_warnings,
+)
+from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
 from papa.spec.study import SubstituteSpec
 from tests.reporting.studies import results, study
@@ -90,3 +97,11 @@ def test_the_method_of_a_replaced_output_names_no_matrix() -> None:
     text = " ".join(method_sentences(of_outputs, results()))
     assert "mean_output" in text
     assert "matrix" not in text
+
+
+def test_random_lists_are_counted_for_each_encoder_by_itself() -> None:
+    """One order beside random ones takes 19 lists, however many encoders the study has."""
+    for encoders in (("a",), ("a", "b")):
+        comparison = compare_orders(results(encoders, orders=("lambda", "random")), {})
+        assert comparison is not None
+        assert "19" in re.findall(r"\d+", orders_note(comparison.pairs))

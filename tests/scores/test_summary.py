@@ -7,7 +7,7 @@ import pytest
 
 from papa.scores.summary import compare_studies, summarise
 from papa.scores.verdicts import drops_of_all_lines
-from tests.reporting.studies import ROWS, results
+from tests.reporting.studies import LOG, ROWS, results
 
 
 def results_of(lines: int) -> pandas.DataFrame:
@@ -33,6 +33,16 @@ def test_scores_keep_their_intervals_whatever_the_number_of_lines() -> None:
     frame = results_of(10)
     columns = ["mean", "low", "high"]
     pandas.testing.assert_frame_equal(drops_of_all_lines(frame)[columns], summarise(frame)[columns])
+
+
+def test_an_original_that_equals_a_baseline_does_not_beat_it() -> None:
+    """Losses that differ in no example have a difference without an interval."""
+    frame = results(tasks=[("words", LOG)], fractions=(1.0,))
+    assert summarise(frame)["beats_baseline"].all()
+    equal = frame.assign(always_one_answer=frame["score"], one_answer_influence=frame["influence"])
+    summary = summarise(equal)
+    assert not summary["beats_baseline"].any()
+    assert (summary["reason"] != "").all()
 
 
 def test_each_study_drops_from_its_own_original() -> None:
