@@ -8,7 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 import papa
-from tests.native.models import bert, texts
+from tests.native.models import bert, gpt, texts
 
 WORDS = 4
 WIDTH = 32
@@ -67,3 +67,17 @@ def test_gates_that_still_move_give_no_role() -> None:
 def test_gates_need_a_loss() -> None:
     with pytest.raises(papa.PapaError, match="causal_gates"):
         gate_scores(bert(), texts(), ranking_seeds=[0])
+
+
+@pytest.mark.filterwarnings("ignore:data holds one text")
+def test_each_seed_draws_gates_of_its_own() -> None:
+    """Of one text seeds differ in nothing else."""
+    data = [{"input_ids": torch.arange(1, 9)[None]}]
+    scores = [
+        papa.head_scores(
+            gpt(), data, method="gates", substitute="zeros", ranking_seeds=[seed], progress=False
+        )["score"]
+        for seed in (0, 0, 1)
+    ]
+    assert scores[0].equals(scores[1])
+    assert (scores[0] - scores[2]).abs().max() > 1e-4

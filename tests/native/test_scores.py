@@ -225,6 +225,19 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
     assert 0.85 < np.mean(covered) < 0.99
 
 
+def test_seeds_of_gradients_divide_the_texts() -> None:
+    """Three seeds with 8 texts each have the mean of all 24."""
+    gradients = partial(
+        papa.head_scores, gpt(), method="gradient", substitute="zeros", progress=False
+    )
+    (batch,) = in_one_batch()
+    of_all = gradients([batch], ranking_seeds=[0])["score"]
+    divided = gradients([batch], ranking_seeds=[0, 1, 2])["score"]
+    np.testing.assert_allclose(divided, of_all, rtol=1e-4)
+    of_a_third = gradients([{name: rows[:8] for name, rows in batch.items()}], ranking_seeds=[0])
+    assert (of_a_third["score"] - of_all).abs().max() > 1e-3, "negative control"
+
+
 def test_packed_rows_stay_whole_with_a_warning() -> None:
     packed = {"input_ids": texts()[0]["input_ids"][:4], "position_ids": torch.arange(9)[None]}
     with pytest.warns(UserWarning, match="2 of 2 batches"):

@@ -34,6 +34,23 @@ def test_a_seeds_loss_is_its_own(encoder: Encoder, corpora: Corpora) -> None:
         torch.testing.assert_close(seed_losses[seed], -logits.log_softmax(-1)[chosen].mean())
 
 
+def test_a_seeds_loss_of_masked_words_is_its_own(encoder: Encoder, corpora: Corpora) -> None:
+    features = compute_features(encoder, corpora["wikitext"].split("train"), 512, "float32")
+    by_length = features.lengths.argsort()
+    rows = torch.stack([by_length[:3], by_length[-3:]])
+    assert features.lengths[rows].sum(1).diff() > 0, "seeds differ in masked words"
+    masked_probe = partial(
+        MaskedProbe,
+        state_count=LAYERS + 1,
+        width=384,
+        word_embeddings=encoder.word_embeddings,
+    )
+    together = masked_probe((0, 1)).losses(features, rows)
+    for seed in range(2):
+        (alone,) = masked_probe((seed,)).losses(features, rows[seed][None])
+        torch.testing.assert_close(together[seed], alone)
+
+
 def test_dropout_drops_a_tenth_by_seed() -> None:
     values = torch.ones(2, 200, 384)
     with_dropout = dropped(values, 0.1, (7, 8))

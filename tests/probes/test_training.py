@@ -9,9 +9,18 @@ from torch import nn
 
 from papa.models.encoder import Encoder
 from papa.probes.evaluate import build_probe
-from papa.probes.training import Learner, MinibatchLosses, OpenWindow, adamw, train
+from papa.probes.features import FeatureSource
+from papa.probes.probes import SequenceProbe
+from papa.probes.training import (
+    Learner,
+    MinibatchLosses,
+    OpenWindow,
+    adamw,
+    probe_window,
+    train,
+)
 from papa.spec import ProbeSpec
-from tests.probes.conftest import Corpora, Tasks, with_probe
+from tests.probes.conftest import LAYERS, Corpora, Tasks, with_probe
 
 SPEC = ProbeSpec(learning_rate=1e-2, batch_size=1, epochs=1)
 
@@ -77,6 +86,23 @@ def test_sequence_probes_have_the_authors_dropout(
     monkeypatch.setattr(encoder.config, "model_type", model_type, raising=False)
     spec = with_probe(tasks[task], encoder_dropout=encoder_dropout)
     assert build_probe(encoder, corpora[task], spec, [0]).dropout == share
+
+
+def test_dropout_is_drawn_anew_in_each_step(encoder: Encoder, corpora: Corpora) -> None:
+    split = corpora["reviews"].split("train")
+    source = FeatureSource(encoder, split, 512, "float32")
+    probe = SequenceProbe(
+        (0,), state_count=LAYERS + 1, width=384, slots=64, label_count=2, dropout=0.1
+    )
+
+    def loss(epoch: int, window: int, step: int) -> float:
+        (losses,) = probe_window([probe], source)(split.rows[:8], epoch, window)
+        return losses(torch.arange(8)[None], step).item()
+
+    steps = [(0, 0, 0), (0, 0, 1), (0, 1, 0), (1, 0, 0)]
+    drawn = [loss(*step) for step in steps]
+    assert len(set(drawn)) == len(steps)
+    assert loss(*steps[1]) == drawn[1]
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])

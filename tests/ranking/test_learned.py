@@ -76,6 +76,21 @@ def test_gradients_of_gates_are_finite_differences(scoring_request: ScoringReque
     assert float(derivative.median()) == pytest.approx(GATE_COST * stays * (1 - stays), abs=1e-3)
 
 
+def test_gates_cost_the_same_in_any_number_of_chunks(scoring_request: ScoringRequest) -> None:
+    """What remains of a head that carries nothing is the cost."""
+    gates_and_probe = build_gates(scoring_request)
+    loss = gates_and_probe.loss_on(scoring_request.encoder)
+    location = gates_and_probe.theta
+    costs: list[float] = []
+    for tokens in (10_000, 40):
+        chunks = chunks_of(scoring_request.corpus.split("train"), np.arange(16), tokens, (0,))
+        location.grad = None
+        accumulate_gradients([loss], chunks, [location])
+        costs.append(float(location.grad.median()))
+    assert len(chunks) > 1
+    assert costs[1] == pytest.approx(costs[0], rel=1e-3)
+
+
 def test_its_loss_is_what_last_hidden_states_lose(scoring_request: ScoringRequest) -> None:
     """By hand at θ = 0, where heads output the middle of A·V and C·V, in one part and in two."""
     trainable = build_self_lambda(scoring_request)
