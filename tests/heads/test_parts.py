@@ -7,6 +7,8 @@ from transformers.utils import ModelOutput
 
 import papa
 from papa.errors import EncoderError
+from papa.heads.average import AverageByDistance
+from papa.native.in_memory import open_in_memory
 from tests.make import GPT_OSS, IMAGES, SIZES, Make, Settings, decoder, model_factory, outputs_of
 
 TOKENS = torch.randint(3, 50, (1, 9), generator=torch.Generator().manual_seed(0))
@@ -74,6 +76,19 @@ def test_rows_beside_a_learned_sink_sum_to_less_than_one() -> None:
         matrices = torch.stack(outputs(model, output_attentions=True).attentions)
     torch.testing.assert_close(matrices, expected, rtol=1e-4, atol=1e-5)
     assert (expected.sum(-1) < 0.99).any()
+
+
+def test_the_average_share_of_a_sink_leaves_out_padding() -> None:
+    model = eager(gpt_oss)
+    texts = [{"input_ids": ids, "attention_mask": ids > 0} for ids in (TOKENS, TOKENS[:, :4])]
+    average = AverageByDistance()
+    open_in_memory(model, texts).observe(average.observe)
+    by_text = [
+        1 - torch.cat(outputs_of(model, text | {"output_attentions": True}).attentions).sum(-1)
+        for text in texts
+    ]
+    expected = torch.cat(by_text, dim=-1).mean(-1)
+    torch.testing.assert_close(average.substitute().sinks, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore:data holds one text")

@@ -6,11 +6,12 @@ from xml.etree import ElementTree
 
 import pandas
 import pytest
+import torch
 
 from papa.errors import SpecError
 from papa.ranking.kv_groups import with_group_column
 from papa.reporting.figures import Figure
-from papa.reporting.heads import chosen_figure, head_panels
+from papa.reporting.heads import AttentionAverage, chosen_figure, head_panels, heads_figure
 from papa.reporting.redundancy_figures import joint_effect_panels, joint_effects_figure
 from papa.reporting.score_figures import drop_panels, encoders_figure, score_panels, scores_figure
 from papa.scores.summary import summarise
@@ -162,6 +163,17 @@ def test_matrices_of_each_pattern_are_drawn_on_one_scale() -> None:
     assert len(chosen_figure(average_of(slots=200)).data["from"].unique()) <= 64
     few = chosen_figure(average_of(layers=1, heads=2, slots=6)).data["head"]
     assert {name.partition(":")[0] for name in few} == {"diagonal", "[CLS]"}, "no head on [SEP]"
+
+
+def test_a_row_of_several_slots_is_the_mean_of_observed_entries() -> None:
+    slots = 130
+    numbers = torch.arange(slots)
+    observed = (numbers[:, None] + numbers) % 2 == 0
+    matrices = 0.25 * observed.float().expand(1, 1, slots, slots)
+    average = AttentionAverage("encoder", "reviews", matrices, observed, (0, slots - 1))
+    weights = heads_figure(average, {(0, 0): "head"}).data["weight"]
+    assert len(weights) < slots**2, "slots share rows"
+    assert set(weights.dropna()) == {0.25}
 
 
 def test_a_figure_is_saved_by_its_ending(tmp_path: Path) -> None:
