@@ -18,8 +18,7 @@ from papa.credentials import without_credentials
 from papa.ranking.head_scores import TrainedLambda
 from papa.scores.order_comparison import compare_orders
 from papa.scores.summary import summarise
-from papa.spec import StudySpec, TaskSpec
-from papa.spec.orders import UNIT_LABELS
+from papa.spec import StudySpec
 from papa.storage.artifacts import read_metadata
 from papa.tasks import manifest
 from papa.tasks.cell import read_scores
@@ -126,23 +125,7 @@ def _lambda_agreement(
     for pair in pairs:
         trained = scores_by_pair[pair.names].get("lambda")
         if isinstance(trained, TrainedLambda):
-            yield {
-                "encoder": pair.encoder_label,
-                "task": pair.task.name,
-                "objective": _objective(pair.task),
-                "units": UNIT_LABELS[study.unit],
-                **trained.agreement(study.keep),
-            }
-
-
-def _objective(task: TaskSpec) -> str:
-    """Return what λ of a native head is trained to keep low, in words."""
-    if task.head == "probe":
-        return ""
-    # It imports transformers, which takes longer than all else here.
-    from papa.native.losses import loss_of_task
-
-    return loss_of_task(task).objective
+            yield dict(pair.lambda_agreement(trained, study))
 
 
 def _text_facts(pairs: tuple[PairSteps, ...], artifacts: Artifacts) -> dict[str, dict[str, Any]]:

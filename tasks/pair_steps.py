@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from papa.models.reference import EncoderReference
-from papa.ranking.head_scores import HeadScores, TrainedLambda
-from papa.spec import TaskSpec
-from papa.spec.orders import Cell
+from papa.ranking.head_scores import HeadScores, LambdaAgreement, TrainedLambda
+from papa.spec import StudySpec, TaskSpec
+from papa.spec.orders import UNIT_LABELS, Cell
 from papa.storage.artifacts import ArtifactReference
 from papa.tasks.head_scores import Rankings, StepsBySeed, read_head_scores
 from papa.tasks.step import Step
@@ -64,3 +64,24 @@ class PairSteps:
             by_seed = {seed: artifacts[step] for seed, step in steps_by_seed.items()}
             scores_by_method[method] = read_head_scores(method, by_seed, controls)
         return scores_by_method
+
+    def lambda_agreement(self, trained: TrainedLambda, study: StudySpec) -> LambdaAgreement:
+        """Return how much the orders by λ of several seeds agree, of this encoder and task."""
+        return {
+            **trained.agreement(study.keep),
+            "encoder": self.encoder_label,
+            "task": self.task.name,
+            "objective": _objective(self.task),
+            "label_free": self.task.ranks_by_divergence,
+            "units": UNIT_LABELS[study.unit],
+        }
+
+
+def _objective(task: TaskSpec) -> str:
+    """Return what λ of a native head is trained to keep low, in words."""
+    if task.head == "probe":
+        return ""
+    # It imports transformers, which takes longer than all else here.
+    from papa.native.losses import loss_of_task
+
+    return loss_of_task(task).objective

@@ -37,7 +37,7 @@ from papa.reporting.sentences import (
 from papa.scores.custom import RequestedScore
 from papa.scores.summary import summarise
 from papa.spec import Order, StudySpec, SubstituteSpec
-from papa.spec.orders import UNIT_LABELS, Cell, Head, Unit, default_order
+from papa.spec.orders import Cell, Head, Unit, default_order
 from papa.storage.artifacts import ArtifactReference, read_metadata
 from papa.storage.store import Store
 from papa.tasks.cell import read_scores
@@ -262,9 +262,7 @@ def _measurement(
     ]
     trained = scores.get("lambda")
     if isinstance(trained, TrainedLambda):
-        agreement = trained.agreement(study.keep)
-        agreement["units"] = UNIT_LABELS[study.unit]
-        sentences.append(certainty_sentences(agreement))
+        sentences.append(certainty_sentences(pair.lambda_agreement(trained, study)))
     sentences += seed_warnings(results) + corpus_warnings(results, {pair.task.name: text})
     heads: dict[Cell, tuple[Head, ...] | None] = {}
     for cell, steps in pair.cells.items():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from papa.ranking.head_scores import TrainedLambda
 from papa.ranking.orders import head_order
 from papa.spec.orders import Head
 from papa.storage.artifacts import published
@@ -63,6 +64,20 @@ def test_lambda_has_its_controls(ranking: dict[str, object], seeds: int, control
     assert len({step.key for step in ranks}) == len(ranks)
     (pair,) = steps.pairs
     assert {*pair.controls.values()} <= {*steps.steps[-1].inputs}
+
+
+@pytest.mark.parametrize(
+    ("task", "label_free"), [({}, False), ({"head": "native", "metric": "cosine"}, True)]
+)
+def test_lambda_by_a_models_own_answers_reads_no_labels(
+    task: dict[str, object], label_free: bool
+) -> None:
+    steps = steps_of(tasks=[{"name": "reviews", **task}])
+    (pair,) = steps.pairs
+    scores = np.random.default_rng(0).random((2, 6, 12))
+    trained = TrainedLambda(dict(enumerate(scores)))
+    agreement = pair.lambda_agreement(trained, steps.steps[-1]["study"])
+    assert agreement["label_free"] == label_free
 
 
 def test_constants_that_no_head_takes_are_none() -> None:
