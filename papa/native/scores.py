@@ -199,9 +199,9 @@ def score_native_heads(
     if entry is None:
         lambdas = {seed: scores.by_seed[0] for seed, scores in by_seed.items()}
         return TrainedLambda(lambdas, distinct_rows, native=True)
-    is_trained = entry.is_trained
     all_scores = [*by_seed.values()]
-    return type(all_scores[0]).from_seeds(all_scores, has_interval=distinct_rows or not is_trained)
+    has_interval = distinct_rows or not entry.is_trained
+    return type(all_scores[0]).from_seeds(all_scores, has_interval)
 
 
 def native_joint_effects(

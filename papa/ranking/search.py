@@ -9,7 +9,6 @@ decision is wrong in 95 % of searches, whatever path a search takes and wherever
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -18,11 +17,11 @@ from papa.ranking.loss_scores import ExampleValues
 from papa.ranking.set_values import effect_of_losses
 from papa.scores.intervals import t_quantile
 from papa.scores.levels import LEVEL
+from papa.scores.verdicts import Verdict, verdict_on
 
 LossOfFirstHeads = Callable[[int, Rows], ExampleValues]
 """From a number of heads, the first of the order, to the losses of texts while they are replaced.
 """
-Verdict = Literal["within", "beyond", "undecided"]
 
 SHARES_OF_TEXTS = (1 / 8, 1 / 4, 1 / 2, 1)
 """The shares of the texts after which there is a look."""
@@ -122,9 +121,7 @@ def compare_with_limit(
     spread = np.abs(added - effect * original.lengths).max()
     is_equal = spread <= _ROUNDING * np.abs(added).max()
     half = np.inf if is_equal else t_quantile(texts, 1 - level) * error
-    verdict: Verdict = "undecided"
-    if effect + half <= limit:
-        verdict = "within"
-    elif effect - half > limit:
-        verdict = "beyond"
-    return Trial(head_count, texts, effect, effect - half, effect + half, verdict)
+    low = effect - half
+    high = effect + half
+    verdict = verdict_on(low, high, limit, smaller_are_within=True)
+    return Trial(head_count, texts, effect, low, high, verdict)

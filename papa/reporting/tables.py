@@ -5,6 +5,7 @@ contrasts.
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pandas
@@ -83,29 +84,14 @@ def score_tables(summary: pandas.DataFrame) -> list[WrittenTable]:
     )
     score_note = ". ".join(filter(None, [fixed_caption(summary), _SCORES]))
     axes = row_axes(summary)
+    score_note += rounded_note + dagger_note(summary)
+    drop_heading = "Drop" if has_losses else "Relative drop"
+    contrast_label = partial(interval_label, "contrast")
     tables = [
-        _table_of_lines(
-            "Scores",
-            summary,
-            lambda cell: with_dagger(mean_label(cell), cell),
-            axes,
-            score_note + rounded_note + dagger_note(summary),
-        ),
-        _table_of_lines(
-            "Drop" if has_losses else "Relative drop",
-            summary,
-            lambda cell: with_dagger(drop_label(cell), cell),
-            axes,
-            drop_note,
-        ),
+        _table_of_lines("Scores", summary, mean_label, axes, score_note),
+        _table_of_lines(drop_heading, summary, drop_label, axes, drop_note),
         _baselines(summary),
-        _table_of_lines(
-            "Contrasts",
-            contrasts,
-            lambda cell: with_dagger(interval_label("contrast", cell), cell),
-            contrast_axes,
-            _CONTRASTS,
-        ),
+        _table_of_lines("Contrasts", contrasts, contrast_label, contrast_axes, _CONTRASTS),
     ]
     metrics = metric_labels(summary)
     if len(metrics) == 1:
@@ -200,15 +186,20 @@ def _task_heading(cell: Row) -> str:
 def _table_of_lines(
     heading: str,
     summary: pandas.DataFrame,
-    cell_text: Callable[[Row], str],
+    cell_label: Callable[[Row], str],
     axes: list[str],
     note: str,
 ) -> WrittenTable:
-    """Return a table with a row for each line of the summary, a column for each fraction."""
+    """Return a table with a row for each line of the summary, a column for each fraction, and the
+    label of each cell, with a dagger where its drop is inconclusive.
+    """
     rows = []
     columns = fraction_headings(summary)
     for _, line in summary.groupby([axis for axis in HEADINGS if axis in summary], sort=False):
-        texts = {cell["fraction"]: cell_text(cell) for cell in line.to_dict("records")}
+        texts = {
+            cell["fraction"]: with_dagger(cell_label(cell), cell)
+            for cell in line.to_dict("records")
+        }
         columns_of_row = {
             label: texts.get(fraction, NOTHING) for fraction, label in columns.items()
         }

@@ -4,6 +4,7 @@ docs/results.md).
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
 
 import pandas
 
@@ -20,6 +21,7 @@ from papa.spec.columns import LINE
 from papa.spec.orders import Cell, Head
 from papa.spec.task import LOSS
 
+Verdict: TypeAlias = Literal["within", "beyond", "undecided"]
 _SHARE_COLUMNS = ("relative_drop", "drop_low", "drop_high")
 """The columns with a drop and the bounds of its interval."""
 _NATS_COLUMNS = ("difference", "difference_low", "difference_high")
@@ -83,7 +85,7 @@ def _verdicts_of_line(
     rows: list[dict[str, object]] = []
     constant = line[line["constant_heads"] > 0].sort_values("constant_heads")
     for row in constant.to_dict("records"):
-        verdict = "undecided"
+        verdict: Verdict = "undecided"
         if not reason:
             verdict = verdict_on(row[low], row[high], limit, smaller_are_within)
         # A cell without an interval, as no example changed, does not stop larger cells.
@@ -102,7 +104,7 @@ def _verdicts_of_line(
     return rows
 
 
-def verdict_on(low: float, high: float, max_drop: float, smaller_are_within: bool) -> str:
+def verdict_on(low: float, high: float, max_drop: float, smaller_are_within: bool) -> Verdict:
     """Return the verdict on a drop's interval, given whether every smaller number of heads is
     within ``max_drop``.
     """
