@@ -23,7 +23,7 @@ from papa.tasks.inputs import (
     ResolvedInputs,
     StudyInputs,
     device_of,
-    named_texts,
+    named_corpora,
     resolve_inputs,
     run_concurrently,
 )
@@ -116,7 +116,7 @@ def check_study(
     # With problems it is unknown which steps are missing.
     computes = checked is None or bool(checked.missing)
     _check_encoders(resolved, tokenizers=computes)
-    previews = _check_texts(resolved)
+    previews = _check_corpora(resolved)
     if here and study.execution.device == "cuda":
         problems += problems_of("execution", partial(check_device, "cuda"))
     if here and resolved.study.precision == "bfloat16":
@@ -136,7 +136,7 @@ def check_study(
     if 1 not in study.keep:
         no_original = "keep holds no 1: without the original there is no drop to report: add 1"
         resolved.notes[no_original] = None
-    by_commit = {resolved.at_commit(text): preview for text, preview in previews.items()}
+    by_commit = {resolved.at_commit(corpus): preview for corpus, preview in previews.items()}
     notes = [*resolved.notes]
     return replace(checked, previews=by_commit, unchecked=resolved.unchecked, notes=notes)
 
@@ -147,7 +147,7 @@ def problems_of_part(study: StudySpec, code: Sequence[Path]) -> list[errors.Prob
     """
     resolved = resolve_inputs(study, fetch_weights=False, code=code)
     _check_encoders(resolved, tokenizers=True)
-    _check_texts(resolved)
+    _check_corpora(resolved)
     return resolved.problems
 
 
@@ -192,9 +192,9 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
             resolved.problems += problems_of(where, partial(check, encoder))
 
 
-def _check_texts(resolved: ResolvedInputs) -> dict[TaskSpec, Preview]:
-    """Return facts about each text whose source is known; a text that a head cannot serve is a
-    problem.
+def _check_corpora(resolved: ResolvedInputs) -> dict[TaskSpec, Preview]:
+    """Return facts about each corpus whose source is known; report corpora that cannot be read, and
+    tasks that the native head cannot serve.
     """
 
     def check_head(task: TaskSpec, preview: Preview, encoder: EncoderReference) -> None:
@@ -204,33 +204,33 @@ def _check_texts(resolved: ResolvedInputs) -> dict[TaskSpec, Preview]:
         if note:
             notes[f"{task.name}: the classes of {encoder.display}'s native head: {note}"] = None
 
-    def look(text: TaskSpec) -> Preview:
-        rows = read_rows(resolved.at_commit(text))
+    def read_preview(corpus: TaskSpec) -> Preview:
+        rows = read_rows(resolved.at_commit(corpus))
         counts = rows.train.num_rows, rows.validation.num_rows
         return Preview(counts, rows.label_names, rows.warnings)
 
-    texts = named_texts(resolved.study)
+    corpora = named_corpora(resolved.study)
     notes = resolved.notes
     previews: dict[TaskSpec, Preview] = {}
-    read = run_concurrently(look, [text for text in texts if text.source in resolved.sources])
-    for text, result in read.items():
-        where = texts[text]
-        label_check = partial(check_label_is_named, resolved.at_commit(text))
+    readable = [corpus for corpus in corpora if corpus.source in resolved.sources]
+    for corpus, result in run_concurrently(read_preview, readable).items():
+        where = corpora[corpus]
+        label_check = partial(check_label_is_named, resolved.at_commit(corpus))
         resolved.problems += problems_of(where, label_check)
         if isinstance(result, errors.PapaError):
             resolved.problems.append(errors.Problem(where, result))
         else:
-            previews[text] = result
-            notes |= {f"{text.name}: {warning}": None for warning in result.warnings}
-    for text in filter(previews.get, resolved.study.tasks):
-        where = texts[text]
-        preview = previews[text]
+            previews[corpus] = result
+            notes |= {f"{corpus.name}: {warning}": None for warning in result.warnings}
+    for task in filter(previews.get, resolved.study.tasks):
+        where = corpora[task]
+        preview = previews[task]
         if preview.label_names:
-            check_classes = partial(positive_class, text, preview.label_names)
+            check_classes = partial(positive_class, task, preview.label_names)
             resolved.problems += problems_of(where, check_classes)
-        for encoder in resolved.encoders.values() if text.head == "native" else ():
+        for encoder in resolved.encoders.values() if task.head == "native" else ():
             if not encoder.digest.startswith("unknown"):
-                resolved.problems += problems_of(where, partial(check_head, text, preview, encoder))
+                resolved.problems += problems_of(where, partial(check_head, task, preview, encoder))
     return previews
 
 

@@ -14,55 +14,58 @@ from papa.spec.orders import module_of, scores_in
 
 
 def read_code(files: Sequence[Path]) -> dict[str, str]:
-    """Return the text of files, by the names that a study gives them."""
-    texts: dict[str, str] = {}
+    """Return the source code of files, by the names that a study gives them."""
+    code_files: dict[str, str] = {}
     for file in files:
-        if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in texts:
+        if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in code_files:
             raise SpecError(
                 f"--code {file}: expected files NAME.py with different names of letters, "
                 "digits and _, and not scores or reversed: rename the file"
             )
         try:
-            texts[file.stem] = file.read_text(encoding="utf-8-sig")
+            code_files[file.stem] = file.read_text(encoding="utf-8-sig")
         except UnicodeDecodeError as error:
             raise SpecError(f"--code {file} is not UTF-8 ({error}): save it as UTF-8") from None
-    return texts
+    return code_files
 
 
-def with_code(study: StudySpec, texts: Mapping[str, str]) -> StudySpec:
+def with_code(study: StudySpec, code_files: Mapping[str, str]) -> StudySpec:
     """Return the study with the digests of the files that it names, whose names it has checked."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
-    of_tasks = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
-    modules = {module_of(name) for name in (*orders, *of_tasks)}
-    for module in texts.keys() - modules:
+    task_names = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
+    modules = {module_of(name) for name in (*orders, *task_names)}
+    for module in code_files.keys() - modules:
         raise SpecError(
             f"--code {module}.py: the study names nothing from it: leave out --code, or name "
             f"{module}:… as an order, a metric or a custom_probe"
         )
-    external = tuple(scores for scores in study.scores if module_of(scores.name) not in texts)
+    external = tuple(scores for scores in study.scores if module_of(scores.name) not in code_files)
     digests = {code.name: code.sha256 for code in study.code}
-    digests |= {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
-    computed = {scores.name for scores in external}
-    missing = [name for name in orders if module_of(name) not in texts and name not in computed]
-    missing += [name for name in of_tasks if module_of(name) not in (None, *digests)]
+    for name, source_code in code_files.items():
+        digests[name] = hashlib.sha256(source_code.encode()).hexdigest()
+    known = {scores.name for scores in external}
+    missing = [name for name in orders if module_of(name) not in code_files and name not in known]
+    missing += [name for name in task_names if module_of(name) not in (None, *digests)]
     if missing:
         raise SpecError(missing_code_message(str(missing[0])))
     code = [CodeSpec(name=name, sha256=digests[name]) for name in digests if name in modules]
     study = study.model_copy(update={"code": tuple(code), "scores": external})
     for task in study.tasks:
         for name in (task.metric, task.custom_probe):
-            custom = _named(study, name, texts)
-            if custom and custom.text is not None:
+            custom = _named(study, name, code_files)
+            if custom and custom.source_code is not None:
                 _check(custom, is_probe=name == task.custom_probe)
     return study
 
 
-def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: int) -> StudySpec:
+def with_orders(
+    study: StudySpec, code_files: Mapping[str, str], layers: int, heads: int
+) -> StudySpec:
     """Return the study with the scores of the head orders that these files define."""
     scores = list(study.scores)
     for name in dict.fromkeys(map(scores_in, study.orders)):
-        order = _named(study, name, texts)
-        if order is None or order.text is None:
+        order = _named(study, name, code_files)
+        if order is None or order.source_code is None:
             continue
         # It imports torch, which looking at a finished study does without.
         from papa.ranking.external_scores import scores_of
@@ -76,17 +79,17 @@ def with_orders(study: StudySpec, texts: Mapping[str, str], layers: int, heads: 
     return study.model_copy(update={"scores": tuple(scores)})
 
 
-def code_of(study: StudySpec, task: TaskSpec, texts: Mapping[str, str]) -> CustomCode | None:
+def code_of(study: StudySpec, task: TaskSpec, code_files: Mapping[str, str]) -> CustomCode | None:
     """Return the custom code of a task, as far as its files are known."""
-    metric, probe = (_named(study, name, texts) for name in (task.metric, task.custom_probe))
+    metric, probe = (_named(study, name, code_files) for name in (task.metric, task.custom_probe))
     return CustomCode(metric, probe) if metric or probe else None
 
 
-def _named(study: StudySpec, name: str | None, texts: Mapping[str, str]) -> NamedCode | None:
+def _named(study: StudySpec, name: str | None, code_files: Mapping[str, str]) -> NamedCode | None:
     """Return the code of this name; None where no code has it."""
     module = module_of(name)
     digests = (code.sha256 for code in study.code if code.name == module)
-    return NamedCode(name, next(digests, ""), texts.get(module)) if name and module else None
+    return NamedCode(name, next(digests, ""), code_files.get(module)) if name and module else None
 
 
 def _check(custom: NamedCode, *, is_probe: bool) -> None:

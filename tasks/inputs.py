@@ -16,7 +16,7 @@ from papa.scores.custom import CustomCode
 from papa.spec import EncoderSpec, HubSource, Precision, Source, StudySpec, TaskSpec
 from papa.storage.artifacts import in_threads
 from papa.tasks.code import code_of, read_code, with_code, with_orders
-from papa.tasks.misfits import misfits, unfit_orders
+from papa.tasks.misfits import find_misfits, find_unfit_orders
 from papa.text.sources import fingerprint, pinned
 
 _Item = TypeVar("_Item")
@@ -48,11 +48,11 @@ def inputs_with(study: StudySpec, encoder: EncoderReference) -> StudyInputs:
     (spec,) = study.encoders
     study = with_code(study, {})
     sources = {
-        text.source: (pinned(text.source), fingerprint(text.source)) for text in named_texts(study)
+        corpus.source: (pinned(corpus.source), fingerprint(corpus.source))
+        for corpus in named_corpora(study)
     }
     resolved = ResolvedInputs(study, {spec: encoder}, sources)
-    for where, reason in misfits(resolved.study, resolved.encoders.values()):
-        resolved.problems.append(Problem(where, SpecError(reason)))
+    resolved.problems += find_misfits(resolved.study, resolved.encoders.values())
     return resolved.inputs()
 
 
@@ -65,7 +65,7 @@ class ResolvedInputs:
         encoders: The encoders that were resolved.
         sources: Each source at its commit, and its fingerprint.
         problems: What is wrong.
-        texts: The text of each file of custom code, by the name that the study gives it.
+        code_files: The source code of each file of custom code, by its name in the study.
         unchecked: What could not be looked at.
         notes: What a reader should know.
     """
@@ -74,7 +74,7 @@ class ResolvedInputs:
     encoders: dict[EncoderSpec, EncoderReference] = field(default_factory=dict)
     sources: dict[Source, tuple[Source, str]] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
-    texts: Mapping[str, str] = field(default_factory=dict)
+    code_files: Mapping[str, str] = field(default_factory=dict)
     unchecked: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
 
@@ -95,9 +95,9 @@ class ResolvedInputs:
             for spec in study.encoders
         )
         tasks = tuple(map(self.at_commit, study.tasks))
-        pinned = {"tasks": tasks, "substitutes": tuple(substitutes), "encoders": tuple(specs)}
-        study = study.model_copy(update=pinned)
-        code_by_task = {task: code_of(study, task, self.texts) for task in tasks}
+        update = {"tasks": tasks, "substitutes": tuple(substitutes), "encoders": tuple(specs)}
+        study = study.model_copy(update=update)
+        code_by_task = {task: code_of(study, task, self.code_files) for task in tasks}
         code = {task: custom for task, custom in code_by_task.items() if custom}
         sources = dict(self.sources.values())
         return StudyInputs(study, encoders, sources, short_names(encoders), code)
@@ -113,30 +113,30 @@ def resolve_inputs(
     """Resolve encoders and sources concurrently, and check that they fit each other; no row is
     read. Without ``fetch_weights`` the digests of encoders that are not here stay unknown.
     """
-    texts = read_code(code)
-    resolved = ResolvedInputs(study, texts=texts)
+    code_files = read_code(code)
+    resolved = ResolvedInputs(study, code_files=code_files)
     try:
-        study = resolved.study = with_code(study, texts)
+        study = resolved.study = with_code(study, code_files)
     except SpecError as error:
         resolved.problems.append(Problem("code", error))
     # Weights take long, and a study that cannot run needs none.
-    fetch_weights = fetch_weights and not (resolved.problems or any(unfit_orders(study)))
+    fetch_weights = fetch_weights and not (resolved.problems or any(find_unfit_orders(study)))
     precision: Precision = "float32" if study.precision == "auto" else study.precision
     positions: dict[Any, str] = {
         spec: f"encoders.{index} ({spec.name})" for index, spec in enumerate(study.encoders)
     }
-    for text, where in named_texts(study).items():
-        positions.setdefault(text.source, where)
+    for corpus, where in named_corpora(study).items():
+        positions.setdefault(corpus.source, where)
     if any(isinstance(requested, HubSource) for requested in positions):
         import datasets  # noqa: F401 — once and here instead of by several threads
     if any(not spec.name.startswith(("/", "embedded/")) for spec in study.encoders):
         from huggingface_hub import HfApi, get_cached_repo_tree, snapshot_download  # noqa: F401 — likewise
-    for requested, result in run_concurrently(partial(_described, precision), positions).items():
+    for requested, result in run_concurrently(partial(_resolve_one, precision), positions).items():
         if isinstance(result, EncoderReference):
             if study.precision == "auto":
                 result = replace(result, precision=_precision_of_checkpoint(result, study))
             # One after another: several at once would need several times the memory.
-            result = attempted(_with_weights, requested, result, fetch_weights)
+            result = result_or_error(_with_weights, requested, result, fetch_weights)
         if isinstance(result, PapaError):
             resolved.problems.append(Problem(positions[requested], result))
         elif isinstance(result, EncoderReference):
@@ -148,9 +148,8 @@ def resolve_inputs(
     if len(precisions) == 1:
         resolved.study = resolved.study.model_copy(update={"precision": precisions.pop()})
     if known:
-        resolved.study = with_orders(resolved.study, texts, known[0].layers, known[0].heads)
-    for where, reason in misfits(resolved.study, known):
-        resolved.problems.append(Problem(where, SpecError(reason)))
+        resolved.study = with_orders(resolved.study, code_files, known[0].layers, known[0].heads)
+    resolved.problems += find_misfits(resolved.study, known)
     resolved.problems += problems_of("encoders", partial(short_names, known))
     return resolved
 
@@ -173,7 +172,7 @@ def _with_weights(spec: EncoderSpec, described: EncoderReference, fetch: bool) -
     return described
 
 
-def attempted(job: Callable[..., Any], *arguments: Any) -> Any:
+def result_or_error(job: Callable[..., Any], *arguments: Any) -> Any:
     """Return what a job returns, or the error that a user can correct."""
     try:
         return job(*arguments)
@@ -182,14 +181,16 @@ def attempted(job: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def run_concurrently(job: Callable[[_Item], Any], items: Iterable[_Item]) -> dict[_Item, Any]:
-    """Run the job on every item in threads; return its ``attempted`` results by item."""
+    """Run the job on every item in threads; return its ``result_or_error`` results by item."""
     # Progress bars share this lock; one of several threads would take it from the others.
     tqdm.get_lock()
-    return in_threads(partial(attempted, job), items)
+    return in_threads(partial(result_or_error, job), items)
 
 
-def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
-    """Return every task and every corpus of constant matrices, with its position in the study."""
+def named_corpora(study: StudySpec) -> dict[TaskSpec, str]:
+    """Return the corpora of a study, every task's and every substitute's, with their positions in
+    the study.
+    """
     names = {task: f"tasks.{index} ({task.name})" for index, task in enumerate(study.tasks)}
     for index, substitute in enumerate(study.substitutes):
         if substitute.corpus:
@@ -198,7 +199,7 @@ def named_texts(study: StudySpec) -> dict[TaskSpec, str]:
     return names
 
 
-def _described(
+def _resolve_one(
     precision: Precision, requested: EncoderSpec | Source
 ) -> EncoderReference | tuple[Source, str]:
     """Return an encoder by its small files; a source at its commit, with its fingerprint."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from papa.errors import SpecError, meant
+from papa.errors import Problem, SpecError, meant
 from papa.models.reference import EncoderReference
 from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS, is_known, scoring_method
 from papa.spec import StudySpec, SubstituteSpec, TaskSpec
@@ -10,9 +10,14 @@ from papa.spec.orders import REVERSED
 from papa.spec.substitutes import entry_of
 
 
-def misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[tuple[str, str]]:
-    """Yield what in a study does not fit its tasks or one of its encoders: where, and why."""
-    yield from unfit_orders(study)
+def find_misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> list[Problem]:
+    """Return what in a study does not fit its tasks or one of its encoders."""
+    return [Problem(where, SpecError(reason)) for where, reason in _misfits(study, encoders)]
+
+
+def _misfits(study: StudySpec, encoders: Iterable[EncoderReference]) -> Iterator[tuple[str, str]]:
+    """Yield where something does not fit, and why."""
+    yield from find_unfit_orders(study)
     for index, substitute in enumerate(study.substitutes):
         for task in study.tasks:
             for reason in _unfit_substitute(substitute, task):
@@ -54,15 +59,15 @@ def _unfit_substitute(substitute: SubstituteSpec, task: TaskSpec) -> Iterator[st
         yield f"it needs PAPA's own probe, and {name} has {setting}: leave out one of them"
 
 
-def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
+def find_unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
     """Yield each order that is unknown or that a task of the study cannot have: where, and why."""
     fitting = [
-        name for name in (*HEAD_ORDERS, *SCORING_METHODS) if not [*_why_unscored(study, name)]
+        name for name in (*HEAD_ORDERS, *SCORING_METHODS) if not [*_unfit_method(study, name)]
     ]
     advice = f": give one of {', '.join(fitting)}, scores:FILE or module:name, or reversed: and one"
     for index, order in enumerate(study.orders):
         if is_known(order):
-            reasons = [*_why_unscored(study, scoring_method(order) or "")]
+            reasons = [*_unfit_method(study, scoring_method(order) or "")]
         else:
             near = meant(order.removeprefix(REVERSED), fitting)
             reasons = [f"there is no order '{order}'{near}"]
@@ -71,7 +76,7 @@ def unfit_orders(study: StudySpec) -> Iterator[tuple[str, str]]:
             advice = ""  # Once is enough.
 
 
-def _why_unscored(study: StudySpec, method: str) -> Iterator[str]:
+def _unfit_method(study: StudySpec, method: str) -> Iterator[str]:
     """Yield, for each task whose heads the method cannot score, the reason."""
     entry = SCORING_METHODS.get(method)
     if entry is None:

@@ -8,7 +8,7 @@ from papa.spec import FilesSource, StudySpec
 from papa.spec.file import load_study, read_yaml
 from papa.spec.orders import module_of, scores_in
 from papa.storage.store import MARKER
-from papa.tasks.inputs import named_texts
+from papa.tasks.inputs import named_corpora
 
 
 def load_to_run(
@@ -43,10 +43,10 @@ def check_stored(path: Path, study: StudySpec, allowed: Sequence[Path]) -> None:
 
 def _local_files(study: StudySpec) -> Iterator[Path]:
     """Yield the files and folders on this machine that a study names, without links."""
-    for text in named_texts(study):
-        if isinstance(text.source, FilesSource):
-            yield text.source.train
-            yield text.source.validation
+    for corpus in named_corpora(study):
+        if isinstance(corpus.source, FilesSource):
+            yield corpus.source.train
+            yield corpus.source.validation
     for encoder in study.encoders:
         if Path(encoder.name).is_absolute():
             yield Path(encoder.name)

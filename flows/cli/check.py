@@ -9,7 +9,7 @@ from papa.errors import PapaError, printable, shortened
 from papa.flows.check import Checked, check_study
 from papa.flows.cli import options
 from papa.flows.environment import missing_engines, outside_working_folder
-from papa.tasks.inputs import named_texts
+from papa.tasks.inputs import named_corpora
 from papa.tasks.mlflow_address import check_tracking, tracking_address
 
 _ROWS = ("train_rows", "validation_rows")
@@ -62,7 +62,7 @@ def check(
 def _document(checked: Checked) -> dict[str, Any]:
     """Return what is printed of a study that can run, as JSON has it."""
     tasks = []
-    for task in named_texts(checked.inputs.study):
+    for task in named_corpora(checked.inputs.study):
         preview = checked.previews.get(task)
         tasks.append(
             {

@@ -16,7 +16,7 @@ from papa.spec.file import load_study
 from papa.storage import artifacts
 from papa.storage.store import Store
 from papa.storage.unused import Contents
-from papa.tasks.inputs import named_texts
+from papa.tasks.inputs import named_corpora
 
 
 def remove(
@@ -54,22 +54,24 @@ def remove(
             artifacts.remove(f"{opened.artifacts}/{step}")
         if study in known:
             artifacts.remove(opened.study_path(study))
-            copies = _copied_texts(opened, [study])
-            for name in copies - _copied_texts(opened, [name for name in known if name != study]):
+            copies = _names_of_copied_data(opened, [study])
+            for name in copies - _names_of_copied_data(
+                opened, [name for name in known if name != study]
+            ):
                 opened.studies.remove(name)
             for ending in (".yaml", ".failed", ".json"):
                 opened.remove_study_file(f"{study}{ending}")
         typer.echo(f"Deleted {deleted}. Its records in MLflow and Prefect stay.")
 
 
-def _copied_texts(store: Store, studies: Iterable[str]) -> set[str]:
+def _names_of_copied_data(store: Store, studies: Iterable[str]) -> set[str]:
     """Return the names of the texts that ``papa run --data`` copied for studies, beside their
     results.
     """
     names: set[str] = set()
     for study in studies:
         with suppress(PapaError):
-            for text in named_texts(load_study(store.study_path(f"{study}.yaml"))):
-                if isinstance(text.source, FilesSource):
-                    names |= {text.source.train.name, text.source.validation.name}
+            for corpus in named_corpora(load_study(store.study_path(f"{study}.yaml"))):
+                if isinstance(corpus.source, FilesSource):
+                    names |= {corpus.source.train.name, corpus.source.validation.name}
     return {name for name in names if name.endswith((".train.jsonl", ".validation.jsonl"))}

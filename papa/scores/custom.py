@@ -46,20 +46,20 @@ class NamedCode:
     """Code that a study names, as MODULE:NAME.
 
     The text of its file travels to the workers with the step that needs it, and is run at the first
-    call, as a module that nothing else can import. ``text`` is None if the command line did not
-    give the file: such code has a key, but cannot be run.
+    call, as a module that nothing else can import. ``source_code`` is None if the command line did
+    not give the file: such code has a key, but cannot be run.
     """
 
     name: str
     digest: str
-    text: str | None
+    source_code: str | None
 
     def load(self) -> Any:
         """Return what the file defines under the name: a function, a class or an estimator."""
         module, _, name = self.name.partition(":")
-        if self.text is None:
+        if self.source_code is None:
             raise SpecError(missing_code_message(self.name))
-        definitions = vars(_run_module(module, self.text))
+        definitions = vars(_run_module(module, self.source_code))
         if name not in definitions:
             raise SpecError(
                 f"{self.name}: {module}.py defines no {name}{meant(name, definitions)}: correct "
@@ -72,11 +72,11 @@ class NamedCode:
 
 
 @lru_cache(maxsize=16)
-def _run_module(name: str, text: str) -> ModuleType:
-    """Run a file's text as a module, once a process."""
+def _run_module(name: str, source_code: str) -> ModuleType:
+    """Run source code as a module, once a process."""
     module = ModuleType(name)
     try:
-        exec(compile(text, f"{name}.py", "exec", dont_inherit=True), vars(module))
+        exec(compile(source_code, f"{name}.py", "exec", dont_inherit=True), vars(module))
     except (Exception, SystemExit) as error:
         reason = f"{type(error).__name__}: {in_one_line(Exception(error))}"
         raise SpecError(

@@ -6,7 +6,7 @@ import pytest
 
 from papa.ranking.orders import HEAD_ORDERS, SCORING_METHODS
 from papa.spec.file import resolve_study
-from papa.tasks.misfits import misfits
+from papa.tasks.misfits import find_misfits
 from tests.spec.documents import TEXT_TASK
 
 NATIVE = TEXT_TASK | {"head": "native"}
@@ -20,7 +20,8 @@ PAIRS = NATIVE | {"kind": "pair", "columns": {"text": "a", "text_pair": "b", "la
 
 def misfits_of(**settings: object) -> list[tuple[str, str]]:
     document = {"name": "s", "encoders": ["a/b"], "tasks": [TEXT_TASK], **settings}
-    return [*misfits(resolve_study(document, folder=Path(), origin="test"), [])]
+    study = resolve_study(document, folder=Path(), origin="test")
+    return [(problem.where, str(problem.error)) for problem in find_misfits(study, [])]
 
 
 @pytest.mark.parametrize(
