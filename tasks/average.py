@@ -46,6 +46,7 @@ def average(
     shape = (encoder.layers, encoder.heads, slots, slots)
     total = AttentionSums(np.zeros(shape), np.zeros(shape[2:]))
     worker_seconds = 0.0
+    device = ""
     workers = context.executor.size
     shards_per_call = -(-len(shards) // (CALLS_PER_WORKER * workers))
     calls: list[WorkerCall] = []
@@ -57,11 +58,12 @@ def average(
     for sums, spent in run_on_all_workers(run, calls, workers, context.progress):
         total.merge(sums)
         worker_seconds += spent["worker_seconds"]
+        device = spent["device"]
     context.call_worker(
         publish_average,
         with_model=False,
         total=total,
-        metadata={**context.metadata(), **spent, "worker_seconds": worker_seconds},
+        metadata={**context.metadata(), "device": device, "worker_seconds": worker_seconds},
     )
 
 

@@ -41,8 +41,8 @@ def with_code(study: StudySpec, code_files: Mapping[str, str]) -> StudySpec:
         )
     external = tuple(scores for scores in study.scores if module_of(scores.name) not in code_files)
     digests = {code.name: code.sha256 for code in study.code}
-    for name, source_code in code_files.items():
-        digests[name] = hashlib.sha256(source_code.encode()).hexdigest()
+    for module, source_code in code_files.items():
+        digests[module] = hashlib.sha256(source_code.encode()).hexdigest()
     known = {scores.name for scores in external}
     missing = [name for name in orders if module_of(name) not in code_files and name not in known]
     missing += [name for name in task_names if module_of(name) not in (None, *digests)]

@@ -130,7 +130,8 @@ class Tracking:
                     scored = True
                     self._write_beside(partial(self._log_cell, pair, cell, step))
             steps_by_name = {
-                f"constants/{name}": source.artifact for name, source in pair.substitutes.items()
+                f"constants/{name}": substitute.stored_by
+                for name, substitute in pair.substitutes.items()
             }
             for method, by_seed in pair.rankings.items():
                 for seed, ranking in by_seed.items():
@@ -276,7 +277,7 @@ def _percent_up(fraction: float) -> int:
     """Return a share in percent, rounded up, as a step of MLflow is a whole number. Up to 0.01
     above a whole number is rounding error.
     """
-    return round(100 * fraction + 0.49)
+    return math.ceil(100 * fraction - 0.01)
 
 
 def _points_of_losses(name: str, artifact: ArtifactReference) -> list[Point]:

@@ -49,11 +49,12 @@ def artifact_folder(database: Path) -> Path:
 
 def connect(address: str) -> Any:
     """Return a client of the MLflow at ``address``; create a SQLite file that is missing."""
-    os.environ |= {**_ENVIRONMENT, **os.environ}
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     from mlflow import MlflowClient
 
-    for name in ("mlflow", "alembic"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for logger in ("mlflow", "alembic"):
+        logging.getLogger(logger).setLevel(logging.WARNING)
     database = database_of(address)
     with tracking_errors(address):
         if database and not database.exists():

@@ -25,7 +25,7 @@ from papa.tasks.step import Step, stage
 from papa.text.corpus import open_corpus
 
 ANSWERS = "answers.safetensors"
-ABOUT = "answers.json"
+ANSWER_FACTS = "answers.json"
 
 
 @stage("answer", version=5)
@@ -59,14 +59,14 @@ def answer(
         "unseen_share": unseen_by_position(substitute, validation.lengths),
     }
     with context.published() as folder:
-        (folder / ABOUT).write_text(json.dumps(about) + "\n")
+        (folder / ANSWER_FACTS).write_text(json.dumps(about) + "\n")
         save_file(answers, folder / ANSWERS)
 
 
 def read_answers(artifact: ArtifactReference) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read answers, and about them: the head's classes, the constant heads, the unseen share."""
-    folder = verified(artifact, ANSWERS, ABOUT)
-    return load_file(folder / ANSWERS), json.loads((folder / ABOUT).read_text())
+    folder = verified(artifact, ANSWERS, ANSWER_FACTS)
+    return load_file(folder / ANSWERS), json.loads((folder / ANSWER_FACTS).read_text())
 
 
 # The body does not use ``heads``: it is in the step's key, and results read it from the step.

@@ -88,7 +88,7 @@ def tokenise_step(pair: Pair, corpus: TaskSpec) -> Step:
         settings.append("mask_seed")
     # These two also restrict or rewrite the labels (papa/text/labels.py).
     reads_more = corpus.metric in ("f1", "entity_f1")
-    metric = corpus.metric if reads_more else stand_in_metric(corpus, "regression")
+    metric = corpus.metric if reads_more else equivalent_metric(corpus, "regression")
     return tokenise.step(
         f"tokenise · {pair.label} · {corpus.name}",
         tokenizer=tokenizer,
@@ -117,12 +117,12 @@ def native_task(task: TaskSpec) -> TaskSpec | None:
     """
     if task.head == "probe":
         return None
-    metric = stand_in_metric(task, "of_embeddings")
+    metric = equivalent_metric(task, "of_embeddings")
     return task_of_only(task, "head", "labels", columns=label_column(task), metric=metric)
 
 
-def stand_in_metric(task: TaskSpec, *properties: str) -> Metric:
-    """Return the metric that a step has in place of a task's, of which it reads properties alone.
+def equivalent_metric(task: TaskSpec, *properties: str) -> Metric:
+    """Return the metric for a step that reads only some properties of the task's metric.
 
     A step's key holds the metric, so tasks whose metrics differ in nothing that the step reads
     would compute it twice. They share it, as each has the first metric with its properties.
@@ -132,11 +132,12 @@ def stand_in_metric(task: TaskSpec, *properties: str) -> Metric:
         properties: Names of properties of ``TaskSpec`` that depend on its metric.
     """
     candidates: tuple[Metric, ...] = ("accuracy", "spearman", "agreement", "cosine", task.metric)
-    for metric in candidates:
+
+    def has_same_properties(metric: Metric) -> bool:
         other = task.model_copy(update={"metric": metric})
-        if all(getattr(other, name) == getattr(task, name) for name in properties):
-            break
-    return metric
+        return all(getattr(other, name) == getattr(task, name) for name in properties)
+
+    return next(filter(has_same_properties, candidates))
 
 
 def reduced(model: _Spec, *names: str, **values: object) -> _Spec:

@@ -5,6 +5,7 @@ are compared on the same heads.
 """
 
 import sys
+from dataclasses import replace
 
 from papa.ranking.head_scores import partition_of
 from papa.ranking.orders import SCORING_METHODS, has_joint_effects
@@ -16,10 +17,10 @@ from papa.tasks.joint_effects import joint_effects
 from papa.tasks.pair import (
     Pair,
     average_step,
+    equivalent_metric,
     label_column,
     native_task,
     reduced,
-    stand_in_metric,
     task_of_only,
 )
 from papa.tasks.rank import score_heads, train_frozen_probe, train_lambda
@@ -142,7 +143,7 @@ def control_steps(pair: Pair, lambda_steps: StepsBySeed) -> StepsBySeed:
     ):
         return {}
     return {
-        seed: step.changed(f"{step.name} · shuffled labels", shuffled=True)
+        seed: replace(step.with_arguments(shuffled=True), name=f"{step.name} · shuffled labels")
         for seed, step in lambda_steps.items()
     }
 
@@ -175,5 +176,5 @@ def joint_effects_step(pair: Pair, rankings: Rankings) -> Step | None:
 
 def _task_of_loss(task: TaskSpec, **values: object) -> TaskSpec:
     """Return what of a task decides a loss."""
-    metric = stand_in_metric(task, "of_embeddings", "ranks_by_divergence", "regression")
+    metric = equivalent_metric(task, "of_embeddings", "ranks_by_divergence", "regression")
     return task_of_only(task, "head", "labels", columns=label_column(task), metric=metric, **values)

@@ -22,7 +22,7 @@ from papa.tasks.cell import read_baseline, read_examples, read_scores
 from papa.tasks.pair_steps import Artifacts, PairSteps
 from papa.tasks.step import Step
 
-_NO_INFLUENCE = np.zeros(0, np.float32)
+_MISSING_INFLUENCE = np.zeros(0, np.float32)
 """What the score of a baseline loses without each row, if there is no such baseline."""
 
 
@@ -41,7 +41,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
     )
     always_one_answer = math.nan
     one_answer = ""
-    answer_influence = _NO_INFLUENCE
+    answer_influence = _MISSING_INFLUENCE
     words_scores: dict[int, float] = {}
     words_influences: dict[int, Float[np.ndarray, " rows"]] = {}
     if pair.baselines:
@@ -77,7 +77,7 @@ def _rows(pair: PairSteps, artifacts: Artifacts) -> Iterator[dict[str, Any]]:
                     "word_embeddings": words_scores.get(seed, math.nan),
                     "influence": seed_influence,
                     "one_answer_influence": answer_influence,
-                    "word_embeddings_influence": words_influences.get(seed, _NO_INFLUENCE),
+                    "word_embeddings_influence": words_influences.get(seed, _MISSING_INFLUENCE),
                 }
 
 

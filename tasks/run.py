@@ -34,57 +34,57 @@ class Session:
         executor: Runs functions on workers, or in this process.
         execution: Settings that change results by rounding alone.
         reporter: Shows which steps run.
-        recomputed: Keys of damaged steps that this run has computed again.
+        repaired_keys: Keys of steps whose damaged artifacts this run has computed again.
     """
 
     store: Store
     executor: Executor
     execution: ExecutionSpec
     reporter: Reporter
-    recomputed: set[str] = field(default_factory=set)
+    repaired_keys: set[str] = field(default_factory=set)
 
 
-# 1. A step reads a damaged input, of which a file or metadata changed, and raises a DamagedError.
-# 2. This input is computed again, once a run (``Session.recomputed``).
-# 3. The step runs again.
-# 4. Damage that stays ends the step: its DamagedError is raised.
-def run_once(group: StepGroup, session: Session, damage: DamagedError | None = None) -> bool:
+def run_once(group: StepGroup, session: Session, reported: DamagedError | None = None) -> bool:
     """Run the steps of a group that are not complete; return whether there was something to do.
 
-    Metadata and the sizes of files tell, before any lock, whether an artifact is complete.
-    ``damage`` is the error that another step raised about an artifact of this group.
+    Metadata and the sizes of files tell, before any lock, whether an artifact is complete. Damage
+    inside files shows when a step reads its input, and raises a DamagedError: the input is computed
+    again, once a run, then the step. If the input is damaged still, the error is raised.
+    ``reported`` is the error of another step that read an artifact of this group.
     """
     store = session.store
-    missing = [step for step in group.steps if damage or not step.is_complete(store)]
+    missing = [step for step in group.steps if reported or not step.is_complete(store)]
     if not missing:
         return False
-    recomputed_before = set(session.recomputed)
-    lock = f"{group.first.stage.name}-{group.first.key_of_all_seeds}"
+    # An input that another step repairs while this one runs may be repaired once more.
+    repaired_before = set(session.repaired_keys)
+    lock = f"{group.first.stage.name}-{group.first.group_key}"
 
     def report_waiting() -> None:
         session.reporter.note(group.name, "waits for another run that works on it")
 
     try:
         with claimed(store, lock, report_waiting, lambda: session.executor.closed):
-            _compute(missing, session, damage)
+            _compute(missing, session, reported)
     except DamagedError as error:
         damaged_input = next(
             (needed for needed in group.inputs if needed.folder(store) == error.address), None
         )
-        if damaged_input is None or damaged_input.key in recomputed_before:
+        if damaged_input is None or damaged_input.key in repaired_before:
             raise
         # Another step that reads the input may be computing it: this one waits for that.
         run_once(StepGroup((damaged_input,)), session, error)
         run_once(group, session)
-        if damage:
-            session.recomputed |= {step.key for step in missing}
+        if reported:
+            # The first try removed the artifact, so the second found no damage to note.
+            session.repaired_keys |= {step.key for step in missing}
     return True
 
 
-def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | None) -> None:
+def _compute(missing: Sequence[Step], session: Session, reported: DamagedError | None) -> None:
     """Compute steps under their lock, but for those that another run finished meanwhile."""
     store = session.store
-    damage_of = {step: _damage_of(step, session, damage) for step in missing}
+    damage_of = {step: _damage_of(step, session, reported) for step in missing}
     steps = [step for step in missing if damage_of[step] or not step.is_complete(store)]
     for step in steps:
         damage_of_step = damage_of[step]
@@ -94,15 +94,13 @@ def _compute(missing: Sequence[Step], session: Session, damage: DamagedError | N
     if steps:
         with session.reporter.running(StepGroup(tuple(steps)).name) as progress:
             _run_bodies(tuple(steps), session, progress)
-    session.recomputed |= {step.key for step in steps if damage_of[step]}
+    session.repaired_keys |= {step.key for step in steps if damage_of[step]}
 
 
-def _damage_of(step: Step, session: Session, known: DamagedError | None) -> DamagedError | None:
-    """Return what is wrong with a step's artifact; what was known may have been computed again
-    since.
-    """
-    if known and step.key not in session.recomputed:
-        return known
+def _damage_of(step: Step, session: Session, reported: DamagedError | None) -> DamagedError | None:
+    """Return what is wrong with a step's artifact; what was reported may be repaired since."""
+    if reported and step.key not in session.repaired_keys:
+        return reported
     # An artifact with metadata that is not complete (Step.is_complete) is damaged.
     if artifacts.has_metadata(step.folder(session.store)):
         return session.store.damage(step.stage.name, step.key)

@@ -1,6 +1,6 @@
 """A step: a stage of the pipeline with its arguments, its cache key, and the artifact it leaves.
 
-Keys are known before anything runs: they are made of the stage's name and version and of the
+Keys are known before anything runs: a key is the digest of the stage's name and version and of the
 step's arguments, with other steps by their keys and encoders by the digests of their files.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import dataclass, field, is_dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from papa.storage.artifacts import ArtifactReference
 from papa.storage.store import Store
 
 KEY_FORMAT = 3
-"""Raised where keys are made in another way, so that no artifact made before is read."""
+"""Raise it when keys are computed in another way, so that no earlier artifact is read."""
 _KEYED_BY_ENCODER = (
     "digest",
     "tokenizer_digest",
@@ -31,7 +31,7 @@ _KEYED_BY_ENCODER = (
     "width",
     "precision",
 )
-"""What of an encoder enters a key: its content, not its name or where its files lie."""
+"""The fields of an encoder that enter a key: its content, not its name or where its files lie."""
 
 RunsOn = Literal["any worker", "driver's machine", "driver thread"]
 
@@ -138,9 +138,9 @@ class Step:
         )
 
     @cached_property
-    def key_of_all_seeds(self) -> str:
-        """The key of what steps that differ in their seed alone have in common."""
-        return self.changed(seeds=()).key if self.stage.by_seed else self.key
+    def group_key(self) -> str:
+        """Equal for steps that differ in their seed alone, which run in one call."""
+        return self.with_arguments(seeds=()).key if self.stage.by_seed else self.key
 
     @property
     def address(self) -> str:
@@ -152,9 +152,9 @@ class Step:
         """The steps whose artifacts it reads, each once."""
         return tuple(dict.fromkeys(_steps_in(self.arguments)))
 
-    def changed(self, name: str | None = None, **arguments: Any) -> Step:
-        """Return the step with another name, or with some arguments changed."""
-        return Step(self.stage, name or self.name, {**self.arguments, **arguments})
+    def with_arguments(self, **arguments: Any) -> Step:
+        """Return the step with some arguments changed."""
+        return replace(self, arguments={**self.arguments, **arguments})
 
     def folder(self, store: Store) -> str:
         """Return the full address of its artifact: a folder, or a URI."""
@@ -194,6 +194,7 @@ def key_content(value: Any) -> Any:
             }
         case Mapping():
             pairs = [[key_content(key), key_content(item)] for key, item in value.items()]
+            # A mapping has no order; keys may be of several types, which do not compare.
             return sorted(pairs, key=repr)
         case tuple() | list():
             return [key_content(item) for item in value]
@@ -262,5 +263,5 @@ def group_by_seed(steps: Iterable[Step]) -> list[StepGroup]:
     """Return steps in groups that run in one call, in the order of their first steps."""
     groups: dict[str, list[Step]] = {}
     for step in steps:
-        groups.setdefault(step.key_of_all_seeds, []).append(step)
+        groups.setdefault(step.group_key, []).append(step)
     return [StepGroup(tuple(members)) for members in groups.values()]

@@ -40,7 +40,8 @@ class SubstituteSource:
     Attributes:
         kind: Its name in a study's ``substitutes``.
         parameters: Its whole-number settings, such as ``window``.
-        source: The step whose artifact it is, or is derived from; None where it needs no encoder.
+        source: The step whose artifact is the substitute, or what it is derived from; None where
+            it needs no encoder.
     """
 
     kind: SubstituteKind
@@ -48,11 +49,10 @@ class SubstituteSource:
     source: Step | None = None
 
     @property
-    def artifact(self) -> Step | None:
-        """The step whose artifact holds the substitute itself; None where it is derived."""
-        if self.source is not None and self.source.stage.name == "average":
-            return self.source if self.kind == "average" else None
-        return self.source
+    def stored_by(self) -> Step | None:
+        """The step whose artifact is the substitute itself; None where it is derived."""
+        is_average = self.source is not None and self.source.stage.name == "average"
+        return None if is_average and self.kind != "average" else self.source
 
     def load(
         self, artifact: ArtifactReference | None, encoder: EncoderReference, task: TaskSpec

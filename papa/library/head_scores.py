@@ -246,7 +246,7 @@ def _scores_of_encoder(
         (method,) = inputs.study.orders
         steps = pair.rankings[method]
         if average:
-            steps = {seed: step.changed(average=average) for seed, step in steps.items()}
+            steps = {seed: step.with_arguments(average=average) for seed, step in steps.items()}
         artifacts = run_steps(with_inputs(steps.values()), Store(folder), encoder, inputs, progress)
         by_seed = {seed: artifacts[step] for seed, step in steps.items()}
         frame = read_head_scores(method, by_seed).frame(method)

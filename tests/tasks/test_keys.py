@@ -147,7 +147,7 @@ def test_metrics_share_the_steps_that_read_nothing_else_of_them() -> None:
 def changed(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     """``value`` with one thing in it changed, for each thing in it; and the path of that thing."""
     if isinstance(value, Step):
-        yield path, value.changed(**{next(iter(value.arguments)): "another"})
+        yield path, value.with_arguments(**{next(iter(value.arguments)): "another"})
     elif isinstance(value, PairSteps | EncoderReference | CustomCode | ConstantMatrices):
         return  # A test of its own.
     elif isinstance(value, BaseModel):
@@ -179,7 +179,7 @@ def test_everything_that_a_stage_is_given_is_in_its_key() -> None:
         for name, value in step.arguments.items():
             for path, new in changed(value, name):
                 keyed.add(f"{step.stage.name} {path}")
-                if step.changed(**{name: new}).key == step.key:
+                if step.with_arguments(**{name: new}).key == step.key:
                     left.add(path)
     assert left == {"task.name", "task.source.kind", "task.source.name"}
     assert len(keyed) > 100
@@ -208,17 +208,17 @@ def test_matrices_and_code_of_the_users_own_are_in_the_key() -> None:
     assert len({step(ones), step(0 * ones), step(ones, ~visible)}) == 3
     assert step(ones) == step(ones.clone())
     (scored, *_) = (step for step in steps_of().steps if step.stage.name == "probe")
-    assert scored != scored.changed(code=CustomCode(len))
+    assert scored != scored.with_arguments(code=CustomCode(len))
 
 
 def test_steps_of_one_key_are_equal(monkeypatch: pytest.MonkeyPatch) -> None:
     (step,) = (step for step in steps_of().steps if step.stage.name == "train_lambda")
-    same = step.changed("other name", text=step["text"].changed("other"))
+    same = replace(step.with_arguments(text=replace(step["text"], name="other")), name="other name")
     assert len({step, same, pickle.loads(pickle.dumps(step))}) == 1  # noqa: S301
-    assert same != step.changed(seed=1)
+    assert same != step.with_arguments(seed=1)
     before = step.key
     monkeypatch.setattr(step.stage, "version", 99)
-    assert step.changed().key != before
+    assert step.with_arguments().key != before
 
 
 def test_a_fingerprint_is_of_everything_that_decides_how_files_are_read(tmp_path: Path) -> None:
