@@ -26,8 +26,7 @@ if TYPE_CHECKING:
     from papa.heads.substitutes import Substitute
     from papa.probes.features import FeatureModel
 
-# Arguments that the bodies of these stages do not use are read from the step: ``features`` and
-# ``code`` by ``_train_and_score``, ``encoder`` for ``context.loaded_encoder``.
+# The bodies of these stages do not use ``encoder``: ``model_of`` reads it from the step.
 
 
 @stage("probe", version=9, by_seed=True)
@@ -54,8 +53,9 @@ def probe(
     corpus = open_corpus(context.artifacts[text])
     constant_heads = heads.select(context.artifacts)
     substitute = heads.load_substitute(context, encoder, task)
+    loaded = context.loaded_encoder
     scored, examples_by_seed = _train_and_score(
-        context, context.loaded_encoder, corpus, seeds, substitute, constant_heads, trained
+        context, loaded, corpus, task, seeds, features, code, substitute, constant_heads, trained
     )
     unseen_share = None
     if constant_heads and not trained:
@@ -91,7 +91,8 @@ def baseline(
     corpus = open_corpus(context.artifacts[text])
     loaded = context.loaded_encoder
     one_answer = best_constant_answer(corpus, task, len(loaded.word_embeddings), code)
-    scored, examples_by_seed = _train_and_score(context, WordEmbeddings(loaded), corpus, seeds)
+    words = WordEmbeddings(loaded)
+    scored, examples_by_seed = _train_and_score(context, words, corpus, task, seeds, features, code)
     for step, scored_seed, examples in zip(context.steps, scored, examples_by_seed, strict=True):
         with context.published(step) as folder:
             save_baseline(folder, one_answer, [scored_seed], [examples])
@@ -101,31 +102,33 @@ def _train_and_score(
     context: Context,
     encoder: FeatureModel,
     corpus: TokenisedCorpus,
+    task: TaskSpec,
     seeds: tuple[int, ...],
+    features: FeaturesSpec,
+    code: CustomCode | None,
     substitute: Substitute | None = None,
     constant_heads: tuple[Head, ...] = (),
     trained: bool = False,
 ) -> tuple[tuple[ScoredSeed, ...], list[np.ndarray]]:
-    """Train and score the probe of the step that runs. Return the score of every seed, and for each
-    seed what each validation row adds to it, [rows, k].
+    """Train and score the task's probe. Return the score of every seed, and for each seed what each
+    validation row adds to it, [rows, k].
     """
     from papa.probes.evaluate import evaluate_cell
 
-    step = context.step
     started = time.perf_counter()
     with context.scratch_folder() as scratch:
         scored = evaluate_cell(
             encoder,
             corpus,
-            step["task"],
+            task,
             seeds,
             substitute=substitute,
             heads=constant_heads,
             trained=trained,
-            features=step["features"],
+            features=features,
             execution=context.execution,
             scratch=scratch,
-            code=step["code"],
+            code=code,
             progress=context.progress,
             on_epoch=context.on_epoch,
         )

@@ -16,7 +16,19 @@ FORMAT = 3
 
 
 class Store:
-    """The places in a store: a folder or a URI that fsspec knows; ``root`` is on this machine."""
+    """An artifact store, in a folder or behind a URI that fsspec knows.
+
+    Attributes:
+        files: Its files.
+        address: Its folder or URI.
+        root: Its folder on this machine; of a URI one in the cache.
+        artifacts: The address of its artifacts.
+        scratch: Where steps keep features while they run.
+        locks: Where runs on this machine keep their locks.
+        studies: The results of all studies, on this machine also where artifacts lie behind a URI.
+        shared_studies: What other machines read of studies where the store lies behind a URI; None
+            in a folder, where they read ``studies`` itself.
+    """
 
     def __init__(self, address: Address) -> None:
         self.files = Files(without_links(address))
@@ -28,22 +40,12 @@ class Store:
         self.artifacts = f"{self.address}/artifacts"
         self.scratch = self.root / "scratch"
         self.locks = self.root / "locks"
+        self.studies = Files(self.root / "studies")
+        self.shared_studies = None if self.files.folder else Files(f"{self.address}/studies")
 
     def study_path(self, name: str) -> Path:
         """Return the path of a name below ``studies``: a study's results, or a file beside them."""
         return self.root / "studies" / name
-
-    @property
-    def studies(self) -> Files:
-        """The results of all studies, on this machine also where artifacts lie behind a URI."""
-        return Files(self.root / "studies")
-
-    @property
-    def shared_studies(self) -> Files | None:
-        """What other machines see of studies where the store lies behind a URI; None in a folder,
-        where they see ``studies`` itself.
-        """
-        return None if self.files.folder else Files(f"{self.address}/studies")
 
     def write_study_file(self, name: str, data: bytes) -> None:
         """Write a file of a study beside its results, for other machines too."""
