@@ -74,11 +74,6 @@ class Checked:
         """Whether a missing step runs an encoder: texts and the report need no worker."""
         return any(step.stage.runs_on != "driver's machine" for step in self.missing)
 
-    @property
-    def needs_ray(self) -> bool:
-        """Whether Ray has to run. One worker is this process: Ray takes seconds to start."""
-        return self.cluster is not None or (self.workers != 1 and self.needs_workers)
-
 
 def check_study(
     study: StudySpec,

@@ -181,7 +181,9 @@ def start_workers(checked: Checked, store: Store) -> Iterator[Executor]:
     device = checked.inputs.study.execution.device
     with in_use(store, checked.inputs.study.name) as shared, ExitStack() as started:
         executor: Executor
-        if checked.needs_ray:
+        # One worker is this process: Ray takes seconds to start.
+        needs_ray = checked.cluster is not None or (checked.workers != 1 and checked.needs_workers)
+        if needs_ray:
             pool = WorkerPool(checked.workers, device, shared, address=checked.cluster)
             executor = started.enter_context(pool)
         else:

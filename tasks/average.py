@@ -63,7 +63,7 @@ def average(
         publish_average,
         with_model=False,
         total=total,
-        metadata={**context.metadata(), "device": device, "worker_seconds": worker_seconds},
+        metadata={**context.build_metadata(), "device": device, "worker_seconds": worker_seconds},
     )
 
 

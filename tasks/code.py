@@ -2,19 +2,23 @@
 digests and its own orders' scores, so what reads a stored one knows its keys and runs nothing.
 """
 
-import hashlib
 import inspect
 from collections.abc import Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
+from typing import TypeAlias
 
 from papa.errors import SpecError, in_one_line
 from papa.scores.custom import CustomCode, NamedCode, missing_code_message
 from papa.spec import CodeSpec, ExternalScores, StudySpec, TaskSpec
 from papa.spec.orders import module_of, scores_in
 
+CodeFiles: TypeAlias = Mapping[str, str]
+"""The source code of files, by the names that a study gives them."""
 
-def read_code(files: Sequence[Path]) -> dict[str, str]:
-    """Return the source code of files, by the names that a study gives them."""
+
+def read_code(files: Sequence[Path]) -> CodeFiles:
+    """Read files of custom code."""
     code_files: dict[str, str] = {}
     for file in files:
         if file.suffix != ".py" or not module_of(f"{file.stem}:name") or file.stem in code_files:
@@ -29,7 +33,7 @@ def read_code(files: Sequence[Path]) -> dict[str, str]:
     return code_files
 
 
-def with_code(study: StudySpec, code_files: Mapping[str, str]) -> StudySpec:
+def with_code(study: StudySpec, code_files: CodeFiles) -> StudySpec:
     """Return the study with the digests of the files that it names, whose names it has checked."""
     orders = [name for name in map(scores_in, study.orders) if module_of(name)]
     task_names = [name for task in study.tasks for name in (task.metric, task.custom_probe) if name]
@@ -41,8 +45,7 @@ def with_code(study: StudySpec, code_files: Mapping[str, str]) -> StudySpec:
         )
     external = tuple(scores for scores in study.scores if module_of(scores.name) not in code_files)
     digests = {code.name: code.sha256 for code in study.code}
-    for module, source_code in code_files.items():
-        digests[module] = hashlib.sha256(source_code.encode()).hexdigest()
+    digests |= {name: sha256(code.encode()).hexdigest() for name, code in code_files.items()}
     known = {scores.name for scores in external}
     missing = [name for name in orders if module_of(name) not in code_files and name not in known]
     missing += [name for name in task_names if module_of(name) not in (None, *digests)]
@@ -58,9 +61,7 @@ def with_code(study: StudySpec, code_files: Mapping[str, str]) -> StudySpec:
     return study
 
 
-def with_orders(
-    study: StudySpec, code_files: Mapping[str, str], layers: int, heads: int
-) -> StudySpec:
+def with_orders(study: StudySpec, code_files: CodeFiles, layers: int, heads: int) -> StudySpec:
     """Return the study with the scores of the head orders that these files define."""
     scores = list(study.scores)
     for name in dict.fromkeys(map(scores_in, study.orders)):
@@ -79,13 +80,13 @@ def with_orders(
     return study.model_copy(update={"scores": tuple(scores)})
 
 
-def code_of(study: StudySpec, task: TaskSpec, code_files: Mapping[str, str]) -> CustomCode | None:
+def code_of(study: StudySpec, task: TaskSpec, code_files: CodeFiles) -> CustomCode | None:
     """Return the custom code of a task, as far as its files are known."""
     metric, probe = (_named(study, name, code_files) for name in (task.metric, task.custom_probe))
     return CustomCode(metric, probe) if metric or probe else None
 
 
-def _named(study: StudySpec, name: str | None, code_files: Mapping[str, str]) -> NamedCode | None:
+def _named(study: StudySpec, name: str | None, code_files: CodeFiles) -> NamedCode | None:
     """Return the code of this name; None where no code has it."""
     module = module_of(name)
     digests = (code.sha256 for code in study.code if code.name == module)

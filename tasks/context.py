@@ -168,8 +168,10 @@ class Context:
             seconds = time.monotonic() - self._started
         return {"worker_seconds": seconds, "device": device}
 
-    def metadata(self, step: Step | None = None) -> dict[str, Any]:
-        """Return what the artifact of a step, by default the first, says of itself."""
+    def build_metadata(self, step: Step | None = None) -> dict[str, Any]:
+        """Return what the artifact of a step, by default the first, says of itself, with the time
+        spent until now.
+        """
         step = step or self.step
         spent = self.time_spent()
         # Each of several seeds has its share of the call's time.
@@ -212,7 +214,7 @@ class Context:
             facts: Further metadata.
         """
         step = step or self.step
-        metadata = {**self.metadata(step), "train_losses": self._train_losses(step), **facts}
+        metadata = {**self.build_metadata(step), "train_losses": self._train_losses(step), **facts}
         with published(step.folder(self.store), metadata) as folder:
             yield folder
 

@@ -47,14 +47,8 @@ def joint_effects(
     corpus = open_corpus(context.artifacts[text])
     native = open_native_loss(context, encoder, corpus, task, unit, "validation")
     constants = ConstantMatrices.load(context.artifacts[average])
-    effects = native_joint_effects(
-        native,
-        constants,
-        heads.units_in_order(context.artifacts),
-        keep,
-        ranking.rows,
-        context.progress,
-    )
+    order = heads.units_in_order(context.artifacts)
+    effects = native_joint_effects(native, constants, order, keep, ranking.rows, context.progress)
     with context.published() as folder:
         effects.to_csv(folder / EFFECTS, index=False)
 

@@ -145,35 +145,34 @@ class FinishedStudy:
     @cached_property
     def summary(self) -> DataFrame:
         """A row a cell."""
-        return self._table(SUMMARY)
+        return read_table(self.folder / SUMMARY)
 
     @cached_property
     def results(self) -> DataFrame:
         """A row a cell and seed."""
-        return self._table(RESULTS)
+        return read_parquet(self.folder / RESULTS)
 
     @cached_property
     def heads(self) -> DataFrame:
         """A row a score of a head: encoder, task, method, layer, head, score, low, high."""
-        return self._table(HEADS)
+        return read_parquet(self.folder / HEADS)
 
     @cached_property
     def orders(self) -> OrderComparison | None:
         """The comparison of its head orders; None of a study with one."""
         if not (self.folder / ORDERS).exists():
             return None
-        return OrderComparison(self._table(ORDERS), self._table(ORDER_SCORES))
+        return OrderComparison(
+            read_table(self.folder / ORDERS), read_table(self.folder / ORDER_SCORES)
+        )
 
     @cached_property
     def joint_effects(self) -> DataFrame | None:
         """A row for each encoder, task and set of heads; None without an order by effect of a
         native head.
         """
-        return self._table(JOINT_EFFECTS) if (self.folder / JOINT_EFFECTS).exists() else None
-
-    def _table(self, name: str) -> DataFrame:
-        read = read_parquet if name.endswith(".parquet") else read_table
-        return read(self.folder / name)
+        path = self.folder / JOINT_EFFECTS
+        return read_table(path) if path.exists() else None
 
     def encoder_here(self, label: str) -> EncoderReference:
         """Return the encoder that was measured: where it was, or found anew by its name."""

@@ -95,6 +95,7 @@ def build_pair(pair: Pair) -> PairSteps:
             cell_step(pair, canonical, substitute, heads, seeds)
             for seeds, heads in heads_by_seeds.items()
         )
+        # The substitutes in use, which the report and MLflow show.
         for heads in heads_by_seeds.values():
             if heads.substitute is not None:
                 substitutes.setdefault(substitute.label, heads.substitute)

@@ -23,13 +23,12 @@ def differing_keys(study: StudySpec, finished: StudySpec) -> list[str]:
 
 
 def _differing(ours: Any, theirs: Any, key: str) -> Iterator[str]:
+    is_settled_by_run = ours == "auto" or (ours is None and key.endswith(".revision"))
     if isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         ours = dict(enumerate(ours))
         theirs = dict(enumerate(theirs))
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name in dict.fromkeys([*ours, *theirs]):
             yield from _differing(ours.get(name), theirs.get(name), f"{key}.{name}")
-    elif ours != theirs:
-        is_settled_by_run = ours == "auto" or (ours is None and key.endswith(".revision"))
-        if not is_settled_by_run:
-            yield key
+    elif ours != theirs and not is_settled_by_run:
+        yield key

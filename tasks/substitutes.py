@@ -172,4 +172,4 @@ def supplied_matrices(
     Where: in a thread of the driver, which has them; no worker is called.
     """
     plain = replace(matrices, kind="custom", counts=None, encoder_digest=None)
-    plain.save(context.step.folder(context.store), context.metadata())
+    plain.save(context.step.folder(context.store), context.build_metadata())

@@ -115,7 +115,7 @@ class ShardLosses:
         tensors = {"rows": self.rows, "sets": self.sets, "sums": self.sums, "lengths": self.lengths}
         name = sha256_of_json([self.rows.tolist(), self.sets.tolist()])
         address = f"{context.step.folder(context.store)}/{SHARDS}/{name}"
-        metadata = {**context.metadata(), "worker_seconds": self.worker_seconds}
+        metadata = {**context.build_metadata(), "worker_seconds": self.worker_seconds}
         with published(address, metadata) as folder:
             save_file(tensors, folder / LOSSES)
 

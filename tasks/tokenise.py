@@ -28,5 +28,5 @@ def tokenise(
         shard_rows=context.execution.shard_rows,
         progress=context.progress,
         content=fingerprint,
-        provenance=context.metadata(),
+        provenance=context.build_metadata(),
     )

@@ -108,8 +108,7 @@ def study_of_texts(
         if setting.startswith("name="):
             override(naming, setting)
     halves = {"train": rows[1::2], "validation": _sample(rows[::2], _MEASURED)}
-    copies = store.study_path(naming["name"]).absolute()
-    paths = {split: copies.with_name(f"{copies.name}.{split}.jsonl") for split in halves}
+    paths = {half: store.study_path(f"{naming['name']}.{half}.jsonl").absolute() for half in halves}
     source = {"kind": "files", **{split: str(path) for split, path in paths.items()}}
     shared = {"source": source, "slots": _slots(reference, sides), "head": "native"}
     document: dict[str, Any] = {"name": short, "encoders": [name]}
