@@ -127,7 +127,7 @@ def check_study(
             for name in (custom.metric, custom.probe):
                 load_code(name)  # Refused where its file was not given.
     if here and checked.missing:
-        _check_memory(checked.inputs, workers or usable_cores())
+        _check_memory(checked.inputs, workers)
     if 1 not in study.keep:
         no_original = "keep holds no 1: without the original there is no drop to report: add 1"
         resolved.notes[no_original] = None
@@ -181,7 +181,8 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
             continue
         if encoder.digest.startswith("unknown"):
             resolved.unchecked.append(
-                f"{where}: whether its weights fit (they are not downloaded yet)"
+                f"{where}: whether its weights fit (they are not downloaded yet, which 'papa run' "
+                "or 'hf download' does)"
             )
         if tokenizers:
             resolved.problems += problems_of(where, partial(check, encoder))
@@ -229,7 +230,7 @@ def _check_corpora(resolved: ResolvedInputs) -> dict[TaskSpec, Preview]:
     return previews
 
 
-def _check_memory(inputs: StudyInputs, workers: int) -> None:
+def _check_memory(inputs: StudyInputs, requested_workers: int | None) -> None:
     """Compare what is free with the least that workers take: a model, and sums of averages."""
     # Prefect's server may have started already, and is among the servers counted below.
     started = psutil.Process().children()
@@ -238,7 +239,15 @@ def _check_memory(inputs: StudyInputs, workers: int) -> None:
     entries = slots**2 * max(encoder.layers * encoder.heads for encoder in inputs.encoders)
     weights = max(map(_loaded_bytes, inputs.encoders), default=0)
     need = _WORKER_BYTES + weights + 20 * entries
-    if workers * need + _SERVER_BYTES > free:
+    workers = requested_workers or usable_cores()
+    is_short = workers * need + _SERVER_BYTES > free
+    if is_short and requested_workers is None and inputs.study.execution.device != "cpu":
+        import torch  # Only here, as it takes long: most machines have memory for a worker a core.
+
+        # With GPUs there is one worker for each.
+        workers = torch.cuda.device_count() or workers
+        is_short = workers * need + _SERVER_BYTES > free
+    if is_short:
         fewer = int((free - _SERVER_BYTES) // need)
         advice = f"use --workers {fewer}" if fewer > 0 else "use a larger machine or --ray-address"
         raise errors.PapaError(

@@ -126,7 +126,7 @@ class WorkerPool(AbstractContextManager["WorkerPool"]):
             return result
         raise TransientError(
             "a worker was lost four times while it ran this step: "
-            "it may lack memory, use fewer workers or lower execution.batch_tokens"
+            "it may lack memory: use fewer workers, or lower slots or execution.batch_tokens"
         )
 
     def __exit__(self, *error: object) -> None:

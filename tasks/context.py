@@ -143,7 +143,8 @@ class Context:
 
         assert self.model is not None, "the step has a native head"
         model = cast("PreTrainedModel", self.model)
-        return open_native(model, task, encoder, split, label_names, score)
+        batch_tokens = self.execution.batch_tokens
+        return open_native(model, task, encoder, split, label_names, score, batch_tokens)
 
     @contextmanager
     def scratch_folder(self) -> Iterator[Path]:

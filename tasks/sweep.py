@@ -87,6 +87,7 @@ def sweep_heads(
         added_losses=table.sums[1:] - table.sums[0],
         lengths=table.lengths,
         size=size,
+        seconds=context.metadata()["seconds"],
         worker_seconds=table.worker_seconds,
     )
     Files(folder).remove(SHARDS)
@@ -261,9 +262,12 @@ def publish_effect(
     added_losses: Float[np.ndarray, "heads texts"],
     lengths: Int[np.ndarray, " texts"],
     size: tuple[int, int],
+    seconds: float,
     worker_seconds: float,
 ) -> None:
-    """Publish the effect of every head, and its standard error over texts, on a worker."""
+    """Publish the effect of every head, and its standard error over texts, on a worker; the sweep
+    took these ``seconds``.
+    """
     from papa.ranking.set_values import effect_of_losses
 
     step = context.step
@@ -274,5 +278,6 @@ def publish_effect(
         context,
         {SWEPT_METHOD: scores},
         partition_of(texts, ranking.rows or EVALUATION_ROWS, step["seed"]),
+        seconds=seconds,
         worker_seconds=worker_seconds,
     )

@@ -200,8 +200,8 @@ def _constant_heads(finished: FinishedStudy, cell: CellEntry) -> tuple[tuple[int
         )
     elif family_of(model_type) is None:
         fault = (
-            f"'{cell.encoder}' is a {model_type}: export an encoder of those that 'papa models' "
-            "lists, or use papa.ablated"
+            f"'{cell.encoder}' is a {model_type}, and only encoders of those that 'papa models' "
+            "lists can be exported: use papa.ablated"
         )
     elif origin not in ("slots", "average"):
         fault = (

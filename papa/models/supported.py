@@ -257,5 +257,6 @@ def family_for(config: PreTrainedConfig, subject: str) -> Family:
 def unsupported(subject: str, kind: object) -> EncoderError:
     known = ", ".join(kind for family in FAMILIES for kind in family.model_types)
     return EncoderError(
-        f"{subject}: architecture {shown(kind)} is not supported: use one of {known}"
+        f"{subject}: architecture {shown(kind)} is not supported: use one of {known}, "
+        "or give the model itself to papa.measure or papa.ablated"
     )

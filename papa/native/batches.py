@@ -23,9 +23,11 @@ from papa.text.tokens import IGNORED, SpecialTokens
 Inputs: TypeAlias = Mapping[str, Any]
 """The keyword arguments of a model."""
 BATCH_TEXTS = 16
-"""Texts of an in-memory model in one batch."""
+"""The most texts of an in-memory model in one batch."""
 BATCH_TOKENS = {"cpu": 1024, "cuda": 16_384}
-"""Tokens of a study's texts in one batch."""
+"""The usual number of tokens of a study's texts in one batch, by the type of the device."""
+MOST_TOKENS = 16_384
+"""The most tokens of an in-memory model's texts in one batch, if there are two texts or more."""
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,14 @@ class SplitTexts:
         device: The model's.
         classes: The number that the head has for each class of the task; None where labels are no
             classes, or not read.
+        batch_tokens: About how many tokens a batch has at most; None takes ``BATCH_TOKENS``.
     """
 
     split: TokenisedSplit
     special_tokens: SpecialTokens
     device: torch.device
     classes: Int[Tensor, " classes"] | None = None
+    batch_tokens: int | None = None
 
     def __len__(self) -> int:
         return len(self.split)
@@ -75,7 +79,7 @@ class SplitTexts:
         rows = self.split.rows if rows is None else rows
         index = self.split.index_of(rows)
         lengths = self.split.first_lengths[index], self.split.lengths[index]
-        most = tokens or BATCH_TOKENS[self.device.type]
+        most = tokens or self.batch_tokens or BATCH_TOKENS[self.device.type]
         for group in rows_of_like_length(*lengths, most):
             yield self._padded(rows[group])
 
@@ -143,9 +147,7 @@ class InMemoryTexts:
         texts = [self.texts[row] for row in rows.tolist()]
         lengths = self.lengths[rows]
         if tokens is None:
-            order = np.argsort(lengths, kind="stable")
-            starts = range(0, len(rows), BATCH_TEXTS)
-            groups = [order[start : start + BATCH_TEXTS] for start in starts]
+            groups = [*_usual_groups(lengths, is_text=all("input_ids" in text for text in texts))]
         else:
             groups = [*rows_of_like_length(0 * lengths, lengths, tokens)]
         for group in groups:
@@ -163,6 +165,17 @@ class InMemoryTexts:
             name: _below_each_other([text[name] for text in texts], self.padding.get(name, 0))
             for name in texts[0]
         }
+
+
+def _usual_groups(lengths: Int[np.ndarray, " texts"], is_text: bool) -> Iterator[Rows]:
+    """Yield the indices of texts of like length, up to ``BATCH_TEXTS`` together; of text as few as
+    have ``MOST_TOKENS``, because a language model answers with a number for each token and word.
+    """
+    order = np.argsort(lengths, kind="stable")
+    for start in range(0, len(order), BATCH_TEXTS):
+        group = order[start : start + BATCH_TEXTS]
+        fitting = MOST_TOKENS // max(int(lengths[group].max()), 1) if is_text else BATCH_TEXTS
+        yield from np.split(group, range(max(fitting, 1), len(group), max(fitting, 1)))
 
 
 Texts: TypeAlias = SplitTexts | InMemoryTexts

@@ -29,9 +29,11 @@ def open_native(
     split: TokenisedSplit,
     label_names: Sequence[str] | None = None,
     score: CustomScore | None = None,
+    batch_tokens: int | None = None,
 ) -> NativeHead:
     """Return the native head of a loaded model in eval mode, for the texts of a split; it is
-    trained no more. ``label_names`` are the task's classes, where its labels are read.
+    trained no more. ``label_names`` are the task's classes, where its labels are read;
+    ``batch_tokens`` as for ``SplitTexts``.
     """
     model.requires_grad_(False)
     tokens = special_tokens_of(load_tokenizer(reference), task.kind)
@@ -42,7 +44,7 @@ def open_native(
         classes = torch.from_numpy(class_ids(label_names, class_names(model), task)).to(
             model.device
         )
-    texts = SplitTexts(split, tokens, model.device, classes)
+    texts = SplitTexts(split, tokens, model.device, classes, batch_tokens)
     return NativeHead(model, texts, score=score)
 
 

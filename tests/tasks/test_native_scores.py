@@ -12,10 +12,14 @@ import transformers as tf
 from papa.errors import CheckError
 from papa.flows.check import check_study
 from papa.heads.constants import ConstantMatrices
+from papa.models.native import class_of_native_head, load_native_model
 from papa.models.reference import EMBEDDED, embedded_folder
+from papa.progress import ignore_progress
 from papa.scores.summary import summarise
+from papa.spec import ExecutionSpec, TaskSpec
 from papa.spec.file import resolve_study
 from papa.storage.store import Store
+from papa.tasks.context import Context
 from papa.tasks.native_head import read_answers
 from papa.tasks.step import Step
 from papa.text.corpus import open_corpus
@@ -92,6 +96,20 @@ def test_accuracy_is_that_of_the_stock_model(classified: Scored, classifier: Pat
     accuracy = scores(classified, "accuracy")
     assert accuracy[1] == np.mean(logits.argmax(1) == truth) > 0.9
     assert accuracy[0] < accuracy[1] - 0.1
+
+
+def test_batches_have_as_many_tokens_as_execution_says(classified: Scored) -> None:
+    step = probe_step(classified, "accuracy", 1)["answers"]
+    task: TaskSpec = step["task"]
+    model = load_native_model(step["encoder"], class_of_native_head(task, step["encoder"]))
+    execution = ExecutionSpec(batch_tokens=40)
+    context = Context((step,), classified.store, execution, ignore_progress, model=model)
+    split = open_corpus(context.artifacts[step["text"]]).split("validation")
+    native = context.open_native_head(task, step["encoder"], split)
+    shapes = [batch.inputs["input_ids"].shape for batch in native.texts.batches()]
+    assert max(texts * tokens for texts, tokens in shapes) <= 40
+    assert max(texts for texts, _ in shapes) > 1
+    assert sum(texts for texts, _ in shapes) == 120
 
 
 def test_agreement_is_with_the_answers_of_the_unchanged_model(classified: Scored) -> None:

@@ -3,9 +3,11 @@
 import multiprocessing
 import os
 import signal
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from safetensors.numpy import load_file
 
 from papa.spec import ExecutionSpec
 from papa.spec.file import resolve_study
-from papa.storage.artifacts import METADATA, SHARDS, verified
+from papa.storage.artifacts import METADATA, SHARDS, read_metadata, verified
 from papa.storage.store import Store
 from papa.tasks import sweep
 from papa.tasks.head_scores import SCORES
@@ -111,6 +113,15 @@ def assert_same_bits(scores: dict[str, np.ndarray], expected: dict[str, np.ndarr
     assert scores.keys() == expected.keys()
     for name, values in expected.items():
         np.testing.assert_array_equal(scores[name], values)
+
+
+def test_the_seconds_of_a_sweep_include_its_shards(
+    copier: Path, undisturbed: Undisturbed, tmp_path: Path
+) -> None:
+    slow = CountingWorker(ended_after=1, end=partial(time.sleep, 1.5))
+    artifact_of(undisturbed.step, slow, tmp_path)
+    finished = undisturbed.step.reference(Store(tmp_path))
+    assert read_metadata(finished.path)["seconds"] > 1.5
 
 
 @pytest.mark.server
