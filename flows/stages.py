@@ -84,11 +84,9 @@ def run_steps(
         ready.sort(key=lambda group: -dependents[group])
         waiting: list[StepGroup] = []
         for group in ready:
-            if group in to_compute:
-                is_full = len(running & to_compute) >= workers
-            else:
-                is_full = len(running - to_compute) >= _CONCURRENT_CHECKS
-            if is_full:
+            limit = workers if group in to_compute else _CONCURRENT_CHECKS
+            same_kind = running & to_compute if group in to_compute else running - to_compute
+            if len(same_kind) >= limit:
                 waiting.append(group)
                 continue
             running.add(group)

@@ -212,13 +212,10 @@ def _steps_in(value: Any) -> Iterator[Step]:
         return
     container = vars(value) if is_dataclass(value) else value
     if isinstance(container, Mapping):
-        items: Iterable[Any] = container.values()
-    elif isinstance(container, tuple):
-        items = container
-    else:
-        return
-    for item in items:
-        yield from _steps_in(item)
+        container = tuple(container.values())
+    if isinstance(container, tuple):
+        for item in container:
+            yield from _steps_in(item)
 
 
 def with_inputs(steps: Iterable[Step]) -> list[Step]:
