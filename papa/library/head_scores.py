@@ -93,8 +93,8 @@ def head_scores(
             ``papa.Task(text=…, text_pair=…, label=…)``, as ``score`` says what is scored.
         method: How heads are scored: "lambda" or another method of docs/method.md. None takes
             "effect" for a native head (an in-memory model, or ``papa.Task(head="native")``), and
-            "lambda" for a probe. "effect" takes one pass over ``rows`` texts for each head and each
-            seed with a sample of its own, which is slow for a large model.
+            "lambda" for a probe. "effect" takes a pass over ``rows`` texts for each head and each
+            ranking seed, which is slow for a large model.
         substitute: What heads are compared with, as for ``replaced`` or ``ablated``; "average" is
             over the training texts.
         substitute_data: For an in-memory model, other texts or batches, for a substitute that is
@@ -123,8 +123,9 @@ def head_scores(
             ``ablated``.
         unit: What is scored: "head", or "kv_group", the heads of a decoder or an in-memory model
             that share keys and values by its configuration, as a cache of keys and values is saved
-            only where all of them are constant. They are replaced together, gates and λ are one
-            for all, and what is a mean over texts is their mean.
+            only where all of them output zeros (of keys alone: where all are constant). They are
+            replaced together, gates and λ are one for all, and what is a mean over texts is their
+            mean.
         progress: Whether to show progress bars.
 
     Returns:

@@ -106,8 +106,8 @@ def measure(
             a list of heads, after which those that it leaves out follow by layer and head; scores,
             or a function of (layer, head), the smallest first. A frame of ``head_scores`` may stand
             without a list. Orders of an in-memory model follow the first of the substitutes. None
-            takes ["effect"] for a native head, with a pass over up to 256 texts for each head, and
-            ["lambda"] for a probe.
+            takes ["effect"] for a native head, with a pass over up to 256 texts for each head and
+            ranking seed, and ["lambda"] for a probe.
         keep: Shares of heads that stay input-dependent; [1] scores the model as it is.
         probe_seeds: Seeds: a probe is trained with each; intervals need two or more. Of an
             in-memory model nothing is trained with them: they draw random orders, and the texts of

@@ -241,7 +241,7 @@ class StudySpec(Frozen):
     """Shares of heads that stay input-dependent; drops are measured against 1, the original."""
     unit: Unit = "head"
     """What is scored and becomes constant as a whole: a head, or kv_group, the heads of a decoder
-    that share keys and values, as a cache of these is saved only where all of them are constant."""
+    that share keys and values: a cache of these is saved only where all of them output zeros."""
     probe_seeds: Seeds = (0, 1, 2)
     """A probe is trained with each seed; intervals need two or more."""
     ranking_seeds: Seeds = (0, 1, 2)
