@@ -186,7 +186,8 @@ def score_heads(
             execution=context.execution,
             progress=context.progress,
         )
-        publish_head_scores(context, _scores_without_loss(methods, request), partition)
+        scores_by_method = _scores_without_loss(methods, request)
+        publish_head_scores(context, scores_by_method, partition, native=False)
         return
     entry = SCORING_METHODS[methods[0]]
     valued_rows = ranking.rows or EVALUATION_ROWS

@@ -13,7 +13,7 @@ from papa.reporting.wording import (
 from papa.scores.levels import LEVEL
 from papa.spec.columns import PAIR
 
-_MOSTPAIRS = 5
+_MOST_PAIRS = 5
 """The most pairs of heads that a sentence, a table or a figure shows of an encoder and task."""
 _EFFECTS = (
     "The first heads of the order by effect, on validation texts: by how much the mean loss grows, "
@@ -86,7 +86,7 @@ def _redundant_pairs_clause(pairs: pandas.DataFrame) -> str:
         return f"none costs significantly more together than in the sum of each alone {test}"
     names = [
         f"{row['pair']} by {effect_label('redundancy', row)}"
-        for row in redundant[:_MOSTPAIRS].to_dict("records")
+        for row in redundant[:_MOST_PAIRS].to_dict("records")
     ]
     if len(redundant) > len(names):
         names.append(f"{len(redundant) - len(names)} more")
@@ -108,7 +108,7 @@ def shown_sets(effects: pandas.DataFrame) -> pandas.DataFrame:
     """Return the sets of heads that tables and figures show of one encoder and task: the first
     heads of the order, then the most redundant of the significant pairs.
     """
-    pairs = significant_pairs(effects).head(_MOSTPAIRS)
+    pairs = significant_pairs(effects).head(_MOST_PAIRS)
     first_heads = effects[effects["pair"] == ""].drop_duplicates("count", keep="last")
     return pandas.concat([first_heads, pairs])
 
