@@ -65,11 +65,17 @@ def test_a_study_in_memory_has_the_scores_of_a_study_in_a_file(
     listed = invoke("heads", "same", "--store", str(tmp_path / "store"), *options)
     names = ["constant_heads", "fraction", "drop", "verdict", "heads"]
     expected = [
-        [answer["constants"], answer["order"], *(count[name] for name in names), answer["reason"]]
+        [
+            answer["constants"],
+            answer["order"],
+            *(count[name] for name in (*names, "drop_low", "drop_high")),
+            answer["reason"],
+        ]
         for answer in json.loads(listed.out)["answers"]
         for count in answer["counts"]
     ]
-    answered = measurement.heads(max_drop=0.3)[["constants", "order", *names, "reason"]]
+    columns = ["constants", "order", *names, "low", "high", "reason"]
+    answered = measurement.heads(max_drop=0.3)[columns]
     assert json.loads(json.dumps(answered.to_numpy().tolist())) == expected
     assert answered["heads"].map(bool).tolist().count(True) >= 3
     means = ours.groupby(["constants", "fraction"])["score"].mean()

@@ -19,6 +19,7 @@ from tests.native.models import (
     EVERY_HEAD,
     HEADS,
     LAYERS,
+    TEXTS,
     bert,
     gpt,
     in_one_batch,
@@ -225,17 +226,16 @@ def test_the_interval_of_lambda_covers_what_it_says() -> None:
     assert 0.85 < np.mean(covered) < 0.99
 
 
-def test_seeds_of_gradients_divide_the_texts() -> None:
-    """Three seeds with 8 texts each have the mean of all 24."""
-    gradients = partial(
-        papa.head_scores, gpt(), method="gradient", substitute="zeros", progress=False
-    )
-    (batch,) = in_one_batch()
-    of_all = gradients([batch], ranking_seeds=[0])["score"]
-    divided = gradients([batch], ranking_seeds=[0, 1, 2])["score"]
-    np.testing.assert_allclose(divided, of_all, rtol=1e-4)
-    of_a_third = gradients([{name: rows[:8] for name, rows in batch.items()}], ranking_seeds=[0])
-    assert (of_a_third["score"] - of_all).abs().max() > 1e-3, "negative control"
+@pytest.mark.parametrize(("method", "rows"), [("gradient", None), ("effect", TEXTS // 3)])
+def test_three_seeds_divide_the_texts(method: str, rows: int | None) -> None:
+    """Their mean is that of all texts, which are equally long."""
+    ids = torch.randint(1, 99, (TEXTS, 6), generator=torch.Generator().manual_seed(2))
+    scores = partial(papa.head_scores, gpt(), method=method, substitute="zeros", progress=False)
+    divided = scores([{"input_ids": ids}], rows=rows, ranking_seeds=[0, 1, 2])["score"]
+    of_all = scores([{"input_ids": ids}], ranking_seeds=[0])["score"]
+    np.testing.assert_allclose(divided, of_all, rtol=1e-4, atol=1e-6)
+    of_a_third = scores([{"input_ids": ids[: TEXTS // 3]}], ranking_seeds=[0])["score"]
+    assert (of_a_third - of_all).abs().max() > 1e-3, "negative control"
 
 
 def test_packed_rows_stay_whole_with_a_warning() -> None:

@@ -65,6 +65,11 @@ def test_a_number_without_an_interval_is_undecided() -> None:
     assert [*heads_within(frame, {}, ONE_PERCENT)["verdict"]] == ["undecided", "within"]
 
 
+def test_a_number_without_an_interval_does_not_make_up_for_smaller_ones() -> None:
+    frame = summary(FIRST, WIDE, SECOND).assign(drop_high=[0.0, 0.03, math.nan, 0.005])
+    assert [*heads_within(frame, {}, ONE_PERCENT)["verdict"]] == ["undecided"] * 3
+
+
 def test_heads_are_those_of_their_cells() -> None:
     frame = summary((2, -0.02, 0.001))
     heads = ((0, 3), (1, 7))

@@ -67,6 +67,18 @@ def test_constant_outputs_score_each_seed(
         export_cell(finished, cell_options, tmp_path / "export", keep=0.5)
 
 
+@pytest.mark.parametrize("method", ["effect", "greedy"])
+def test_each_seed_scores_a_sample_of_its_own(method: str, shallow: str, tmp_path: Path) -> None:
+    """Nothing else of a native head differs by seed."""
+    ranking = {"rows": 8, "evaluations": 24}
+    design = {"orders": [method], "ranking": ranking, "ranking_seeds": [0, 1]}
+    study = described(shallow, OWN, keep=[1, 0.96], **design)
+    scored = score_study(study, Path(), tmp_path / "store")
+    (pair,) = scored.pipeline.pairs
+    first, second = pair.head_scores(scored.artifacts)[method].by_seed
+    assert (first != second).any()
+
+
 def scorings(steps: Pipeline) -> list[Step]:
     return [step for step in steps.steps if step.stage.name == "score_heads"]
 
