@@ -181,8 +181,8 @@ def _check_encoders(resolved: ResolvedInputs, *, tokenizers: bool) -> None:
             continue
         if encoder.digest.startswith("unknown"):
             resolved.unchecked.append(
-                f"{where}: whether its weights fit (they are not downloaded yet, which 'papa run' "
-                "or 'hf download' does)"
+                f"{where}: whether its weights fit (not downloaded yet: 'papa run' or "
+                "'hf download' fetches them)"
             )
         if tokenizers:
             resolved.problems += problems_of(where, partial(check, encoder))

@@ -169,13 +169,17 @@ class Context:
             seconds = time.monotonic() - self._started
         return {"worker_seconds": seconds, "device": device}
 
+    @property
+    def seconds(self) -> float:
+        """The time since the call began; of a call with several seeds each one's share."""
+        return (time.monotonic() - self._started) / len(self.steps)
+
     def build_metadata(self, step: Step | None = None) -> dict[str, Any]:
         """Return what the artifact of a step, by default the first, says of itself, with the time
         spent until now.
         """
         step = step or self.step
         spent = self.time_spent()
-        # Each of several seeds has its share of the call's time.
         return {
             "stage": step.stage.name,
             "name": step.name,
@@ -183,7 +187,7 @@ class Context:
             "spec": step.spec,
             "stage_version": step.stage.version,
             "inputs": [needed.address for needed in step.inputs],
-            "seconds": (time.monotonic() - self._started) / len(self.steps),
+            "seconds": self.seconds,
             "worker_seconds": spent["worker_seconds"] / len(self.steps),
             "device": spent["device"],
         }

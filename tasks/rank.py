@@ -236,7 +236,7 @@ def _head_loss(
 def _scores_without_loss(
     methods: Sequence[str], request: ScoringRequest
 ) -> Mapping[str, HeadScores]:
-    """Score all heads by methods that read the encoder's attention, or train a probe themselves."""
+    """Score all heads by means over rows of attention, or by what a method trains itself."""
     from papa.ranking.streamed import score_by_row_means
 
     functions = {method: resolve_name(SCORING_METHODS[method].function) for method in methods}

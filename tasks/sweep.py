@@ -87,7 +87,7 @@ def sweep_heads(
         added_losses=table.sums[1:] - table.sums[0],
         lengths=table.lengths,
         size=size,
-        seconds=context.build_metadata()["seconds"],
+        seconds=context.seconds,
         worker_seconds=table.worker_seconds,
     )
     Files(folder).remove(SHARDS)

@@ -55,9 +55,8 @@ def remove(
         if study in known:
             artifacts.remove(opened.study_path(study))
             copies = _names_of_copied_data(opened, [study])
-            for name in copies - _names_of_copied_data(
-                opened, [name for name in known if name != study]
-            ):
+            others = [name for name in known if name != study]
+            for name in copies - _names_of_copied_data(opened, others):
                 opened.studies.remove(name)
             for ending in (".yaml", ".failed", ".json"):
                 opened.remove_study_file(f"{study}{ending}")

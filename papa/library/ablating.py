@@ -106,10 +106,10 @@ def parse_heads(heads: object, heads_per_layer: Sequence[int]) -> list[Head]:
         heads = (mask == 0).nonzero().tolist()
     elif isinstance(heads, Mapping):
         heads = [(layer, head) for layer, of_layer in heads.items() for head in _listed(of_layer)]
+    layers = range(len(heads_per_layer))
     checked: set[Head] = set()
     for pair in _listed(heads):
         layer, head = pair if isinstance(pair, Sequence) and len(pair) == 2 else (-1, -1)
-        layers = range(len(heads_per_layer))
         if layer not in layers or head not in range(heads_per_layer[layer]):
             last = layers[-1], largest - 1
             with_attention = [str(number) for number in layers if heads_per_layer[number]]

@@ -122,8 +122,8 @@ def head_scores(
         part: For an in-memory model of several parts, the part whose heads are scored, as for
             ``ablated``.
         unit: What is scored: "head", or "kv_group", the heads of a decoder or an in-memory model
-            that share keys and values by its configuration, as a cache of keys and values is saved
-            only where all of them output zeros (of keys alone: where all are constant). They are
+            that share keys and values by its configuration. A cache needs no keys of such a group
+            if all of its heads are constant, and no values either if they output zeros. They are
             replaced together, gates and λ are one for all, and what is a mean over texts is their
             mean.
         progress: Whether to show progress bars.

@@ -86,9 +86,9 @@ def measure_in_memory(
     # What methods that follow a loss follow: the measured score.
     followed = score if callable(score) else metric
     unit_orders = UnitOrders.from_requested(orders, native)
-    texts = InMemoryTexts.from_batches(train, pretrained)
-    measured = InMemoryTexts.from_batches(validation, pretrained)
-    _check_substitutes(substitutes, texts, measured, part)
+    train_texts = InMemoryTexts.from_batches(train, pretrained)
+    validation_texts = InMemoryTexts.from_batches(validation, pretrained)
+    _check_substitutes(substitutes, train_texts, validation_texts, part)
     substitutes_by_seed = [
         _substitute_by_seed(model, substitute, train, part, probe_seeds)
         for substitute in substitutes
@@ -130,10 +130,10 @@ def measure_in_memory(
         for method, method_scores in scores.items()
     ]
     head_scores = pandas.concat(frames, ignore_index=True) if frames else pandas.DataFrame()
-    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(texts))
+    head_scores.attrs = head_score_attrs(first_name, ranking_seeds, len(train_texts))
     answers = [
         *score_sentences(summarise(results)),
-        examples_sentence(len(texts), len(native.texts)),
+        examples_sentence(len(train_texts), len(validation_texts)),
         *sentences,
         *seed_warnings(results),
     ]

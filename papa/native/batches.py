@@ -168,14 +168,19 @@ class InMemoryTexts:
 
 
 def _usual_groups(lengths: Int[np.ndarray, " texts"], is_text: bool) -> Iterator[Rows]:
-    """Yield the indices of texts of like length, up to ``BATCH_TEXTS`` together; of text as few as
-    have ``MOST_TOKENS``, because a language model answers with a number for each token and word.
+    """Yield the indices of texts of like length, up to ``BATCH_TEXTS`` together.
+
+    Of text they have ``MOST_TOKENS`` with padding at most, unless it is a single one: a language
+    model answers with a number for each token and each entry of its vocabulary.
     """
     order = np.argsort(lengths, kind="stable")
     for start in range(0, len(order), BATCH_TEXTS):
         group = order[start : start + BATCH_TEXTS]
-        fitting = MOST_TOKENS // max(int(lengths[group].max()), 1) if is_text else BATCH_TEXTS
-        yield from np.split(group, range(max(fitting, 1), len(group), max(fitting, 1)))
+        size = BATCH_TEXTS
+        if is_text:
+            longest = max(int(lengths[group].max()), 1)
+            size = max(MOST_TOKENS // longest, 1)
+        yield from np.split(group, range(size, len(group), size))
 
 
 Texts: TypeAlias = SplitTexts | InMemoryTexts

@@ -27,8 +27,6 @@ from papa.spec.study import CONTROL_SEEDS
 
 EVALUATION_ROWS = 256
 """The default number of training rows on which a set of heads is evaluated."""
-
-
 LEAST_TEXTS = 8
 """Of each seed, for an interval: seeds of 2 to 4 texts push λ one of two ways, all of them the same
 way by chance, and such intervals held the truth in .78 of cases (``benchmarks.certainty``).
@@ -152,7 +150,7 @@ class SharedHeads(TypedDict):
 
 class LambdaAgreement(TypedDict):
     """How much the orders by λ of seeds agree. One seed, or equal seeds, have ``seeds`` and
-    ``heads`` of these keys alone; those who know the model and its task add the first five.
+    ``heads`` of these keys alone; callers who know the model and its task add the first five.
 
     Attributes:
         encoder: The model.

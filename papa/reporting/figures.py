@@ -151,8 +151,8 @@ def figure(
 
 def layer(kind: str, encoding: Spec, *, where: str = "", **properties: object) -> Spec:
     """Return a layer of marks for the rows in which the expression ``where`` holds."""
-    layer: Spec = {"mark": {"type": kind, **properties}, "encoding": encoding}
-    return {"transform": [{"filter": where}], **layer} if where else layer
+    marks: Spec = {"mark": {"type": kind, **properties}, "encoding": encoding}
+    return {"transform": [{"filter": where}], **marks} if where else marks
 
 
 def number(field: str, title: str | None = None, **properties: object) -> Spec:

@@ -82,31 +82,46 @@ def method_sentences(study: StudySpec, results: pandas.DataFrame) -> list[str]:
     ]
     kinds = {substitute.kind for substitute in study.substitutes}
     heads = {task.head for task in study.tasks}
-    has_baselines = results[["always_one_answer", "word_embeddings"]].notna().any()
     truncation = study.layout.one_text_truncation
     segment_ids = study.layout.segment_ids
-    applies_by_sentence = {
-        "The weights of the model stay frozen.": True,
-        "The constant matrix of a head replaces its attention; rows are divided by their sum over "
-        "the real slots, of trained matrices by that of absolute entries.": len(no_matrices)
-        < len(study.substitutes),
-        "An average matrix holds, for each pair of slots, the mean attention over the training "
-        "texts in which both are real.": "average" in kinds,
-        f"Substitutes without matrices: {', '.join(no_matrices)}.": bool(no_matrices),
-        _lambda_sentence(study): orders_matter(study.keep)
-        and "lambda" in map(scoring_method, study.orders),
-        "A probe is trained on the frozen features for each cell and seed and scored on the "
-        "validation split after its last epoch.": "probe" in heads,
-        "A native head is scored on the validation split without training.": "native" in heads,
-        "Relative drop: (original − score) / |original|; its interval follows from differences "
-        "paired by seed and example.": any(task.metric != LOSS for task in study.tasks),
-        "Baseline: the best single answer for every example.": has_baselines["always_one_answer"],
-        "Baseline: the same probe on the word embeddings alone.": has_baselines["word_embeddings"],
-        f"As in the authors' code: one-text truncation {truncation}, segment ids {segment_ids}.": (
-            (truncation, segment_ids) != ("full", "follow")
-        ),
-    }
-    return [sentence for sentence, applies in applies_by_sentence.items() if applies]
+    sentences = ["The weights of the model stay frozen."]
+    if len(no_matrices) < len(study.substitutes):
+        sentences.append(
+            "The constant matrix of a head replaces its attention; rows are divided by their sum "
+            "over the real slots."
+        )
+    if "trained" in kinds:
+        sentences.append("Rows of trained matrices are divided by the sum of absolute entries.")
+    if "average" in kinds:
+        sentences.append(
+            "An average matrix holds, for each pair of slots, the mean attention over the training "
+            "texts in which both are real."
+        )
+    if no_matrices:
+        sentences.append(f"Substitutes without matrices: {', '.join(no_matrices)}.")
+    if orders_matter(study.keep) and "lambda" in map(scoring_method, study.orders):
+        sentences.append(_lambda_sentence(study))
+    if "probe" in heads:
+        sentences.append(
+            "A probe is trained on the frozen features for each cell and seed and scored on the "
+            "validation split after its last epoch."
+        )
+    if "native" in heads:
+        sentences.append("A native head is scored on the validation split without training.")
+    if any(task.metric != LOSS for task in study.tasks):
+        sentences.append(
+            "Relative drop: (original − score) / |original|; its interval follows from differences "
+            "paired by seed and example."
+        )
+    if results["always_one_answer"].notna().any():
+        sentences.append("Baseline: the best single answer for every example.")
+    if results["word_embeddings"].notna().any():
+        sentences.append("Baseline: the same probe on the word embeddings alone.")
+    if (truncation, segment_ids) != ("full", "follow"):
+        sentences.append(
+            f"As in the authors' code: one-text truncation {truncation}, segment ids {segment_ids}."
+        )
+    return sentences
 
 
 def _lambda_sentence(study: StudySpec) -> str:

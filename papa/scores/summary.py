@@ -212,12 +212,12 @@ def _same_answer_reason(original: pandas.DataFrame | None) -> str:
 
 
 def is_below_baseline(row: pandas.Series | Mapping[str, Any]) -> bool:
-    """Return whether a row of the summary is inconclusive as its original beats no baseline."""
+    """Return whether a row is inconclusive as its original does not beat a baseline."""
     return str(row["reason"]).startswith(_NOT_BEATEN)
 
 
 def gives_one_answer(row: pandas.Series | Mapping[str, Any]) -> bool:
-    """Return whether a row of the summary is inconclusive as its original has one answer to all."""
+    """Return whether a row is inconclusive as its original gives one answer to all examples."""
     return str(row["reason"]).startswith(_SAME_ANSWER)
 
 

@@ -28,7 +28,7 @@ SubstituteKind = Annotated[str, AfterValidator(lambda kind: one_of(SUBSTITUTES, 
 
 
 class SubstituteSpec(Frozen):
-    """A kind of constant matrices and, for ``average``, the text it is taken over."""
+    """What replaces attention: its kind, its parameters and, for ``average``, its text."""
 
     kind: SubstituteKind
     """What stands in attention's place: the average; a control such as identity, toeplitz or zeros
@@ -241,7 +241,8 @@ class StudySpec(Frozen):
     """Shares of heads that stay input-dependent; drops are measured against 1, the original."""
     unit: Unit = "head"
     """What is scored and becomes constant as a whole: a head, or kv_group, the heads of a decoder
-    that share keys and values: a cache of these is saved only where all of them output zeros."""
+    that share keys and values. A cache needs no keys of such a group if all of its heads are
+    constant, and no values either if they output zeros."""
     probe_seeds: Seeds = (0, 1, 2)
     """A probe is trained with each seed; intervals need two or more."""
     ranking_seeds: Seeds = (0, 1, 2)
